@@ -1,0 +1,72 @@
+"""The one tree of errors. Each says what is wrong and what to write instead.
+
+The command line turns an error into one line on standard error and an exit status; the library only raises.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """Exit statuses of the command line."""
+
+    OK = 0
+    GATE_FAILED = 1
+    USAGE = 2
+    COULD_NOT_MEASURE = 3
+    INTERNAL = 4
+    INTERRUPTED = 130
+
+
+class BottleneckError(Exception):
+    """Base of all errors that this package raises on purpose.
+
+    Args:
+        message: What is wrong, as one sentence.
+        remedy: What to do or to write instead, as one sentence; empty when the message already says it.
+    """
+
+    exit_status = ExitStatus.INTERNAL
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+
+class UsageError(BottleneckError):
+    """A bad option, target or pipeline description: found before anything is measured."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class PipelineError(UsageError):
+    """A pipeline description that cannot be run; the message names the field."""
+
+
+class TargetError(UsageError):
+    """A target that cannot be loaded, or that does not return a pipeline."""
+
+
+class ResultFileError(UsageError):
+    """A saved result that cannot be read: truncated, foreign or of an unknown version."""
+
+
+class MeasurementError(BottleneckError):
+    """The measuring could not go on: the user's code raised, a worker died or hung, memory ran out.
+
+    Args:
+        message: What happened, as one sentence, with the experiment, the index and the worker if known.
+        remedy: What to do about it.
+        details: The user's own traceback, shown once; empty if there is none.
+    """
+
+    exit_status = ExitStatus.COULD_NOT_MEASURE
+
+    def __init__(self, message: str, remedy: str = "", details: str = "") -> None:
+        super().__init__(message, remedy)
+        self.details = details

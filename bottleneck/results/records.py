@@ -1,0 +1,207 @@
+"""The records of one diagnosis: raw blocks as measured, and what the analysis derived from them.
+
+All numbers are in SI units and say so in their names. Records are immutable; the analysis makes new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+
+State = Literal["input_bound", "device_bound", "undecided"]
+Finding = Literal["real", "within_noise", "undecided"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """The unit of measurement: a run of consecutive batches, timed from edge to edge."""
+
+    round: int
+    """The round in which it was measured, from 0. Blocks of one round are compared with each other."""
+    samples: int
+    """Samples processed in the block."""
+    seconds: float
+    """Wall-clock time of the block."""
+    batches: int
+    """Batches processed in the block."""
+    first_half_seconds: float | None = None
+    """Time until half of the batches were done; shows a block that had not reached its steady state."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Throughput in one experiment, and the blocks it was derived from."""
+
+    samples_per_s: float
+    low: float
+    high: float
+    seconds_per_batch: float
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One rung of the ladder."""
+
+    name: str
+    available: bool
+    reason: str | None
+    """Why it is not available; None when it is."""
+    coupled: Rate | None
+    """With the train step."""
+    drained: Rate | None
+    """The loader alone."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """Everything real except one stage, whose recorded output was used."""
+
+    stage: str
+    coupled: Rate | None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A piece of the pipeline's work, between two neighbouring experiments."""
+
+    name: str
+    inner: str | None
+    """The experiment on its device side; None for the innermost stage."""
+    outer: str
+    """The experiment on its far side."""
+    cost_s_per_batch: Interval | None
+    exposed_s_per_batch: Interval | None
+    exposed_share: Interval | None
+    gain_if_free: Interval | None
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the measurement says about the job."""
+
+    state: State
+    bottleneck: str | None
+    contributors: tuple[str, ...]
+    efficiency: Interval | None
+    headroom: Interval | None
+    sentence: str
+    further_rounds: int | None = None
+    """Rounds that would probably decide an undecided verdict."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to change, and why."""
+
+    id: str
+    stage: str | None
+    title: str
+    why: str
+    how: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Warning:
+    """A reason not to trust a number, with its remedy in the message."""
+
+    id: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the diagnosis itself took."""
+
+    seconds: float
+    batches: int
+    samples: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True)
+class Tool:
+    """The program that wrote the result."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """A complete diagnosis, as written to JSON version 1."""
+
+    schema_version: int
+    tool: Tool
+    created: str
+    """When, as an ISO 8601 time in UTC."""
+    environment: Mapping[str, Any]
+    pipeline: Mapping[str, Any]
+    experiments: tuple[Experiment, ...]
+    without: tuple[Without, ...]
+    stages: tuple[Stage, ...]
+    verdict: Verdict
+    advice: tuple[Advice, ...]
+    evidence: Mapping[str, Any]
+    warnings: tuple[Warning, ...]
+    cost: Cost
+
+
+# --- what the measuring hands to the analysis -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeasuredExperiment:
+    """Blocks of one rung of the ladder, before any statistics."""
+
+    name: str
+    available: bool
+    reason: str | None = None
+    coupled: tuple[Block, ...] = ()
+    drained: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class MeasuredWithout:
+    """Blocks of a coupled experiment in which one stage was served from a cache."""
+
+    stage: str
+    coupled: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class StageSpan:
+    """Which two neighbouring experiments enclose a stage."""
+
+    name: str
+    inner: str | None
+    outer: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Everything that was measured, and nothing that was concluded from it."""
+
+    created: str
+    environment: Mapping[str, Any]
+    pipeline: Mapping[str, Any]
+    experiments: tuple[MeasuredExperiment, ...]
+    without: tuple[MeasuredWithout, ...]
+    stages: tuple[StageSpan, ...]
+    evidence: Mapping[str, Any]
+    warnings: tuple[Warning, ...]
+    cost: Cost
