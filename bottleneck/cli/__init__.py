@@ -1,1 +1,1 @@
-"""."""
+"""The command line: parse, call, print, exit. The only package that prints or ends the process."""

@@ -205,3 +205,14 @@ class Measurement:
     evidence: Mapping[str, Any]
     warnings: tuple[Warning, ...]
     cost: Cost
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the analysis says of the blocks so far; the measuring asks for it to know when to stop."""
+
+    state: State
+    efficiency: Interval | None
+    precise: bool
+    """Every share of interest is known to the wanted precision."""
+    further_rounds: int | None = None

@@ -1,0 +1,43 @@
+# Everything a fresh machine with Python and pip needs: each target sets itself up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint test-environments bench gpu-check clean
+
+help:  ## say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+# The stamp is older than pyproject.toml when the dependencies may have changed. torch and torchvision are
+# named together, so that pip picks a pair that fits: their compiled operators only work with each other.
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install torch torchvision --editable '.[dev]'
+	touch $@
+
+demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write report.md
+	$(BIN)/bottleneck demo
+
+test: lint  ## lint, then the unit and integration tests
+	$(BIN)/python -m pytest -m "not environments and not gpu"
+
+lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-environments: $(INSTALLED)  ## beside pandas, xarray, astropy and pydata's Bottleneck, for real
+	$(BIN)/python -m pytest -m environments
+
+bench: $(INSTALLED)  ## measure the numbers to hold, write benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks.bench
+
+gpu-check: $(INSTALLED)  ## planted pipelines and traps on a real accelerator
+	$(BIN)/python -m pytest -m gpu
+
+clean:  ## remove what the other targets made here, the virtual environment included
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache report.md
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,151 @@
+"""Runs every bar of the design and writes RESULTS.md: `python -m benchmarks.bench`.
+
+Exits with status 1 when a bar is missed. Measure on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from benchmarks import observer, resources, verdicts
+from benchmarks.checks import Check, checks_table, markdown_table
+from benchmarks.machine import describe_machine
+from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
+from benchmarks.verdicts import Trial, run_trial
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+OBSERVED = ("augment_spin", "load_wait", "copy_slow", "no_workers", "device_bound")
+REPEATED = ("last_straw", "augment_wait", "device_bound")
+TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
+SIZED = "augment_wait"
+PAIRS, PAIRS_QUICK = 6, 3
+PLAIN_SECONDS = 6.0
+
+
+@dataclass
+class Report:
+    """What has been measured so far."""
+
+    checks: list[Check] = field(default_factory=list)
+    sections: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, title: str, table: str, checks: Sequence[Check]) -> None:
+        """Appends a section and its checks, and prints both."""
+        self.sections.append((title, table))
+        self.checks.extend(checks)
+        click.echo(f"\n## {title}\n\n{table}\n\n{checks_table(checks)}\n")
+
+    def to_markdown(self, seconds: float) -> str:
+        """The whole of RESULTS.md."""
+        machine = markdown_table(("machine", ""), list(describe_machine().items()))
+        parts = [
+            "# Results of `make bench`",
+            "Written by `benchmarks/bench.py`, not edited by hand. A train step that sleeps stands for an "
+            "accelerator. Costs are per batch, of the loader alone.",
+            machine,
+            f"Taken on {time.strftime('%Y-%m-%d', time.gmtime())}, in {seconds / 60:.0f} minutes.",
+            "## Bars",
+            checks_table(self.checks),
+        ]
+        for title, table in self.sections:
+            parts += [f"## {title}", table]
+        return "\n\n".join(parts) + "\n"
+
+
+@click.command()
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Only the verdict on this planted pipeline; repeatable."
+)
+@click.option("--quick", is_flag=True, help="Quick diagnoses and fewer pairs; writes no RESULTS.md.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Where to write."
+)
+def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
+    """Measure the numbers to hold and write them down."""
+    start = time.perf_counter()
+    report = Report()
+    try:
+        chosen = [find_planted(name) for name in only] or list(PLANTED)
+    except KeyError as error:
+        raise click.BadParameter(str(error.args[0]), param_hint="--only") from error
+    trials = measure_verdicts(report, chosen, quick=quick)
+    if not only:
+        measure_speed(report, trials, quick=quick)
+        measure_observer(report, quick=quick)
+        measure_resources(report, trials, quick=quick)
+    # Part of the measurements must not pass for all of them.
+    if output is None and not only and not quick:
+        output = RESULTS
+    if output is not None:
+        output.write_text(report.to_markdown(time.perf_counter() - start), encoding="utf-8")
+        click.echo(f"Wrote {output.name}")
+    missed = [check.what for check in report.checks if not check.held]
+    if missed:
+        click.echo(f"Missed: {'; '.join(missed)}", err=True)
+    sys.exit(1 if missed else 0)
+
+
+def measure_verdicts(report: Report, chosen: Sequence[Planted], *, quick: bool) -> list[Trial]:
+    """Diagnoses every planted pipeline once."""
+    trials = [announced_trial(planted, quick=quick) for planted in chosen]
+    table = f"{verdicts.verdicts_table(trials)}\n\n{verdicts.costs_table(trials)}"
+    report.add("Planted bottlenecks", table, verdicts.check_trials(trials))
+    return trials
+
+
+def measure_speed(report: Report, trials: Sequence[Trial], *, quick: bool) -> None:
+    """How long a diagnosis takes: at the default, with `--quick`, and with a step of one second."""
+    limit_s, mode = (resources.QUICK_LIMIT_S, "--quick") if quick else (resources.DEFAULT_LIMIT_S, "default")
+    checks = [resources.check_time(trials, limit_s, mode)]
+    rows = list(trials)
+    if not quick:
+        quicks = [announced_trial(find_planted(name), quick=True) for name in TIMED_QUICK]
+        checks.append(resources.check_time(quicks, resources.QUICK_LIMIT_S, "--quick"))
+        rows = quicks
+    slow = [announced_trial(planted) for planted in SLOW_STEPS]
+    checks.append(resources.check_slow_steps(slow))
+    report.add("Time to a verdict", verdicts.verdicts_table([*rows, *slow]), checks)
+
+
+def measure_observer(report: Report, *, quick: bool) -> None:
+    """The observer effect on several kinds of pipelines."""
+    effects = []
+    for name in OBSERVED:
+        click.echo(f"observer effect on {name} …", err=True)
+        pairs = PAIRS_QUICK if quick else PAIRS
+        effects.append(
+            observer.measure_observer_effect(find_planted(name), pairs=pairs, plain_seconds=PLAIN_SECONDS)
+        )
+    report.add("Observer effect", observer.observer_table(effects), [observer.check_observer(effects)])
+
+
+def measure_resources(report: Report, trials: Sequence[Trial], *, quick: bool) -> None:
+    """Length of the dataset, memory of the caches, agreement of two runs."""
+    lengths = (resources.SHORT_LENGTH, resources.LONG_LENGTH)
+    footprints = [resources.measure_footprint(find_planted(SIZED), length) for length in lengths]
+    checks = [resources.check_length(*footprints), resources.check_cache(find_planted(SIZED))]
+    report.add("Size of the dataset and of the caches", resources.footprints_table(footprints), checks)
+    first = [trial for trial in trials if trial.planted.name in REPEATED]
+    second = [announced_trial(trial.planted, quick=quick, seed=1) for trial in first]
+    report.add(
+        "Two runs", resources.agreement_table(first, second), [resources.check_agreement(first, second)]
+    )
+
+
+def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0) -> Trial:
+    """A trial that says on standard error what it found."""
+    click.echo(f"{planted.name} … ", err=True, nl=False)
+    trial = run_trial(planted, quick=quick, seed=seed)
+    found = trial.failure or f"{trial.state}, {trial.bottleneck}"
+    click.echo(f"{'right' if trial.right else 'WRONG'}: {found} in {trial.seconds:.0f} s", err=True)
+    return trial
+
+
+if __name__ == "__main__":
+    main()

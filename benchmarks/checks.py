@@ -1,0 +1,60 @@
+"""One bar and whether it was held, and the tables in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """A bar of the design, and what was measured."""
+
+    what: str
+    bar: str
+    measured: str
+    held: bool
+
+
+def checks_table(checks: Iterable[Check]) -> str:
+    """The checks as a markdown table."""
+    rows = [
+        (check.what, check.bar, check.measured, "held" if check.held else "**missed**") for check in checks
+    ]
+    return markdown_table(("what", "bar", "measured", ""), rows)
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A markdown table, its columns padded so that it is readable as text too.
+
+    Args:
+        headers: Titles of the columns.
+        rows: Cells; pipes and line ends in them are escaped.
+    """
+    cells = [[_cell(text) for text in row] for row in (headers, *rows)]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(headers))]
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |"
+        for row in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as milliseconds with three figures; a dash for what is not known."""
+    return "–" if seconds is None else f"{seconds * 1000:.3g} ms"
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage with one decimal and its sign."""
+    return "–" if share is None else f"{share * 100:+.1f} %"
+
+
+def mebibytes(count: float) -> str:
+    """Bytes as MiB."""
+    return f"{count / 2**20:,.1f} MiB"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())

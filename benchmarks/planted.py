@@ -1,0 +1,295 @@
+"""Pipelines whose bottleneck is known because it was planted, each with the verdict that is right for it.
+
+The costs of the stages are those of the loader alone: seconds per batch, a worker's time divided by the
+number of workers. A train step that sleeps stands for an accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from benchmarks.datasets import (
+    AnnotatedImages,
+    Collate,
+    CollateCostly,
+    DictImages,
+    Images,
+    ImagesFinished,
+    ImagesLoadedInline,
+    SlowCopy,
+    Step,
+    UncutImages,
+    collate_annotated,
+)
+from benchmarks.work import Kind, Work
+
+Layout = Literal["torchvision", "inline", "finish", "dict", "uncut", "annotated"]
+
+DEFAULT_LENGTH = 100_000
+OWN_PROCESS_STAGES = ("copy", "handoff")
+"""Stages that run in the main process, where more workers do not make them faster."""
+
+
+@dataclass(frozen=True)
+class PlantedStage:
+    """A stage with its planted cost."""
+
+    name: str
+    cost_s_per_batch: float
+    kind: Kind = "spin"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A pipeline and what a right diagnosis of it says."""
+
+    name: str
+    what: str
+    """For people: what was planted."""
+    state: str
+    bottleneck: str
+    step_s: float
+    stages: tuple[PlantedStage, ...]
+    """Stages with a planted cost; the others cost what little they cost."""
+    num_workers: int = 1
+    batch_size: int = 16
+    layout: Layout = "torchvision"
+    boxes: int = 0
+    """Python objects per sample of the `annotated` layout."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the pipeline."""
+
+    @property
+    def costs_s_per_batch(self) -> dict[str, float]:
+        """Stage -> planted cost in seconds per batch, `compute` included."""
+        return {stage.name: stage.cost_s_per_batch for stage in self.stages} | {"compute": self.step_s}
+
+    def work(self, stage: str) -> Work:
+        """What the stage does at one of its calls, which are per sample or per batch."""
+        for planted in self.stages:
+            if planted.name == stage:
+                return Work(planted.kind, planted.cost_s_per_batch * self._calls_at_once(stage))
+        return Work("wait", 0.0)
+
+    def _calls_at_once(self, stage: str) -> float:
+        """The time of one call as a multiple of the cost per batch."""
+        workers = 1 if stage in OWN_PROCESS_STAGES else max(self.num_workers, 1)
+        samples = 1 if stage in ("copy", "handoff", "collate") else self.batch_size
+        return workers / samples
+
+    def build(self, *, length: int = DEFAULT_LENGTH, **changes: Any) -> dict[str, Any]:
+        """The fields of the pipeline, as a user's `build` returns them.
+
+        Args:
+            length: Samples in the dataset.
+            **changes: Fields to replace.
+        """
+        fields: dict[str, Any] = {
+            "dataset": _DATASETS[self.layout](self, length),
+            "train_step": Step(Work("wait", self.step_s)),
+            "device": "cpu",
+            "batch_size": self.batch_size,
+            "num_workers": self.num_workers,
+            "drop_last": True,
+        }
+        planted = {stage.name for stage in self.stages}
+        if "collate" in planted:
+            fields["collate_fn"] = Collate(self.work("collate"))
+        if "handoff" in planted:
+            fields["collate_fn"] = CollateCostly(self.work("handoff"))
+        if self.layout == "annotated":
+            fields["collate_fn"] = collate_annotated
+        if "copy" in planted:
+            fields["to_device"] = SlowCopy(self.work("copy"))
+        return {**fields, **self.extra, **changes}
+
+
+_DATASETS: dict[str, Callable[[Planted, int], Any]] = {
+    "torchvision": lambda p, n: Images(n, p.work("load"), p.work("augment")),
+    "inline": lambda p, n: ImagesLoadedInline(n, p.work("load"), p.work("augment")),
+    "finish": lambda p, n: ImagesFinished(n, p.work("load"), p.work("augment"), p.work("finish")),
+    "dict": lambda p, n: DictImages(n, p.work("load"), p.work("augment")),
+    "uncut": lambda p, n: UncutImages(n, p.work("fetch")),
+    "annotated": lambda p, n: AnnotatedImages(n, p.work("load"), p.work("augment"), p.boxes),
+}
+
+
+def _stages(**milliseconds: tuple[float, Kind]) -> tuple[PlantedStage, ...]:
+    return tuple(PlantedStage(name, ms / 1000, kind) for name, (ms, kind) in milliseconds.items())
+
+
+PLANTED: tuple[Planted, ...] = (
+    Planted(
+        name="device_bound",
+        what="a loader twice as fast as the step",
+        state="device_bound",
+        bottleneck="compute",
+        # Taking a batch from a queue costs nearly a millisecond, which must stay well under 5 % of the step.
+        step_s=0.030,
+        stages=_stages(load=(8, "spin"), augment=(6, "spin")),
+    ),
+    Planted(
+        name="balanced",
+        what="a loader 10 % faster than the step: within noise of it",
+        state="device_bound",
+        bottleneck="compute",
+        step_s=0.030,
+        stages=_stages(load=(14, "wait"), augment=(12, "spin")),
+    ),
+    Planted(
+        name="load_wait",
+        what="loading that waits for input and output",
+        state="input_bound",
+        bottleneck="load",
+        step_s=0.010,
+        num_workers=2,
+        stages=_stages(load=(16, "wait"), augment=(2, "spin")),
+    ),
+    Planted(
+        name="load_spin",
+        what="loading that uses the CPU",
+        state="input_bound",
+        bottleneck="load",
+        step_s=0.010,
+        stages=_stages(load=(15, "spin"), augment=(3, "spin")),
+    ),
+    Planted(
+        name="augment_spin",
+        what="an augmentation that uses the CPU",
+        state="input_bound",
+        bottleneck="augment",
+        step_s=0.010,
+        stages=_stages(load=(3, "spin"), augment=(15, "spin")),
+    ),
+    Planted(
+        name="augment_wait",
+        what="an augmentation that waits",
+        state="input_bound",
+        bottleneck="augment",
+        step_s=0.010,
+        num_workers=2,
+        stages=_stages(load=(2, "wait"), augment=(14, "wait")),
+    ),
+    Planted(
+        name="collate_spin",
+        what="a collate function of the user's that uses the CPU",
+        state="input_bound",
+        bottleneck="collate",
+        step_s=0.010,
+        stages=_stages(load=(2, "spin"), augment=(2, "spin"), collate=(14, "spin")),
+    ),
+    Planted(
+        name="handoff_objects",
+        what="batches of many Python objects, pickled and unpickled",
+        state="input_bound",
+        bottleneck="handoff",
+        step_s=0.008,
+        stages=_stages(load=(1, "spin"), augment=(1, "spin")),
+        layout="annotated",
+        boxes=600,
+    ),
+    Planted(
+        name="handoff_unpickle",
+        what="a batch that takes the main process 16 ms to unpickle",
+        state="input_bound",
+        bottleneck="handoff",
+        step_s=0.010,
+        stages=_stages(load=(2, "spin"), augment=(2, "spin"), handoff=(16, "spin")),
+    ),
+    Planted(
+        name="copy_slow",
+        what="a slow copy to the device",
+        state="input_bound",
+        bottleneck="copy",
+        step_s=0.012,
+        stages=_stages(load=(2, "spin"), augment=(3, "spin"), copy=(6, "wait")),
+    ),
+    Planted(
+        name="last_straw",
+        what="augmentation is the largest cost, loading the one that tips the balance",
+        state="input_bound",
+        bottleneck="augment",
+        step_s=0.016,
+        stages=_stages(load=(4, "spin"), augment=(14, "spin"), collate=(3, "spin")),
+    ),
+    Planted(
+        name="no_workers",
+        what="no workers: everything in the main process",
+        state="input_bound",
+        bottleneck="augment",
+        step_s=0.010,
+        num_workers=0,
+        stages=_stages(load=(2, "spin"), augment=(8, "spin")),
+    ),
+    Planted(
+        name="finish",
+        what="work after the augmentation, inside __getitem__",
+        state="input_bound",
+        bottleneck="finish",
+        step_s=0.010,
+        layout="finish",
+        stages=_stages(load=(2, "spin"), augment=(2, "spin"), finish=(14, "spin")),
+        extra={"augment": "transform"},
+    ),
+    Planted(
+        name="load_inline",
+        what="loading without a loader attribute, in __getitem__ itself",
+        state="input_bound",
+        bottleneck="load",
+        step_s=0.010,
+        layout="inline",
+        stages=_stages(load=(15, "spin"), augment=(3, "spin")),
+    ),
+    Planted(
+        name="dict_samples",
+        what="samples that are dicts, fetched a batch at a time",
+        state="input_bound",
+        bottleneck="augment",
+        step_s=0.010,
+        layout="dict",
+        stages=_stages(load=(3, "spin"), augment=(15, "spin")),
+    ),
+    Planted(
+        name="fetch",
+        what="a dataset that cannot be cut",
+        state="input_bound",
+        bottleneck="fetch",
+        step_s=0.010,
+        layout="uncut",
+        stages=_stages(fetch=(18, "spin")),
+    ),
+)
+
+SLOW_STEPS: tuple[Planted, ...] = (
+    Planted(
+        name="slow_device_bound",
+        what="a step of one second, fed in time",
+        state="device_bound",
+        bottleneck="compute",
+        step_s=1.0,
+        stages=_stages(load=(200, "wait"), augment=(100, "wait")),
+    ),
+    Planted(
+        name="slow_load",
+        what="a step of one second, waiting half as long again for its input",
+        state="input_bound",
+        bottleneck="load",
+        step_s=1.0,
+        num_workers=2,
+        stages=_stages(load=(1400, "wait"), augment=(100, "wait")),
+    ),
+)
+
+
+def find_planted(name: str) -> Planted:
+    """The planted pipeline of that name.
+
+    Raises:
+        KeyError: There is none; the message lists those there are.
+    """
+    for planted in PLANTED + SLOW_STEPS:
+        if planted.name == name:
+            return planted
+    raise KeyError(f"{name}: one of {', '.join(p.name for p in PLANTED + SLOW_STEPS)}")

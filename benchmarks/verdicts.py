@@ -1,0 +1,165 @@
+"""Is the verdict right, and are the planted costs found?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.checks import Check, markdown_table, milliseconds, percent
+from benchmarks.planted import Planted
+from bottleneck.api import diagnose
+from bottleneck.results.records import Interval, Result
+
+SMALLEST_COST_S = 1e-3
+COST_TOLERANCE = 0.10
+
+
+@dataclass(frozen=True)
+class CostFound:
+    """A planted cost beside the estimate of it."""
+
+    stage: str
+    planted_s: float
+    estimate: Interval | None
+
+    @property
+    def error(self) -> float | None:
+        """Estimate over planted, minus 1; None when there is no estimate."""
+        return None if self.estimate is None else self.estimate.estimate / self.planted_s - 1
+
+    @property
+    def within_tolerance(self) -> bool:
+        """Whether the estimate is within 10 % of what was planted."""
+        return self.error is not None and abs(self.error) <= COST_TOLERANCE
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One planted pipeline, diagnosed."""
+
+    planted: Planted
+    seconds: float
+    """Time that the diagnosis took, from the call to its return."""
+    state: str
+    bottleneck: str | None
+    efficiency: Interval | None
+    coupled_raw_s: float | None
+    """Time per batch of the job as it is, as the diagnosis measured it."""
+    costs: tuple[CostFound, ...]
+    cache_bytes: int = 0
+    failure: str = ""
+    """Why there is no verdict; empty when there is one."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the verdict is the planted one."""
+        return (self.state, self.bottleneck) == (self.planted.state, self.planted.bottleneck)
+
+
+def run_trial(
+    planted: Planted,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    cache_bytes: int | None = None,
+    length: int | None = None,
+) -> Trial:
+    """Diagnoses a planted pipeline. A failure is a wrong verdict, not the end of the benchmark."""
+    fields = planted.build() if length is None else planted.build(length=length)
+    start = time.perf_counter()
+    try:
+        result = diagnose(fields, quick=quick, seed=seed, cache_bytes=cache_bytes)
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, the other pipelines are still to be run
+        seconds = time.perf_counter() - start
+        return Trial(
+            planted, seconds, "failed", None, None, None, (), failure=f"{type(error).__name__}: {error}"
+        )
+    return read_trial(planted, result, time.perf_counter() - start)
+
+
+def read_trial(planted: Planted, result: Result, seconds: float) -> Trial:
+    """What a result says about the things that were planted."""
+    found = {stage.name: stage.cost_s_per_batch for stage in result.stages}
+    raw = next((e.coupled for e in result.experiments if e.name == "raw"), None)
+    return Trial(
+        planted=planted,
+        seconds=seconds,
+        state=result.verdict.state,
+        bottleneck=result.verdict.bottleneck,
+        efficiency=result.verdict.efficiency,
+        coupled_raw_s=None if raw is None else raw.seconds_per_batch,
+        costs=tuple(
+            CostFound(stage, cost, found.get(stage))
+            for stage, cost in planted.costs_s_per_batch.items()
+            if cost >= SMALLEST_COST_S
+        ),
+        cache_bytes=result.cost.cache_bytes,
+    )
+
+
+def check_trials(trials: Sequence[Trial]) -> list[Check]:
+    """The two bars about being right."""
+    wrong = [trial.planted.name for trial in trials if not trial.right]
+    costs = [(trial.planted.name, cost) for trial in trials for cost in trial.costs]
+    off = [
+        f"{name}/{cost.stage} ({percent(cost.error)})" for name, cost in costs if not cost.within_tolerance
+    ]
+    return [
+        Check(
+            "verdicts on planted pipelines",
+            "all right",
+            f"{len(trials) - len(wrong)} of {len(trials)} right"
+            + (f"; wrong: {', '.join(wrong)}" if wrong else ""),
+            not wrong,
+        ),
+        Check(
+            "cost of a planted stage of 1 ms or more",
+            "within 10 %",
+            f"{len(costs) - len(off)} of {len(costs)} within" + (f"; off: {', '.join(off)}" if off else ""),
+            not off,
+        ),
+    ]
+
+
+def verdicts_table(trials: Sequence[Trial]) -> str:
+    """Expected and found verdicts, in markdown."""
+    rows = [
+        (
+            trial.planted.name,
+            trial.planted.what,
+            trial.planted.bottleneck,
+            trial.failure or f"{trial.bottleneck or trial.state}",
+            "right" if trial.right else "**wrong**",
+            interval_percent(trial.efficiency),
+            f"{trial.seconds:.0f} s",
+        )
+        for trial in trials
+    ]
+    return markdown_table(("pipeline", "planted", "expected", "found", "", "efficiency", "took"), rows)
+
+
+def costs_table(trials: Sequence[Trial]) -> str:
+    """Planted and estimated costs per batch, in markdown."""
+    rows = [
+        (
+            trial.planted.name,
+            cost.stage,
+            milliseconds(cost.planted_s),
+            milliseconds(None if cost.estimate is None else cost.estimate.estimate),
+            "–"
+            if cost.estimate is None
+            else f"{milliseconds(cost.estimate.low)} – {milliseconds(cost.estimate.high)}",
+            percent(cost.error) + ("" if cost.within_tolerance else " **off**"),
+        )
+        for trial in trials
+        for cost in trial.costs
+    ]
+    return markdown_table(("pipeline", "stage", "planted", "estimate", "95 % interval", "error"), rows)
+
+
+def interval_percent(interval: Interval | None) -> str:
+    """A share and its interval."""
+    if interval is None:
+        return "–"
+    return f"{interval.estimate:.1%} ({interval.low:.1%} – {interval.high:.1%})"

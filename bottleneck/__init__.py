@@ -1,0 +1,49 @@
+"""Finds what holds a PyTorch training job below the speed of its device, and proves it by measurement.
+
+This runs on every `import pandas` of our users, because pandas, xarray and astropy probe for pydata's
+Bottleneck under the same name. So it imports nothing, and everything public comes on demand.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as type checkers understand it, without the cost of importing typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from bottleneck.api import Diagnosis, diagnose, load
+    from bottleneck.errors import (
+        BottleneckError,
+        MeasurementError,
+        PipelineError,
+        ResultFileError,
+        TargetError,
+        UsageError,
+    )
+    from bottleneck.pipeline.description import Pipeline
+
+    __version__: str
+
+__all__ = [
+    "BottleneckError",
+    "Diagnosis",
+    "MeasurementError",
+    "Pipeline",
+    "PipelineError",
+    "ResultFileError",
+    "TargetError",
+    "UsageError",
+    "diagnose",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") and name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bottleneck._pydata.names import find_name
+
+    return find_name(name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__, "__version__"])

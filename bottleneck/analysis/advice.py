@@ -1,0 +1,170 @@
+"""What to change first: each item rests on numbers of this run, and the one with the most to gain leads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from bottleneck.analysis.case import Case, Item, open_case
+from bottleneck.analysis.readings import COPY, Readings
+from bottleneck.analysis.stage_advice import compute_advice, stage_advice
+from bottleneck.results.format import duration, gain, percent, percent_interval
+from bottleneck.results.records import Advice, Measurement, Stage, Verdict
+
+_LOADER_SHARE_WORTH_WORKERS = 0.1
+_FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
+_SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
+_EPOCH_GAP_WORTH_CLOSING = 0.05
+
+
+def advise(
+    measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict
+) -> tuple[Advice, ...]:
+    """Return the advice, largest expected gain first; nothing without evidence of this run."""
+    case = open_case(measurement, readings, stages, verdict)
+    if case is None:
+        return ()
+    items = [item for rule in _RULES for item in rule(case)]
+    return tuple(item.advice for item in sorted(items, key=lambda item: item.gain, reverse=True))
+
+
+def _use_workers(case: Case) -> Iterator[Item]:
+    """Advise workers where the main process loads by itself and the loading takes a real part of the step."""
+    if case.number("num_workers") != 0 or case.verdict.state == "device_bound":
+        return
+    share = case.loader_s / case.step_s
+    if share <= _LOADER_SHARE_WORTH_WORKERS:
+        return
+    workers = max(1, min(_FIRST_WORKERS, case.cores or _FIRST_WORKERS))
+    advice = Advice(
+        id="use-workers",
+        stage=None,
+        title=f"Load in {workers} worker processes, beside the train step",
+        why=(
+            f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of "
+            f"each {duration(case.step_s)} step."
+        ),
+        how=f"DataLoader(..., num_workers={workers}); try it with --set num_workers={workers}",
+        evidence={"num_workers": 0, "loader_s_per_batch": case.loader_s, "step_s": case.step_s},
+    )
+    yield Item(case.at_most_headroom(1 / max(1 - share, 1e-3)), advice)
+
+
+def _more_workers(case: Case) -> Iterator[Item]:
+    """Advise more workers where the workers limit the job and there are cores left for them."""
+    workers = case.number("num_workers")
+    held = {case.verdict.bottleneck, *case.verdict.contributors}
+    if case.verdict.state != "input_bound" or not workers or held <= {COPY, "handoff"}:
+        return
+    if case.cores is None or case.cores <= workers or case.loader_s <= case.device_s:
+        return
+    enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
+    wanted = int(min(enough, case.cores))
+    if wanted <= workers:
+        return
+    short = "" if enough <= case.cores else f" It would take about {enough}, so this alone is not enough."
+    if case.on_cpu:
+        short += " The train step uses the same cores, so more workers may slow it down: measure it."
+    advice = Advice(
+        id="more-workers",
+        stage=None,
+        title=f"Raise num_workers from {workers:.0f} to {wanted}",
+        why=(
+            f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
+            f"cores, the device only {duration(case.device_s)}.{short}"
+        ),
+        how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
+        evidence={
+            "num_workers": workers,
+            "cpu_cores_available": case.cores,
+            "loader_s_per_batch": case.loader_s,
+            "device_s_per_batch": case.device_s,
+        },
+    )
+    yield Item(case.at_most_headroom(wanted / workers), advice)
+
+
+def _keep_workers(case: Case) -> Iterator[Item]:
+    """Advise persistent workers where starting them anew takes a real part of each epoch."""
+    first_batch_s = case.evidence_number("first_batch_s")
+    length, batch_size = case.number("dataset_length"), case.number("batch_size")
+    if not case.number("num_workers") or case.pipeline.get("persistent_workers") is not False:
+        return
+    if not first_batch_s or not length or not batch_size:
+        return
+    epoch_s = length / batch_size * case.step_s
+    share = first_batch_s / (first_batch_s + epoch_s)
+    if share <= _EPOCH_GAP_WORTH_CLOSING:
+        return
+    advice = Advice(
+        id="persistent-workers",
+        stage=None,
+        title="Keep the workers from one epoch to the next",
+        why=(
+            f"The first batch of an epoch takes {duration(first_batch_s)}, which is {percent(share)} of an "
+            f"epoch of {duration(first_batch_s + epoch_s)}."
+        ),
+        how="DataLoader(..., persistent_workers=True)",
+        evidence={"first_batch_s": first_batch_s, "epoch_s": first_batch_s + epoch_s},
+    )
+    yield Item(1 / (1 - share), advice)
+
+
+def _pin_memory(case: Case) -> Iterator[Item]:
+    """Advise pinned memory where the copy to a CUDA device really costs time."""
+    copy = case.stage(COPY)
+    if copy is None or copy.finding != "real" or copy.exposed_s_per_batch is None:
+        return
+    if case.pipeline.get("pin_memory") is not False or not str(case.device).startswith("cuda"):
+        return
+    exposed_s = copy.exposed_s_per_batch.estimate
+    advice = Advice(
+        id="pin-memory",
+        stage=COPY,
+        title="Copy from pinned memory, while the device computes",
+        why=f"The copy to the device adds {duration(exposed_s)} to each {duration(case.step_s)} step.",
+        how="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
+        evidence={"pin_memory": False, "exposed_s_per_batch": exposed_s},
+    )
+    yield Item(case.gain_of(copy), advice)
+
+
+def _named_stages(case: Case) -> Iterator[Item]:
+    """Advise a next experiment for the bottleneck and each contributor."""
+    for name in (case.verdict.bottleneck, *case.verdict.contributors):
+        stage = case.stage(name) if name else None
+        if stage is not None and case.verdict.state == "input_bound":
+            yield from stage_advice(case, stage)
+
+
+def _device(case: Case) -> Iterator[Item]:
+    """Advise work on the train step where the device holds the job."""
+    if case.verdict.state == "device_bound":
+        yield from compute_advice(case)
+
+
+def _decide(case: Case) -> Iterator[Item]:
+    """Advise a longer measurement where the state is undecided."""
+    if case.verdict.state != "undecided" or case.budget is None or case.lost is None:
+        return
+    advice = Advice(
+        id="measure-longer",
+        stage=None,
+        title="Measure longer before changing anything",
+        why=f"The loss is {percent_interval(case.lost)}: it may be worth work or not. At most "
+        f"{gain(case.headroom)} is to be gained.",
+        how=f"--budget {case.budget}",
+        evidence={"loss_low": case.lost.low, "loss_high": case.lost.high},
+    )
+    yield Item(1.0, advice)
+
+
+_RULES: tuple[Callable[[Case], Iterator[Item]], ...] = (
+    _use_workers,
+    _more_workers,
+    _keep_workers,
+    _pin_memory,
+    _named_stages,
+    _device,
+    _decide,
+)

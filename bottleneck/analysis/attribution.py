@@ -1,0 +1,119 @@
+"""Where the time of a step goes: cost, exposure and gain of each stage, and whether its drop is real."""
+
+from __future__ import annotations
+
+import math
+
+from bottleneck.analysis.readings import COMPUTE, COPY, Readings
+from bottleneck.analysis.statistics import Series, Spread, jackknife, paired_log_difference, ratio
+from bottleneck.results.records import Finding, Interval, Stage, StageSpan
+
+MARGIN = 1.03
+"""Ratio of times below which a difference is not worth acting on, however surely it was measured."""
+
+_LADDER_CONFIDENCE = 0.95
+
+
+def attribute(readings: Readings) -> tuple[Stage, ...]:
+    """Return what each stage costs, from the device outwards."""
+    return tuple(_attribute_stage(readings, span) for span in readings.spans)
+
+
+def _attribute_stage(readings: Readings, span: StageSpan) -> Stage:
+    exposed = _exposed(readings, span)
+    share = exposed_share(readings, span)
+    return Stage(
+        name=span.name,
+        inner=span.inner,
+        outer=span.outer,
+        cost_s_per_batch=exposed if span.name in (COMPUTE, COPY) else _drained_cost(readings, span),
+        exposed_s_per_batch=exposed,
+        exposed_share=None if share is None else share.interval(),
+        gain_if_free=_gain_if_free(readings, span.name),
+        finding=_finding(readings, span),
+    )
+
+
+def exposed_share(readings: Readings, span: StageSpan) -> Spread | None:
+    """Estimate the part of the whole job's time per sample that the stage adds to its inner experiment.
+
+    Over one and the same set of rounds the shares of all stages add up to one.
+    """
+    outer, raw = readings.coupled.get(span.outer), readings.raw
+    if outer is None or raw is None:
+        return None
+    if span.inner is None:
+        return jackknife(lambda o, r: o / r, (outer, raw))
+    inner = readings.coupled.get(span.inner)
+    if inner is None:
+        return None
+    return jackknife(lambda o, i, r: (o - i) / r, (outer, inner, raw))
+
+
+def drop(readings: Readings, span: StageSpan) -> Spread | None:
+    """Estimate by how much the stage lengthens the log time per sample, round by round."""
+    outer, inner = readings.coupled.get(span.outer), readings.coupled.get(span.inner or "")
+    return None if outer is None or inner is None else paired_log_difference(outer, inner)
+
+
+def drop_confidence(readings: Readings) -> float:
+    """Return the confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
+    drops = sum(
+        span.inner is not None and span.inner in readings.coupled and span.outer in readings.coupled
+        for span in readings.spans
+    )
+    return 1 - (1 - _LADDER_CONFIDENCE) / max(drops, 1)
+
+
+def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
+    """Return the coupled time per batch that the stage adds [s]."""
+    outer = readings.coupled.get(span.outer)
+    if outer is None:
+        return None
+    if span.inner is None:
+        return _per_batch(outer, None)
+    inner = readings.coupled.get(span.inner)
+    return None if inner is None else _per_batch(outer, inner)
+
+
+def _drained_cost(readings: Readings, span: StageSpan) -> Interval | None:
+    """Return the time per batch that the stage adds to the loader alone [s].
+
+    The innermost loader stage has no loader experiment inside it; all of its drained time is its own.
+    """
+    outer = readings.drained.get(span.outer)
+    if outer is None:
+        return None
+    return _per_batch(outer, readings.drained.get(span.inner or ""))
+
+
+def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
+    """Return the difference of two times per sample, times the mean batch size of the outer one."""
+    size = outer.samples_per_batch
+    spread = (
+        jackknife(lambda o: o * size, (outer,))
+        if inner is None
+        else jackknife(lambda o, i: (o - i) * size, (outer, inner))
+    )
+    return None if spread is None else spread.interval()
+
+
+def _gain_if_free(readings: Readings, stage: str) -> Interval | None:
+    """Return the throughput without the stage over that of the whole job, both measured."""
+    without = readings.without.get(stage)
+    if stage == COMPUTE or without is None or readings.raw is None:
+        return None
+    return ratio(readings.raw, without)
+
+
+def _finding(readings: Readings, span: StageSpan) -> Finding:
+    """Compare the stage's drop with the margin."""
+    if span.inner is None:
+        return "real" if span.outer in readings.coupled else "undecided"
+    spread = drop(readings, span)
+    if spread is None:
+        return "undecided"
+    interval = spread.interval(drop_confidence(readings))
+    if interval.low > math.log(MARGIN):
+        return "real"
+    return "within_noise" if interval.high < math.log(MARGIN) else "undecided"

@@ -1,0 +1,98 @@
+"""A measurement, summed by round once: what all of the analysis reads from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bottleneck.analysis.statistics import Series, Spread, jackknife, log_ratio, series
+from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
+
+DEVICE = "device"
+RAW = "raw"
+COMPUTE = "compute"
+COPY = "copy"
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Series by experiment name, and by stage for 'without X'. Experiments without a block are missing."""
+
+    coupled: Mapping[str, Series]
+    drained: Mapping[str, Series]
+    without: Mapping[str, Series]
+    spans: tuple[StageSpan, ...]
+
+    @property
+    def raw(self) -> Series | None:
+        """The job as it is."""
+        return self.coupled.get(RAW)
+
+    @property
+    def device(self) -> Series | None:
+        """The job with its input on the device already."""
+        return self.coupled.get(DEVICE)
+
+    def log_efficiency(self) -> Spread | None:
+        """Logarithm of coupled raw over coupled device throughput; None with fewer than two common rounds."""
+        if self.raw is None or self.device is None:
+            return None
+        return log_ratio(self.device, self.raw)
+
+
+def read(measurement: Measurement) -> Readings:
+    """Sum the blocks of a measurement by round."""
+    return Readings(
+        coupled=_by_name((e.name, e.coupled) for e in measurement.experiments),
+        drained=_by_name((e.name, e.drained) for e in measurement.experiments),
+        without=_by_name((w.stage, w.coupled) for w in measurement.without),
+        spans=measurement.stages,
+    )
+
+
+def experiments(measurement: Measurement, readings: Readings) -> tuple[Experiment, ...]:
+    """Return the ladder with the throughput at each point."""
+    return tuple(
+        Experiment(
+            name=e.name,
+            available=e.available,
+            reason=e.reason,
+            coupled=_rate(readings.coupled.get(e.name), e.coupled),
+            drained=_rate(readings.drained.get(e.name), e.drained),
+        )
+        for e in measurement.experiments
+    )
+
+
+def withouts(measurement: Measurement, readings: Readings) -> tuple[Without, ...]:
+    """Return the throughput without each stage."""
+    return tuple(
+        Without(w.stage, _rate(readings.without.get(w.stage), w.coupled)) for w in measurement.without
+    )
+
+
+def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series]:
+    """Return the series that have a block."""
+    return {name: summed for name, blocks in named if len(summed := series(blocks))}
+
+
+def _rate(summed: Series | None, blocks: tuple[Block, ...]) -> Rate | None:
+    """Return the throughput of a series.
+
+    From a single round there is no interval: both bounds are then the estimate, and a warning of the result
+    says so.
+    """
+    if summed is None:
+        return None
+    spread = jackknife(lambda time: -np.log(time), (summed,))
+    estimate = 1 / summed.seconds_per_sample
+    interval = Interval(estimate, estimate, estimate) if spread is None else spread.exponentiated()
+    return Rate(
+        samples_per_s=interval.estimate,
+        low=interval.low,
+        high=interval.high,
+        seconds_per_batch=summed.seconds_per_sample * summed.samples_per_batch,
+        blocks=blocks,
+    )

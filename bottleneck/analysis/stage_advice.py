@@ -1,0 +1,122 @@
+"""A next experiment for each stage: what usually makes it cheaper, beside what it costs in this run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bottleneck.analysis.case import Case, Item
+from bottleneck.analysis.readings import COMPUTE
+from bottleneck.results.format import duration, gain_interval, percent_interval
+from bottleneck.results.records import Advice, Stage
+
+
+@dataclass(frozen=True)
+class _Remedy:
+    id: str
+    title: str
+    how: str
+
+
+_REMEDIES = {
+    "augment": _Remedy(
+        "cheaper-augment",
+        "Make the augmentation cheaper, or move it to the device",
+        "crop before anything that touches every pixel; run the rest on whole batches in the train step: "
+        "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device))",
+    ),
+    "load": _Remedy(
+        "cheaper-load",
+        "Read and decode less for each sample",
+        'resize the files once beforehand, or decode small: image.draft("RGB", (256, 256)) before '
+        "image.convert() (Pillow, JPEG); torchvision.io.decode_jpeg is a faster decoder",
+    ),
+    "fetch": _Remedy(
+        "cut-fetch",
+        "Separate the augmentation from the loading, to see which of the two it is",
+        'Pipeline(..., augment="transform"): the attribute of the dataset that augments',
+    ),
+    "collate": _Remedy(
+        "cheaper-collate",
+        "Collate tensors in one go",
+        "return tensors from the dataset and torch.stack() them once; pad to the longest sample of the "
+        "batch, and sort samples of like length into one batch",
+    ),
+    "handoff": _Remedy(
+        "smaller-handoff",
+        "Send fewer and smaller objects from the workers",
+        "return a few large tensors instead of lists, dicts or objects, and send pixels as uint8: "
+        "images.to(device).float().div_(255) in the train step",
+    ),
+    "copy": _Remedy(
+        "smaller-copy",
+        "Copy fewer bytes to the device",
+        "send pixels as uint8 and convert there: images.to(device, non_blocking=True).float().div_(255); "
+        "leave out tensors that the model never reads",
+    ),
+    "finish": _Remedy(
+        "cheaper-finish",
+        "Make what follows the augmentation in __getitem__ cheaper",
+        "move conversions behind the collation, where one call serves the whole batch",
+    ),
+}
+
+
+# Where the device is the CPU, moving work from the workers to the train step gains nothing.
+_REMEDIES_ON_CPU = {
+    "augment": _Remedy(
+        "cheaper-augment",
+        "Make the augmentation cheaper",
+        "crop and resize before anything that touches every pixel; keep pixels as uint8 until the end; do "
+        "beforehand, once, whatever is not random",
+    ),
+}
+
+
+def stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
+    """Yield the next experiment for a stage that holds the job; nothing where its cost is not known."""
+    known = stage.cost_s_per_batch or stage.exposed_s_per_batch
+    if known is None or known.estimate <= 0 or stage.name == COMPUTE:
+        return
+    remedies = {**_REMEDIES, **(_REMEDIES_ON_CPU if case.on_cpu else {})}
+    remedy = remedies.get(stage.name) or _Remedy(
+        "cheaper-stage",
+        f"Make {stage.name} cheaper",
+        f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",
+    )
+    worth = (
+        ""
+        if stage.gain_if_free is None
+        else f" Free, it would give {gain_interval(stage.gain_if_free)} the throughput."
+    )
+    evidence = {"cost_s_per_batch": known.estimate, "step_s": case.step_s, "gain": case.gain_of(stage)}
+    yield Item(
+        case.gain_of(stage),
+        Advice(
+            id=remedy.id,
+            stage=stage.name,
+            title=remedy.title,
+            why=f"{stage.name} takes {duration(known.estimate)} a batch, at a step of "
+            f"{duration(case.step_s)}.{worth}",
+            how=remedy.how,
+            evidence=evidence,
+        ),
+    )
+
+
+def compute_advice(case: Case) -> Iterator[Item]:
+    """Yield what to do when the device holds the job: leave the input pipeline alone."""
+    if case.lost is None:
+        return
+    advice = Advice(
+        id="faster-step",
+        stage=COMPUTE,
+        title="Leave the input pipeline; make the train step faster",
+        why=(
+            f"The step takes {duration(case.device_s)} of {duration(case.step_s)} a batch; free input would "
+            f"save {percent_interval(case.lost)} of it."
+        ),
+        how="model = torch.compile(model); torch.autocast for matrix products; a larger batch",
+        evidence={"device_s_per_batch": case.device_s, "step_s": case.step_s},
+    )
+    yield Item(1.0, advice)

@@ -1,0 +1,172 @@
+"""Interval estimates from blocks: the delete-one-round jackknife and the paired difference of logarithms.
+
+The unit of replication is the round, because blocks of one round share the state of the machine. Times per
+sample are total seconds over total samples, never means of rates, which are biased high.
+
+Sources: B. Efron, 'The Jackknife, the Bootstrap and Other Resampling Plans', SIAM 1982 (chapter 3, standard
+error of the delete-one jackknife); Student's t for the quantile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The quantile function behind scipy.stats.t.ppf: the same numbers, without the import time of scipy.stats.
+from scipy.special import stdtrit
+
+from bottleneck.results.records import Block, Interval
+
+FloatArray = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+
+# Two rounds that disagree have an interval over many orders of magnitude (t = 12.7). It is cut at exp(50),
+# so that no bound overflows; at that width nothing is known anyway.
+_WIDEST_LOG_HALF_WIDTH = 50.0
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Blocks of one experiment, summed within each round.
+
+    Attributes:
+        rounds: Round numbers, ascending. Shape (rounds,), like all the others.
+        samples: Samples processed in each round.
+        batches: Batches processed in each round.
+        seconds: Seconds spent in each round.
+    """
+
+    rounds: NDArray[np.int64]
+    samples: FloatArray
+    batches: FloatArray
+    seconds: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """Total time over total samples."""
+        return float(self.seconds.sum() / self.samples.sum())
+
+    @property
+    def samples_per_batch(self) -> float:
+        """Mean batch size; 1 where the batches were not counted, so that a batch then means a sample."""
+        batches = float(self.batches.sum())
+        return float(self.samples.sum()) / batches if batches > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """An estimate, its standard error and the number of rounds that they come from (two at least)."""
+
+    estimate: float
+    standard_error: float
+    rounds: int
+
+    def half_width(self, confidence: float = CONFIDENCE) -> float:
+        """Return half the width of the two-sided Student t interval."""
+        return t_quantile(self.rounds - 1, confidence) * self.standard_error
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Return the two-sided Student t interval."""
+        half = self.half_width(confidence)
+        return Interval(self.estimate, self.estimate - half, self.estimate + half)
+
+    def exponentiated(self, confidence: float = CONFIDENCE) -> Interval:
+        """Return the interval of exp(estimate); all of it is positive."""
+        half = min(self.half_width(confidence), _WIDEST_LOG_HALF_WIDTH)
+        return Interval(*(math.exp(self.estimate + shift) for shift in (0.0, -half, half)))
+
+
+def t_quantile(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
+    """Return the Student t quantile of a two-sided interval."""
+    return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
+
+
+def series(blocks: Iterable[Block]) -> Series:
+    """Sum blocks within their rounds.
+
+    Blocks without a sample or without a positive, finite time say nothing of a rate and are left out.
+    """
+    usable = [b for b in blocks if b.samples > 0 and b.seconds > 0 and math.isfinite(b.seconds)]
+    table = np.array([(b.samples, b.batches, b.seconds) for b in usable], dtype=np.float64).reshape(-1, 3)
+    rounds, position = np.unique(np.array([b.round for b in usable], dtype=np.int64), return_inverse=True)
+    sums = np.zeros((len(rounds), 3))
+    np.add.at(sums, position, table)
+    return Series(rounds, sums[:, 0], sums[:, 1], sums[:, 2])
+
+
+def align(group: Sequence[Series]) -> tuple[Series, ...]:
+    """Keep the rounds that all series of the group have in common."""
+    common = group[0].rounds
+    for other in group[1:]:
+        if not np.array_equal(common, other.rounds):
+            common = np.intersect1d(common, other.rounds)
+    return tuple(_restrict(member, common) for member in group)
+
+
+def jackknife(statistic: Callable[..., FloatArray], group: Sequence[Series]) -> Spread | None:
+    """Estimate a function of times per sample, with its delete-one-round standard error.
+
+    Args:
+        statistic: Takes one array of times per sample [s] for each series and works element by element.
+        group: The series; rounds that one of them lacks are left out.
+
+    Returns:
+        None with fewer than two common rounds.
+    """
+    aligned = align(group)
+    rounds = len(aligned[0])
+    if rounds < 2:
+        return None
+    whole = statistic(*(np.array([member.seconds_per_sample]) for member in aligned))
+    left_out = statistic(*((m.seconds.sum() - m.seconds) / (m.samples.sum() - m.samples) for m in aligned))
+    deviations = left_out - left_out.mean()
+    variance = (rounds - 1) / rounds * float(deviations @ deviations)
+    return Spread(float(whole[0]), math.sqrt(variance), rounds)
+
+
+def log_ratio(numerator: Series, denominator: Series) -> Spread | None:
+    """Estimate the logarithm of the ratio of two times per sample (a ratio of sums).
+
+    On the log scale the interval of a ratio and that of its inverse say the same, and both are positive.
+    """
+    return jackknife(lambda a, b: np.log(a / b), (numerator, denominator))
+
+
+def ratio(numerator: Series, denominator: Series) -> Interval | None:
+    """Estimate the ratio of two times per sample; None with fewer than two common rounds."""
+    spread = log_ratio(numerator, denominator)
+    return None if spread is None else spread.exponentiated()
+
+
+def paired_log_difference(outer: Series, inner: Series) -> Spread | None:
+    """Estimate by how much the log time per sample of `outer` is over that of `inner`, pair by pair.
+
+    Drift that both share within a round cancels. None with fewer than two common rounds.
+    """
+    outer, inner = align((outer, inner))
+    rounds = len(outer)
+    if rounds < 2:
+        return None
+    differences = np.log(outer.seconds / outer.samples) - np.log(inner.seconds / inner.samples)
+    return mean_spread(differences)
+
+
+def mean_spread(values: FloatArray) -> Spread:
+    """Estimate the mean of independent values, at least two."""
+    return Spread(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values))
+
+
+def _restrict(member: Series, rounds: NDArray[np.int64]) -> Series:
+    """Keep the given rounds, all of which the series has."""
+    if len(rounds) == len(member.rounds):
+        return member
+    keep = np.isin(member.rounds, rounds)
+    return Series(member.rounds[keep], member.samples[keep], member.batches[keep], member.seconds[keep])

@@ -1,0 +1,80 @@
+"""Which stage holds the job, and which others hold it just as much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bottleneck.analysis.attribution import MARGIN
+from bottleneck.analysis.readings import COMPUTE, COPY
+from bottleneck.results.records import Interval, Stage, State
+
+Basis = Literal["gain", "shared", "inferred"]
+"""What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
+no gain was measured."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The bottleneck and its contributors; `basis` is None where there was nothing to choose from."""
+
+    bottleneck: str | None = None
+    contributors: tuple[str, ...] = ()
+    basis: Basis | None = None
+
+
+def choose(state: State, stages: Sequence[Stage]) -> Choice:
+    """Name the bottleneck of a job in the given state."""
+    if state == "device_bound":
+        return Choice(COMPUTE)
+    if state == "undecided":
+        return Choice()
+    inputs = [stage for stage in stages if stage.name != COMPUTE]
+    gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
+    if not gains:
+        return Choice(_costliest_side(inputs), basis="inferred")
+    useful = [stage for stage in inputs if stage.name in gains and gains[stage.name].high > MARGIN]
+    if not useful:
+        return Choice(_costliest_side(inputs), basis="shared")
+    return _by_gain(useful, gains)
+
+
+def cost_s(stage: Stage) -> float:
+    """Return the stage's own time per batch [s]: drained where that is known, else exposed, else nothing."""
+    known = stage.cost_s_per_batch or stage.exposed_s_per_batch
+    return 0.0 if known is None else known.estimate
+
+
+def _by_gain(useful: Sequence[Stage], gains: dict[str, Interval]) -> Choice:
+    """Choose among stages that are not surely useless.
+
+    Stages that surely gain something go before those that only might, so that no noisy measurement wins. Of
+    these a stage is out when another one surely gains more, by over the margin. What is left is tied: in a
+    queue the coupled gains say which stages can lift the limit, the costs which of them makes it.
+    """
+    pool = [stage for stage in useful if gains[stage.name].low > 1] or list(useful)
+    surest = max(gains[stage.name].low for stage in pool)
+    tied = [stage for stage in pool if gains[stage.name].high * MARGIN >= surest]
+    winner = max(tied, key=cost_s)
+    others = [stage for stage in tied if stage is not winner and gains[stage.name].low > MARGIN]
+    others.sort(key=lambda stage: gains[stage.name].estimate, reverse=True)
+    return Choice(winner.name, tuple(stage.name for stage in others), "gain")
+
+
+def _costliest_side(inputs: Sequence[Stage]) -> str | None:
+    """Return the stage with the largest cost, on the side of the hand-over where the exposed time is.
+
+    The loader works beside the device, so within it the coupled ladder alone would blame the last straw. The
+    copy works after it: exposed time tells the two sides apart.
+    """
+    loader = [stage for stage in inputs if stage.name != COPY]
+    copies = [stage for stage in inputs if stage.name == COPY]
+    side = copies if _exposed_s(copies) > _exposed_s(loader) else loader
+    known = [stage for stage in side if stage.cost_s_per_batch or stage.exposed_s_per_batch]
+    return max(known, key=cost_s).name if known else None
+
+
+def _exposed_s(stages: Sequence[Stage]) -> float:
+    """Return the exposed time per batch of several stages together [s]."""
+    return sum(s.exposed_s_per_batch.estimate for s in stages if s.exposed_s_per_batch is not None)

@@ -1,0 +1,143 @@
+"""When not to trust a number, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
+from bottleneck.analysis.precision import LEAST_ROUNDS
+from bottleneck.analysis.readings import COMPUTE, DEVICE, RAW, Readings
+from bottleneck.analysis.statistics import align, mean_spread
+from bottleneck.analysis.verdict import Choice, cost_s
+from bottleneck.results.format import names, percent, plural
+from bottleneck.results.records import Block, Measurement, Stage, State, Warning
+
+# Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
+_HALVES_MARGIN = 1.06
+_LEAST_BLOCKS_WITH_HALVES = 3
+_FAMILY_ERROR = 0.05
+
+
+def doubts(
+    measurement: Measurement, readings: Readings, stages: Sequence[Stage], state: State, choice: Choice
+) -> tuple[Warning, ...]:
+    """Return the warnings of the measuring, then those that its numbers give rise to."""
+    return (
+        *measurement.warnings,
+        *_too_few_rounds(readings),
+        *_negative_drops(readings),
+        *_unsteady_blocks(measurement),
+        *(_doubtful_choice(readings, stages, choice) if state == "input_bound" else ()),
+    )
+
+
+def _too_few_rounds(readings: Readings) -> Iterator[Warning]:
+    """Warn when the efficiency rests on fewer rounds than a Student interval can be trusted with."""
+    ends = [series for series in (readings.device, readings.raw) if series is not None]
+    rounds = len(align(ends)[0]) if len(ends) == 2 else 0
+    if rounds >= LEAST_ROUNDS:
+        return
+    missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
+    if missing:
+        were = "was" if len(missing) == 1 else "were"
+        what = f"{names(missing)} {were} not measured, so there is no efficiency."
+    elif rounds < 2:
+        what = "Fewer than two whole rounds were measured, so the estimates have no intervals."
+    else:
+        what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
+    yield Warning("too-few-rounds", f"{what} Give it a larger --budget, for {LEAST_ROUNDS} rounds at least.")
+
+
+def _negative_drops(readings: Readings) -> Iterator[Warning]:
+    """Warn where doing more was surely faster than doing less, which no stage can explain."""
+    confidence = drop_confidence(readings)
+    for span in readings.spans:
+        spread = None if span.inner is None else drop(readings, span)
+        if spread is not None and spread.interval(confidence).high < -math.log(MARGIN):
+            faster = percent(1 - math.exp(spread.estimate))
+            yield Warning(
+                "negative-drop",
+                f"{span.outer} took {faster} less time than {span.inner}, although it does more: do not "
+                f"trust the exposed time of {span.name} and of its neighbours. Close what else runs on this "
+                "machine and measure again with a larger --budget.",
+            )
+
+
+def _unsteady_blocks(measurement: Measurement) -> Iterator[Warning]:
+    """Warn when the halves of an experiment's blocks disagree in the same direction again and again."""
+    measured = [(e.name, e.coupled) for e in measurement.experiments]
+    measured += [(f"{e.name} (loader alone)", e.drained) for e in measurement.experiments]
+    measured += [(f"raw without {w.stage}", w.coupled) for w in measurement.without]
+    halves = {name: drifts for name, blocks in measured if (drifts := _half_drifts(blocks))}
+    unsteady = []
+    for name, drifts in halves.items():
+        if len(drifts) < _LEAST_BLOCKS_WITH_HALVES:
+            continue
+        spread = mean_spread(np.array(drifts))
+        half_width = spread.half_width(1 - _FAMILY_ERROR / len(halves))
+        if abs(spread.estimate) - half_width > math.log(_HALVES_MARGIN):
+            change = percent(abs(math.expm1(spread.estimate)), 0)
+            direction = "slower" if spread.estimate > 0 else "faster"
+            unsteady.append(f"{name} ({change} {direction})")
+    if unsteady:
+        yield Warning(
+            "unsteady-blocks",
+            "The second half of a block differs from the first, block after block, so the experiment had not "
+            f"reached its steady state: {names(unsteady)}. Give it a larger --budget, for longer blocks, and "
+            "check that the device is not throttling and that nothing else starts and stops on this machine.",
+        )
+
+
+def _half_drifts(blocks: Sequence[Block]) -> list[float]:
+    """Return the log ratio of the times per batch of second and first half, for blocks that have both.
+
+    The first half is the whole batches of half the block, rounded down.
+    """
+    drifts = []
+    for block in blocks:
+        first_batches = block.batches // 2
+        first_s = block.first_half_seconds
+        if first_batches == 0 or first_s is None or not 0 < first_s < block.seconds:
+            continue
+        rest = (block.seconds - first_s) / (block.batches - first_batches)
+        drifts.append(math.log(rest / (first_s / first_batches)))
+    return drifts
+
+
+def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice) -> Iterator[Warning]:
+    """Warn when the bottleneck does not rest on a measured gain of its own."""
+    unmeasured = [
+        stage.name
+        for stage in stages
+        if stage.name != COMPUTE and stage.gain_if_free is None and _matters(readings, stage)
+    ]
+    if choice.basis == "inferred":
+        yield Warning(
+            "gain-not-measured",
+            "No job without one of its stages was measured, so the bottleneck is inferred from exposed time "
+            "and cost, and not proved. Give it a larger --budget.",
+        )
+    elif unmeasured:
+        yield Warning(
+            "gain-not-measured",
+            f"The gain if free of {names(unmeasured)} was not measured, so it could not be chosen as the "
+            "bottleneck. Give it a larger --budget.",
+        )
+    if choice.basis == "shared":
+        yield Warning(
+            "no-single-gain",
+            "No stage gains anything by itself, so several of them hold the job equally; the one with the "
+            "largest cost is named. Speed that one up, then diagnose again.",
+        )
+
+
+def _matters(readings: Readings, stage: Stage) -> bool:
+    """Tell whether a stage may take more of the job's step than the margin."""
+    if readings.raw is None:
+        return True
+    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
+    return max(cost_s(stage), exposed_s) > (MARGIN - 1) * step_s

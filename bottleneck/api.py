@@ -1,0 +1,158 @@
+"""`diagnose` and `load`: a diagnosis as one call from Python. Torch is imported only to measure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from bottleneck.errors import PipelineError, UsageError
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.pipeline.settings import parse_duration
+from bottleneck.results.records import Result
+
+if TYPE_CHECKING:
+    from bottleneck.pipeline.description import Pipeline
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Result):
+    """A complete diagnosis. Immutable; `print` shows the report of the terminal."""
+
+    def __str__(self) -> str:
+        from bottleneck.reports.render import render
+
+        return render(self, "text").rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis of {self.created}: {self.verdict.sentence}>"
+
+    def to_json(self) -> str:
+        """JSON of version 1, with the raw blocks; `load` reads it."""
+        from bottleneck.results.codec import to_json
+
+        return to_json(self)
+
+    def to_markdown(self) -> str:
+        """A report to post in a pull request."""
+        from bottleneck.reports.render import render
+
+        return render(self, "markdown")
+
+    def to_html(self) -> str:
+        """A report as one HTML page."""
+        from bottleneck.reports.render import render
+
+        return render(self, "html")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A diagnosis that may have ended early."""
+
+    diagnosis: Diagnosis
+    """What was measured, be it only a part."""
+    failure: BaseException | None
+    """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
+
+
+def diagnose(  # noqa: PLR0913 - the options of the contract
+    pipeline: Pipeline | Mapping[str, Any],
+    *,
+    budget: str | float | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    cache_bytes: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Diagnosis:
+    """Measure where a training job loses time in its input pipeline.
+
+    The caller's model, optimizer, random numbers, loader and process are left as they were found.
+
+    Args:
+        pipeline: The job, as a Pipeline or a mapping with the same keys.
+        budget: Time that it may take: '90s', '2m', '1m30s' or seconds. None: what the job's step needs, at
+            most three minutes.
+        quick: Aim at 20 seconds and wider intervals.
+        seed: Of the order of experiments and of the job's random numbers meanwhile.
+        cache_bytes: Memory that all caches together may take. None: 1 GiB or a tenth of what is free.
+        progress: Called with a ProgressUpdate between blocks, never inside one.
+
+    Raises:
+        UsageError: A bad option, or a description that cannot be run (PipelineError).
+        MeasurementError: The job itself failed. What was measured until then is its `diagnosis` attribute, as
+            it is for a KeyboardInterrupt.
+    """
+    options = MeasureOptions(
+        budget_s=None if budget is None else parse_duration(budget),
+        quick=bool(quick),
+        seed=_whole("seed", seed, least=0),
+        cache_budget_bytes=None if cache_bytes is None else _whole("cache_bytes", cache_bytes, least=1),
+    )
+    attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
+    if attempt.failure is not None:
+        attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]
+        raise attempt.failure
+    return attempt.diagnosis
+
+
+def attempt_diagnosis(
+    pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None
+) -> Attempt:
+    """Measure and analyse; a failure of the job is handed back beside what was measured until then.
+
+    Raises:
+        PipelineError: A description that cannot be run, found before anything is measured.
+    """
+    from bottleneck.analysis.analyse import analyse, judge
+    from bottleneck.measure.session import measure
+    from bottleneck.pipeline.description import check
+
+    check(pipeline)
+    outcome = measure(pipeline, options, judge=judge, on_progress=progress or _ignore)
+    return Attempt(_as_diagnosis(analyse(outcome.measurement)), outcome.failure)
+
+
+def load(path: str | os.PathLike[str]) -> Diagnosis:
+    """Read a diagnosis that was saved as JSON.
+
+    Raises:
+        ResultFileError: The file cannot be read or holds no result of a known version.
+    """
+    from bottleneck.results.codec import load as load_result
+
+    return _as_diagnosis(load_result(path))
+
+
+def as_pipeline(pipeline: Any) -> Pipeline:
+    """The pipeline itself, or the one that a mapping describes.
+
+    Raises:
+        PipelineError: Anything else, or a mapping with unknown keys.
+    """
+    from bottleneck.pipeline.description import Pipeline
+
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, Mapping):
+        return Pipeline.from_mapping(pipeline)
+    raise PipelineError(
+        f"diagnose needs a Pipeline or a mapping, not a {type(pipeline).__name__}.",
+        "Write diagnose(Pipeline.from_loader(loader, model=model, ...)).",
+    )
+
+
+def _as_diagnosis(result: Result) -> Diagnosis:
+    return Diagnosis(**{field.name: getattr(result, field.name) for field in fields(Result)})
+
+
+def _whole(name: str, value: Any, *, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} must be a whole number, {least} or more, not {value!r}.")
+    return value
+
+
+def _ignore(update: ProgressUpdate) -> None:
+    """No progress is shown."""

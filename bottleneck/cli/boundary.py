@@ -1,0 +1,79 @@
+"""The one boundary where errors become messages and exit statuses."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError
+
+
+def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int:
+    """Say on standard error what went wrong.
+
+    Args:
+        error: Whatever ended the command, an exit that click asked for among them.
+        show_traceback: Print the traceback too.
+
+    Returns:
+        The exit status of the process.
+    """
+    if isinstance(error, click.exceptions.Exit):
+        return int(error.exit_code)
+    if isinstance(error, BrokenPipeError):  # whoever read our output has had enough
+        _discard_output()
+        return ExitStatus.OK
+    shown = "".join(traceback.format_exception(error)) if show_traceback else ""
+    details = error.details.strip("\n") if isinstance(error, MeasurementError) else ""
+    for text in (shown, "" if details and details in shown else details):
+        if text:
+            click.echo(text.rstrip("\n"), err=True)
+    message, status = _describe(error)
+    click.echo(message, err=True)
+    return status
+
+
+def _describe(error: BaseException) -> tuple[str, ExitStatus]:
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return "Interrupted.", ExitStatus.INTERRUPTED
+    if isinstance(error, BottleneckError):
+        return f"Error: {one_line(str(error))}", error.exit_status
+    if isinstance(error, click.UsageError):
+        help_hint = f" Try '{error.ctx.command_path} --help'." if error.ctx is not None else ""
+        return f"Error: {_sentence(error.format_message())}{help_hint}", ExitStatus.USAGE
+    if isinstance(error, click.ClickException):
+        return f"Error: {_sentence(error.format_message())}", ExitStatus.USAGE
+    if isinstance(error, SystemExit):
+        return (
+            f"Error: The job's own code ended the process (SystemExit: {one_line(str(error.code))}). "
+            "Let it raise an exception instead.",
+            ExitStatus.COULD_NOT_MEASURE,
+        )
+    return (
+        f"Error: {_sentence(f'{type(error).__name__}: {error}'.rstrip(': '))} This is a fault of bottleneck: "
+        "please report it, with what the same command prints with --traceback.",
+        ExitStatus.INTERNAL,
+    )
+
+
+def one_line(text: str) -> str:
+    """The text with all white space, line breaks too, as single spaces."""
+    return " ".join(text.split())
+
+
+def _sentence(text: str) -> str:
+    text = one_line(text)
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _discard_output() -> None:
+    """Let the interpreter's last flush of standard output go nowhere instead of failing."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,144 @@
+"""`bottleneck demo`: a diagnosis to look at, of a job that everybody knows, on made-up photographs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bottleneck.cli.diagnose import has_blocks
+from bottleneck.cli.options import as_seconds, traceback_option
+from bottleneck.cli.outputs import plan_outputs, standard_output_kept, write_outputs
+from bottleneck.cli.photographs import CLASSES, ensure_photographs
+from bottleneck.cli.progress import open_progress
+from bottleneck.errors import ExitStatus
+from bottleneck.measure.options import MeasureOptions
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bottleneck.pipeline.description import Pipeline
+
+BATCH_SIZE = 32
+BUDGET = "40s"
+NEXT = """
+Next, your own job: write a function that returns bottleneck.Pipeline(dataset=..., model=..., ...), then type
+  bottleneck diagnose myjob.py:build"""
+
+
+@click.command("demo")
+@click.option(
+    "--budget",
+    callback=as_seconds,
+    metavar="TIME",
+    default=BUDGET,
+    show_default=True,
+    help="Time it may take.",
+)
+@click.option(
+    "--images",
+    type=click.IntRange(min=2 * BATCH_SIZE),
+    metavar="N",
+    default=300,
+    show_default=True,
+    help="How many photographs to make.",
+)
+@click.option(
+    "--report", metavar="FILE", default="report.md", show_default=True, help="Where to write the report."
+)
+@traceback_option
+def demo_command(budget: float, images: int, report: str) -> int:
+    """Diagnose a small job on made-up photographs.
+
+    Makes a folder of JPEG photographs in the cache folder, once, and diagnoses a training job that reads them
+    with torchvision's ImageFolder and the usual augmentation. Needs neither a download nor an accelerator.
+    """
+    outputs = plan_outputs({"markdown": report})
+    folder = make_photographs(images)
+    # Torch comes with this, so that wrong options are refused without waiting for it.
+    from bottleneck.api import attempt_diagnosis
+
+    with standard_output_kept():
+        pipeline = build_demo(folder)
+        with open_progress() as progress:
+            attempt = attempt_diagnosis(pipeline, MeasureOptions(budget_s=budget), progress)
+    if attempt.failure is not None and not has_blocks(attempt.diagnosis):
+        raise attempt.failure
+    write_outputs(attempt.diagnosis, outputs)
+    if attempt.failure is not None:
+        raise attempt.failure
+    click.echo(NEXT, err=True)
+    return ExitStatus.OK
+
+
+def make_photographs(images: int) -> Path:
+    """The folder of photographs, with a progress bar on standard error while it is made.
+
+    Raises:
+        UsageError: The cache folder cannot be written.
+    """
+    with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:
+        folder = ensure_photographs(images, on_progress=lambda done, _total: bar.update(done - bar.pos))
+        bar.update(images - bar.pos)  # they were there already
+    return folder
+
+
+def build_demo(folder: Path) -> Pipeline:
+    """The job: random crops, flips and jitter of photographs, and a small convolutional network."""
+    import torch
+    from torch import nn
+    from torchvision import datasets, transforms
+
+    from bottleneck.pipeline.description import Pipeline
+    from bottleneck.pipeline.transfer import resolve_device
+
+    augmentation = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(224),
+            transforms.RandomHorizontalFlip(),
+            transforms.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2),
+            transforms.ToTensor(),
+            transforms.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+        ]
+    )
+    device = resolve_device(None)
+    model = small_network(len(CLASSES)).to(device)
+    return Pipeline(
+        dataset=datasets.ImageFolder(str(folder), transform=augmentation),
+        model=model,
+        loss_fn=nn.CrossEntropyLoss(),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
+        device=device,
+        batch_size=BATCH_SIZE,
+        shuffle=True,
+        num_workers=min(2, usable_cores()),
+        pin_memory=device.type == "cuda",
+        drop_last=True,
+    )
+
+
+def small_network(classes: int) -> nn.Module:
+    """A convolutional network that a CPU can train while somebody waits."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(3, 16, kernel_size=7, stride=4, padding=3),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, kernel_size=3, stride=2, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, classes),
+    )
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

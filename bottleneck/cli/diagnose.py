@@ -1,0 +1,108 @@
+"""`bottleneck diagnose TARGET`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bottleneck.cli.options import as_seconds, as_share, traceback_option
+from bottleneck.cli.outputs import Outputs, plan_outputs, standard_output_kept, write_outputs
+from bottleneck.cli.progress import open_progress
+from bottleneck.errors import ExitStatus
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.pipeline.settings import parse_settings
+from bottleneck.results.records import Result
+
+
+@click.command("diagnose", epilog="'-' instead of FILE is standard output, which then holds nothing else.")
+@click.argument("target")
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a Pipeline field; repeatable."
+)
+@click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the diagnosis."
+)
+@click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
+@click.option("--quick", is_flag=True, help="Aim at 20 seconds and wider intervals.")
+@click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
+@click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
+@click.option("--html", metavar="FILE", help="Write a report as a web page.")
+@click.option(
+    "--fail-under",
+    callback=as_share,
+    metavar="SHARE",
+    help="Exit 1 when the efficiency is surely below, as 0.9 or 90%.",
+)
+@traceback_option
+def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
+    target: str,
+    settings: tuple[str, ...],
+    device: str | None,
+    seed: int,
+    budget: float | None,
+    quick: bool,
+    json: str | None,
+    markdown: str | None,
+    html: str | None,
+    fail_under: float | None,
+) -> int:
+    """Find what holds a training job back.
+
+    TARGET is package.module:function or path/to/file.py:function; the function takes no arguments and returns
+    a bottleneck.Pipeline. The working directory is importable.
+    """
+    changes = parse_settings(settings)
+    if device is not None:
+        changes["device"] = device
+    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
+    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed)
+    return _diagnose(target, changes, options, outputs, fail_under)
+
+
+def _diagnose(
+    target: str, changes: dict[str, Any], options: MeasureOptions, outputs: Outputs, fail_under: float | None
+) -> int:
+    # Torch comes with these, so that wrong options are refused without waiting for it.
+    from bottleneck.api import attempt_diagnosis
+    from bottleneck.pipeline.target import build_pipeline
+
+    with standard_output_kept():
+        pipeline = build_pipeline(target)
+        if changes:
+            pipeline = pipeline.replace(**changes)
+        with open_progress() as progress:
+            attempt = attempt_diagnosis(pipeline, options, progress)
+    if attempt.failure is not None and not has_blocks(attempt.diagnosis):
+        raise attempt.failure
+    try:
+        write_outputs(attempt.diagnosis, outputs)
+    finally:
+        if attempt.failure is not None:
+            raise attempt.failure
+    return ExitStatus.OK if fail_under is None else gate(attempt.diagnosis, fail_under)
+
+
+def has_blocks(result: Result) -> bool:
+    """Whether anything was measured at all."""
+    rates = [rate for e in result.experiments for rate in (e.coupled, e.drained)]
+    return any(rate is not None and rate.blocks for rate in rates)
+
+
+def gate(result: Result, fail_under: float) -> int:
+    """Whether the efficiency is surely below what is wanted, and a sentence about it on standard error."""
+    efficiency = result.verdict.efficiency
+    if efficiency is None:
+        click.echo(
+            f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.", err=True
+        )
+        return ExitStatus.OK
+    if efficiency.high < fail_under:
+        click.echo(
+            f"Gate failed: the efficiency is {100 * efficiency.estimate:.1f} % and at most "
+            f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for.",
+            err=True,
+        )
+        return ExitStatus.GATE_FAILED
+    return ExitStatus.OK

@@ -1,0 +1,84 @@
+"""The command `bottleneck`: its group of commands, and the one place that ends the process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+import click
+
+from bottleneck._pydata.names import VERSION, share_public_names
+from bottleneck.cli.boundary import exit_status_of
+from bottleneck.cli.options import traceback_option
+
+COMMANDS = {
+    "diagnose": ("bottleneck.cli.diagnose:diagnose_command", "Find what holds a training job back."),
+    "report": ("bottleneck.cli.report:report_command", "Turn a saved result into a report."),
+    "doctor": ("bottleneck.cli.doctor:doctor_command", "Say what in this environment hinders measuring."),
+    "demo": ("bottleneck.cli.demo:demo_command", "Diagnose a small job on made-up photographs."),
+}
+"""Where each command is, and what it does: known without importing any of them."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, not when their names are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Names of the commands, in the order in which people need them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name; None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,  # noqa: ARG002
+    ) -> None:
+        """The commands in the help, from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.command(
+    cls=LazyGroup,
+    name="bottleneck",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit status: 0 measured, 1 a gate failed, 2 wrong usage, 3 the job could not be measured, "
+    "4 a fault of bottleneck, 130 interrupted.",
+)
+@click.version_option(VERSION, "-V", "--version", prog_name="bottleneck")
+@traceback_option
+def cli() -> None:
+    """Finds what holds a PyTorch training job below the speed of its device, and proves it by measurement."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit status; errors become messages on standard error."""
+    try:
+        # Not cli.main(): it would turn an interruption into an exception of its own.
+        with cli.make_context("bottleneck", list(arguments)) as context:
+            return int(cli.invoke(context) or 0)
+    except BaseException as error:  # noqa: BLE001 - the one boundary
+        return exit_status_of(error, show_traceback="--traceback" in arguments)
+
+
+def main() -> NoReturn:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError, OSError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    # The imported `bottleneck` is pydata's when that was installed after ours.
+    share_public_names(sys.modules["bottleneck"])
+    status = run(sys.argv[1:])
+    with suppress(BrokenPipeError, ValueError):
+        sys.stdout.flush()
+    sys.exit(status)

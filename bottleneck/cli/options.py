@@ -1,0 +1,46 @@
+"""Options that several commands share, and how the texts of their values are understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from bottleneck.errors import UsageError
+from bottleneck.pipeline.settings import parse_duration
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def traceback_option(function: Function) -> Function:
+    """Add `--traceback`; the boundary looks for it among the arguments itself."""
+    option = click.option(
+        "--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error."
+    )
+    return option(function)
+
+
+def as_seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Callback of an option: seconds from '90s', '2m' or '1m30s'."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+def as_share(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Callback of an option: a share between 0 and 1 from '0.9' or '90%'."""
+    if text is None:
+        return None
+    stripped = text.strip()
+    try:
+        share = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 1:
+        refusal = f"{text!r} is not a share between 0 and 1. Write for example 0.9 or 90%."
+        raise click.BadParameter(refusal, context, parameter)
+    return share

@@ -1,0 +1,146 @@
+"""Where reports go: files that can be written, and standard output kept for the product alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from bottleneck.errors import UsageError
+from bottleneck.reports.render import render
+from bottleneck.results.files import write_text
+from bottleneck.results.records import Result
+
+STANDARD_OUTPUT = "-"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Which report goes where."""
+
+    paths: Mapping[str, str]
+    """Path of each wanted format; '-' is standard output."""
+
+    @property
+    def takes_standard_output(self) -> bool:
+        """Whether a report for machines goes to standard output, so that nothing else may."""
+        return STANDARD_OUTPUT in self.paths.values()
+
+
+def plan_outputs(paths: Mapping[str, str | None]) -> Outputs:
+    """The wanted outputs, found writable before any time is spent on measuring.
+
+    Args:
+        paths: A path, '-' or None for each format.
+
+    Raises:
+        UsageError: A path that cannot be written, or two formats for one place.
+    """
+    wanted = {format: path for format, path in paths.items() if path is not None}
+    places: dict[str, str] = {}
+    for format, path in wanted.items():
+        place = path if path == STANDARD_OUTPUT else os.path.realpath(path)
+        if place in places:
+            shown = "standard output" if path == STANDARD_OUTPUT else path
+            raise UsageError(
+                f"--{places[place]} and --{format} both go to {shown}.", "Give them two different files."
+            )
+        places[place] = format
+        if path != STANDARD_OUTPUT:
+            check_writable(path)
+    return Outputs(wanted)
+
+
+def check_writable(path: str) -> None:
+    """Refuse a path that could not be written later.
+
+    Raises:
+        UsageError: A folder, one in a folder that is not there, or without permission.
+    """
+    target = Path(os.path.realpath(path))
+    reason = None
+    if not path or target.is_dir():
+        reason = "it is a folder" if path else "the name is empty"
+    elif target.exists() and not target.is_file():
+        reason = None if os.access(target, os.W_OK) else "permission denied"
+    elif not target.parent.is_dir():
+        reason = f"there is no folder {str(target.parent)!r}"
+    else:
+        reason = _why_not_creatable(target)
+    if reason is not None:
+        raise UsageError(
+            f"Cannot write {path!r}: {reason}.", "Give a file in a folder that you may write to."
+        )
+
+
+def _why_not_creatable(target: Path) -> str | None:
+    # Permissions alone do not tell: a file system may be read-only or full, a name too long.
+    probe = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.lstat(target) if os.path.lexists(target) else None
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+    return None
+
+
+def write_outputs(result: Result, outputs: Outputs) -> None:
+    """Write every wanted report and say so; the terminal's report unless standard output is taken.
+
+    Raises:
+        UsageError: A file could not be written after all; the others have been tried too.
+    """
+    failure: UsageError | None = None
+    for format, path in outputs.paths.items():
+        try:
+            write_report(result, format, path)
+        except UsageError as error:
+            failure = failure or error
+    if not outputs.takes_standard_output:
+        click.echo(render(result, "text"), nl=False)
+    if failure is not None:
+        raise failure
+
+
+def write_report(result: Result, format: str, path: str) -> None:
+    """Write one report to a file or to standard output.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    text = render(result, format)
+    if path == STANDARD_OUTPUT:
+        click.echo(text, nl=False)
+        return
+    write_text(path, text)
+    click.echo(f"Wrote {path}", err=True)
+
+
+@contextlib.contextmanager
+def standard_output_kept() -> Iterator[None]:
+    """Send what the user's code prints to standard error meanwhile, that of worker processes too.
+
+    Standard output is the product: a `print` in a dataset must not end up inside a JSON document.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        try:
+            out, err = sys.__stdout__.fileno(), sys.__stderr__.fileno()  # type: ignore[union-attr]
+            sys.__stdout__.flush()  # type: ignore[union-attr]
+            kept = os.dup(out)
+        except (OSError, ValueError, AttributeError):  # closed, or not a real stream
+            yield
+            return
+        stack.callback(os.close, kept)
+        stack.callback(os.dup2, kept, out)
+        os.dup2(err, out)
+        yield

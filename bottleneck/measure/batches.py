@@ -1,0 +1,105 @@
+"""Batches cached in the main process: in host memory and on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bottleneck.staging import trees
+
+
+@dataclass(frozen=True)
+class CachedBatch:
+    """A batch and its number of samples."""
+
+    batch: Any
+    samples: int
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of a tree."""
+    return [leaf for leaf in trees.leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _versions(value: Any) -> list[int]:
+    return [tensor._version for tensor in tensors_of(value) if not tensor.is_inference()]
+
+
+def keep_on_host(batch: Any) -> Any:
+    """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
+
+    def keep(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned():
+            return leaf
+        return trees.copy_leaf(leaf)
+
+    return trees.map_leaves(keep, batch)
+
+
+class BatchCache:
+    """Cached batches, served in turn.
+
+    The same objects are handed out again and again, as long as nobody changes them. A train step that works in
+    place would make the cached batch decay; from the moment that is seen, each step gets a clone.
+
+    Args:
+        batches: What is served; at least one.
+    """
+
+    def __init__(self, batches: list[CachedBatch]) -> None:
+        self._batches = batches
+        self._next = 0
+        self._expected = [_versions(cached.batch) for cached in batches]
+        self.clones = False
+        """Each serving is a clone."""
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def batches(self) -> tuple[CachedBatch, ...]:
+        """What is served."""
+        return tuple(self._batches)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all batches together."""
+        return sum(trees.nbytes(cached.batch) for cached in self._batches)
+
+    def serve(self) -> CachedBatch:
+        """Return the next batch."""
+        cached = self._batches[self._next]
+        self._next = (self._next + 1) % len(self._batches)
+        if self.clones:
+            return CachedBatch(trees.copy_deep(cached.batch), cached.samples)
+        return cached
+
+    def probe(self, use: Callable[[Any], Any]) -> bool:
+        """Use each batch once, put back what it changed, and clone from then on if it changed anything.
+
+        Args:
+            use: The train step, or whatever else gets the batch.
+
+        Returns:
+            Whether a batch was changed.
+        """
+        for number, cached in enumerate(self._batches):
+            pristine = trees.copy_deep(cached.batch)
+            use(cached.batch)
+            if not trees.equal(pristine, cached.batch):
+                self._batches[number] = CachedBatch(pristine, cached.samples)
+                self.clones = True
+        self._expected = [_versions(cached.batch) for cached in self._batches]
+        return self.clones
+
+    def changed_since_probe(self) -> bool:
+        """Whether any batch was changed in place after all; looks at version counters, so it costs nothing."""
+        if self.clones:
+            return False
+        now = [_versions(cached.batch) for cached in self._batches]
+        changed = now != self._expected
+        self._expected = now
+        return changed

@@ -1,0 +1,120 @@
+"""Run one arm for one block and time it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bottleneck.measure.arms import Arm
+from bottleneck.measure.batches import BatchCache
+from bottleneck.results.records import Block
+from bottleneck.staging import stages
+from bottleneck.staging.loader import SwitchedLoader
+
+# A slow step must not spend the budget on warming up; batches beyond two are dispensable then.
+_WARM_UP_S = 0.5
+
+
+@dataclass
+class Bench:
+    """Everything that is needed to run the job in any of its arms."""
+
+    loader: SwitchedLoader
+    host: BatchCache
+    device: BatchCache
+    transfer: Callable[[Any], Any]
+    step: Callable[[Any], Any]
+    synchronize: Callable[[], None]
+    clock: Callable[[], float]
+    split_blocks: bool = True
+    """Note when half of a block was done; meaningless where steps run asynchronously."""
+    waits_s: dict[Arm, list[float]] = field(default_factory=dict)
+    """How long the job waited for each batch."""
+    batches: int = 0
+    samples: int = 0
+
+    # --- one batch -----------------------------------------------------------------------------------------
+
+    def _run_once(self, arm: Arm, waits: list[float]) -> int:
+        """Run one batch through an arm and return its samples."""
+        samples, batch = 0, None
+        if arm.mode is not None:
+            asked = self.clock()
+            batch, samples = self.loader.next_batch()
+            waits.append(self.clock() - asked)
+        if not arm.coupled:
+            return samples
+        if arm.supply == "loader":
+            self.step(self.transfer(batch))
+            return samples
+        if arm.supply == "host":
+            cached = self.host.serve()
+            self.step(self.transfer(cached.batch))
+        else:
+            cached = self.device.serve()
+            self.step(cached.batch)
+        return samples if arm.mode is not None else cached.samples
+
+    # --- a visit -------------------------------------------------------------------------------------------
+
+    def prepare(self, arm: Arm) -> None:
+        """Switch to an arm, throw away what is in flight, and run until steady."""
+        if arm.mode is None:
+            self.loader.rest()
+            self._run_once(arm, [])
+            self.synchronize()
+            return
+        self.loader.switch(arm.mode)
+        started = self.clock()
+        for number in range(max(2, self.loader.num_workers)):
+            if number >= 2 and arm.coupled and self.clock() - started > _WARM_UP_S:
+                break
+            self._run_once(arm, [])
+        self.synchronize()
+
+    def measure(self, arm: Arm, round_: int, batches: int) -> Block:
+        """Time a block; the device is waited for at its edges only.
+
+        Args:
+            arm: What to run; `prepare` must have been called.
+            round_: The round that the block belongs to.
+            batches: Its length; `block_batches` gives lengths at which workers' bursts do no harm.
+        """
+        waits: list[float] = []
+        half = batches // 2
+        samples, half_s = 0, None
+        self.synchronize()
+        started = self.clock()
+        for number in range(batches):
+            if number == half and half and self.split_blocks:
+                half_s = self.clock() - started
+            samples += self._run_once(arm, waits)
+        self.synchronize()
+        seconds = self.clock() - started
+        self.waits_s.setdefault(arm, []).extend(waits)
+        self.batches += batches
+        self.samples += samples
+        even = batches % 2 == 0
+        return Block(round_, samples, seconds, batches, half_s if even else None)
+
+
+def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:
+    """How many batches a block of about `target_s` has.
+
+    Workers deliver in bursts, so a block is a multiple of the number of workers: its edges then fall on the same
+    place in a burst.
+    """
+    wanted = max(1, math.ceil(target_s / max(seconds_per_batch, 1e-6)))
+    if arm.mode is None:
+        return max(2, wanted) if seconds_per_batch < 1.0 else wanted
+    unit = max(1, workers)
+    if unit == 1 and seconds_per_batch < 1.0:
+        wanted = max(2, wanted)
+    return unit * math.ceil(wanted / unit)
+
+
+def reads_storage(arm: Arm) -> bool:
+    """Whether an arm really loads."""
+    return arm.mode is not None and bool(arm.mode & stages.LOAD)

@@ -1,0 +1,60 @@
+"""What is diagnosed, as plain values for the result, and experiments by their names for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from bottleneck.measure.arms import Arm, Ladder
+from bottleneck.pipeline.description import Pipeline
+
+
+def _name(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset) if isinstance(dataset, Sized) else None
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any]) -> dict[str, Any]:
+    """Describe a job by plain values, ready for JSON."""
+    context = loader.multiprocessing_context
+    return {
+        "dataset": type(loader.dataset).__qualname__,
+        "dataset_length": _length(loader.dataset),
+        "batch_size": loader.batch_size,
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "drop_last": bool(loader.drop_last),
+        "in_order": bool(getattr(loader, "in_order", True)),
+        "start_method": getattr(context, "_name", None) if context is not None else None,
+        "sampler": type(loader.sampler).__qualname__,
+        "collate_fn": _name(pipeline.collate_fn),
+        "model": _name(pipeline.model),
+        "loss_fn": _name(pipeline.loss_fn),
+        "optimizer": _name(pipeline.optimizer),
+        "train_step": _name(pipeline.train_step),
+        "to_device": _name(pipeline.to_device),
+    }
+
+
+def describe_arm(arm: Arm, ladder: Ladder | None) -> str:
+    """Name an arm by the experiment that it measures, such as `before_augment (drained)`."""
+    if ladder is None:
+        return "raw"
+    for rung in ladder.rungs:
+        if rung.coupled == arm:
+            return rung.name
+        if rung.drained == arm:
+            return f"{rung.name} (drained)"
+    return next((f"without {stage}" for stage, candidate in ladder.without if candidate == arm), "raw")

@@ -1,0 +1,20 @@
+"""Wait for the device, at block edges only: doing so at every step would destroy the overlap to be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def make_synchronize(device: torch.device) -> Callable[[], None]:
+    """Return a function that returns once the device has done all its work; nothing to wait for on a CPU."""
+    if device.type == "cpu":
+        return lambda: None
+    module = getattr(torch, device.type, None)
+    synchronize = getattr(module, "synchronize", None)
+    if synchronize is None:
+        return lambda: None
+    if device.type == "mps":
+        return lambda: synchronize()
+    return lambda: synchronize(device)

@@ -1,0 +1,86 @@
+"""Turn what went wrong while measuring into one sentence, with the user's own exception shown once."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from bottleneck.errors import MeasurementError
+from bottleneck.staging import stages
+from bottleneck.staging.failures import find_failure
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+def name_mode(mode: int) -> str:
+    """Name the experiment that a mode belongs to, for people."""
+    if mode & stages.RECORD:
+        return "recording"
+    for name, known in stages.MODE_OF_EXPERIMENT.items():
+        if mode == known:
+            return name
+    missing = [name for name, bit in stages.BIT_OF_STAGE.items() if name != "fetch" and not mode & bit]
+    return f"without {', '.join(missing)}"
+
+
+def _users_part(error: BaseException) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
+
+
+def _one_line(error: BaseException) -> str:
+    return traceback.format_exception_only(type(error), error)[-1].strip().splitlines()[0]
+
+
+def explain_loader_failure(error: Exception, experiment: str) -> MeasurementError:
+    """Explain an exception that came out of the loader."""
+    failure = find_failure(error)
+    if failure is not None:
+        what = "The dataset" if failure.where == "dataset" else "The collate function"
+        at = f" at index {failure.index}" if failure.index is not None else ""
+        who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
+        error_text = " ".join(failure.error.split())
+        return MeasurementError(
+            f"{what} raised{at}{who}, experiment {name_mode(failure.mode)}: {error_text}",
+            "The job itself would fail there too; fix that, or leave the index out.",
+            failure.traceback,
+        )
+    text = str(error)
+    if "timed out" in text:
+        return MeasurementError(
+            f"The workers gave no batch for a long time, experiment {experiment}: {_one_line(error)}",
+            "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
+        )
+    if "out of shared memory" in text or "Bus error" in text or "No space left" in text:
+        return MeasurementError(
+            f"Shared memory ran out, experiment {experiment}: {_one_line(error)}",
+            "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
+            "prefetch_factor.",
+        )
+    if "Too many open files" in text or "ancdata" in text:
+        return MeasurementError(
+            f"File descriptors ran out, experiment {experiment}: {_one_line(error)}",
+            "Raise the limit with `ulimit -n 65536` in the shell that starts the job.",
+        )
+    if "DataLoader worker" in text and ("killed" in text or "exited unexpectedly" in text):
+        return MeasurementError(
+            f"A worker died, experiment {experiment}: {_one_line(error)}",
+            "Killed by signal 9 it was most likely the kernel's out-of-memory killer (see dmesg): use fewer "
+            "workers or a smaller batch.",
+        )
+    return MeasurementError(
+        f"The loader raised, experiment {experiment}: {_one_line(error)}",
+        "The job itself would fail there too.",
+        _users_part(error),
+    )
+
+
+def explain_step_failure(error: Exception, experiment: str, what: str = "train step") -> MeasurementError:
+    """Explain an exception that the train step or the transfer raised."""
+    remedy = "Run the step by itself on one batch of the loader; it must work there first."
+    if "out of memory" in str(error).lower():
+        remedy = "The device's memory is full: use a smaller batch_size, or end other processes on the device."
+    return MeasurementError(
+        f"The {what} raised, experiment {experiment}: {_one_line(error)}", remedy, _users_part(error)
+    )

@@ -1,0 +1,75 @@
+"""Collects blocks while they are measured, and turns them into a `Measurement`."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from bottleneck.measure.arms import Arm, Ladder
+from bottleneck.results.records import (
+    Block,
+    Cost,
+    MeasuredExperiment,
+    MeasuredWithout,
+    Measurement,
+    Warning,
+)
+from bottleneck.staging.stages import EXPERIMENTS
+
+
+class Ledger:
+    """Everything measured so far.
+
+    Args:
+        environment: Of the machine and the software.
+        pipeline: What is diagnosed, as plain values.
+    """
+
+    def __init__(self, environment: Mapping[str, Any], pipeline: Mapping[str, Any]) -> None:
+        self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self.environment = dict(environment)
+        self.pipeline = dict(pipeline)
+        self.ladder: Ladder | None = None
+        self.blocks: dict[Arm, list[Block]] = {}
+        self.evidence: dict[str, Any] = {}
+        self._warnings: dict[tuple[str, str], Warning] = {}
+        self.cost = Cost(0.0, 0, 0, 0)
+
+    def add(self, arm: Arm, block: Block) -> None:
+        """Keep a block."""
+        self.blocks.setdefault(arm, []).append(block)
+
+    def warn(self, id_: str, message: str) -> None:
+        """Keep a reason not to trust a number, once."""
+        self._warnings.setdefault((id_, message), Warning(id_, message))
+
+    def _blocks(self, arm: Arm | None) -> tuple[Block, ...]:
+        return tuple(self.blocks.get(arm, ())) if arm is not None else ()
+
+    def measurement(self) -> Measurement:
+        """Return what has been measured up to now."""
+        if self.ladder is None:
+            reason = "the diagnosis ended before it was measured"
+            experiments = tuple(MeasuredExperiment(name, False, reason) for name in EXPERIMENTS)
+            spans, without = (), ()
+        else:
+            experiments = tuple(
+                MeasuredExperiment(
+                    rung.name, rung.reason is None, rung.reason, self._blocks(rung.coupled), self._blocks(rung.drained)
+                )
+                for rung in self.ladder.rungs
+            )  # fmt: skip
+            spans = self.ladder.spans
+            without = tuple(MeasuredWithout(stage, self._blocks(arm)) for stage, arm in self.ladder.without)
+        return Measurement(
+            created=self._created,
+            environment=dict(self.environment),
+            pipeline=dict(self.pipeline),
+            experiments=experiments,
+            without=without,
+            stages=spans,
+            evidence=dict(self.evidence),
+            warnings=tuple(self._warnings.values()),
+            cost=self.cost,
+        )

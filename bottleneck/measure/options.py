@@ -1,0 +1,24 @@
+"""How long and how hard to measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """Options of one diagnosis.
+
+    Attributes:
+        budget_s: Wall-clock time that the whole diagnosis may take; None: as long as the job's step needs,
+            at most three minutes.
+        quick: Aim at 20 seconds and wider intervals.
+        seed: Seed of the order of experiments and of the user's random numbers during the diagnosis.
+        cache_budget_bytes: Memory that all caches together may take; None: 1 GiB or a tenth of the free
+            memory, whichever is less.
+    """
+
+    budget_s: float | None = None
+    quick: bool = False
+    seed: int = 0
+    cache_budget_bytes: int | None = None

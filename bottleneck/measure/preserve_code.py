@@ -1,0 +1,65 @@
+"""What a function's code says about the state it uses, and whose code it is."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from types import CodeType
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    """A code object and those of the functions, lambdas and comprehensions inside it."""
+    inner = [each for const in code.co_consts if isinstance(const, CodeType) for each in _codes(const)]
+    return [code, *inner]
+
+
+def names_in(code: CodeType) -> set[str]:
+    """The names that code looks up: its globals, and the attributes it reads, which cannot be told apart."""
+    return {name for each in _codes(code) for name in each.co_names}
+
+
+def assigned_globals(code: CodeType) -> set[str]:
+    """The globals that code assigns or deletes."""
+    return {
+        str(instruction.argval)
+        for each in _codes(code)
+        for instruction in dis.get_instructions(each)
+        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+    }
+
+
+def top_package(value: object) -> str:
+    """The top-level package in which an object's class, or a function, is defined."""
+    module = getattr(value, "__module__", None) if callable(value) else None
+    if not isinstance(module, str):
+        module = type(value).__module__
+    return module.partition(".")[0]
+
+
+@cache
+def _library_roots() -> tuple[Path, ...]:
+    paths = sysconfig.get_paths()
+    keys = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple({Path(paths[key]).resolve() for key in keys if key in paths})
+
+
+@cache
+def is_installed(module_name: str) -> bool:
+    """Whether a module belongs to Python or to an installed package, rather than to the user's own files.
+
+    Args:
+        module_name: The module's full name. One that is not imported, or built in, counts as installed, and
+            `__main__` as the user's.
+    """
+    if module_name in ("__main__", "__mp_main__"):
+        return False
+    file = getattr(sys.modules.get(module_name), "__file__", None)
+    if not file:
+        return True
+    path = Path(file).resolve()
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return True
+    return any(path.is_relative_to(root) for root in _library_roots())

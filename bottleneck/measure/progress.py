@@ -1,0 +1,29 @@
+"""What the measuring tells about itself while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bottleneck.results.records import Interval
+
+
+@dataclass(frozen=True)
+class ProgressUpdate:
+    """One step of the measuring, sent between blocks and never inside one."""
+
+    phase: str
+    """What is being done, for people: 'starting workers', 'recording', 'measuring'."""
+    experiment: str | None = None
+    """The experiment that runs next, such as 'before_augment (drained)'."""
+    round: int | None = None
+    """The present round, from 1."""
+    rounds: int | None = None
+    """Rounds planned so far; more may follow until the estimate is precise."""
+    efficiency: Interval | None = None
+    """The present estimate."""
+    elapsed_s: float = 0.0
+    budget_s: float | None = None
+
+
+ProgressCallback = Callable[[ProgressUpdate], None]

@@ -1,0 +1,137 @@
+"""Which arm runs when, and for how long: rounds, block lengths and the budget."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bottleneck.measure.arms import Arm, Ladder
+from bottleneck.measure.blocks import block_batches
+
+MIN_ROUNDS = 6
+_DEFAULT_BUDGET_S = 55.0
+_QUICK_BUDGET_S = 19.0
+_LONGEST_BUDGET_S = 170.0
+"""What the default budget may grow to for a slow job."""
+_CLOSING_S = 1.5
+"""Kept for stopping the workers and putting everything back."""
+_FIRST_ROUNDS_SHARE = 0.7
+"""The share of the budget in which the first six rounds shall fit; the rest is for more of them."""
+_BLOCK_BATCHES = 20
+_QUICK_BLOCK_BATCHES = 8
+_SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.15, 1.5
+
+
+@dataclass
+class Pace:
+    """What is known of an arm's speed so far."""
+
+    seconds_per_batch: float
+    preparing_s: float
+    """Switching, discarding and warming up."""
+
+
+class OrderOfArms:
+    """Random orders, each followed by its reverse, so that drift within a round cancels."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - an order, not a secret
+        self._reverse: list[Arm] | None = None
+        self._arms: frozenset[Arm] = frozenset()
+
+    def next_round(self, arms: Sequence[Arm]) -> list[Arm]:
+        """Return the arms in the order of the next round."""
+        if self._reverse is not None and frozenset(arms) == self._arms:
+            order, self._reverse = self._reverse, None
+            return order
+        order = list(arms)
+        self._random.shuffle(order)
+        self._reverse, self._arms = order[::-1], frozenset(arms)
+        return order
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The length of a visit to each arm.
+
+    Attributes:
+        batches: Batches in a block.
+        seconds: Expected time of a visit, preparation included.
+    """
+
+    batches: dict[Arm, int]
+    seconds: dict[Arm, float]
+
+    def round_s(self, arms: Sequence[Arm]) -> float:
+        """Expected time of a round over some arms."""
+        return sum(self.seconds[arm] for arm in arms)
+
+
+def lengths_for(paces: dict[Arm, Pace], target_s: float, workers: int) -> Lengths:
+    """Give every arm a block of about `target_s`."""
+    batches = {
+        arm: block_batches(arm, pace.seconds_per_batch, target_s, workers) for arm, pace in paces.items()
+    }
+    seconds = {arm: pace.preparing_s + batches[arm] * pace.seconds_per_batch for arm, pace in paces.items()}
+    return Lengths(batches, seconds)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The plan for the time that is left.
+
+    Attributes:
+        lengths: The length of every visit.
+        decide_first: Rounds of device and raw alone before the full rounds; 0 when there is time for six full ones.
+        deadline_s: When to stop, by the session's clock.
+    """
+
+    lengths: Lengths
+    decide_first: int
+    deadline_s: float
+
+
+def total_budget_s(budget_s: float | None, *, quick: bool) -> float:
+    """The time that the whole diagnosis may take, before it is known how slow the job is."""
+    if budget_s is not None:
+        return budget_s
+    return _QUICK_BUDGET_S if quick else _DEFAULT_BUDGET_S
+
+
+def make_schedule(
+    ladder: Ladder, paces: dict[Arm, Pace], workers: int, *, started_s: float, now_s: float,
+    budget_s: float | None, quick: bool,
+) -> Schedule:  # fmt: skip
+    """Fit the rounds into the budget.
+
+    The first six rounds shall fit into most of it. Where not even the shortest blocks fit, device and raw get six
+    rounds of their own first: they decide whether there is anything to explain.
+
+    Args:
+        ladder: What is to be measured.
+        paces: The speed of every arm, from a first short visit.
+        workers: Workers of the loader.
+        started_s: When the diagnosis began, by the session's clock.
+        now_s: The present time by the same clock.
+        budget_s: The user's budget; None: ours, which grows for slow jobs.
+        quick: Aim at 20 seconds.
+    """
+    arms = ladder.arms()
+    step_s = paces[ladder.device].seconds_per_batch
+    block_batches_wanted = _QUICK_BLOCK_BATCHES if quick else _BLOCK_BATCHES
+    target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, block_batches_wanted * step_s))
+    total_s = total_budget_s(budget_s, quick=quick)
+    shortest = lengths_for(paces, 0.0, workers)
+    if budget_s is None and not quick:
+        needed_s = (now_s - started_s) + MIN_ROUNDS * shortest.round_s(arms) + _CLOSING_S
+        total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
+    deadline_s = started_s + total_s - _CLOSING_S
+    left_s = max(0.0, deadline_s - now_s)
+    for _ in range(12):
+        lengths = lengths_for(paces, target_s, workers)
+        if MIN_ROUNDS * lengths.round_s(arms) <= _FIRST_ROUNDS_SHARE * left_s:
+            break
+        target_s *= 0.75
+    decide_first = 0 if MIN_ROUNDS * lengths.round_s(arms) <= left_s else MIN_ROUNDS
+    return Schedule(lengths, decide_first, deadline_s)

@@ -1,0 +1,222 @@
+"""The copy to the device: which device, and every tensor of a nested batch moved there."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, MutableSequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from bottleneck.errors import PipelineError
+
+if TYPE_CHECKING:
+    from bottleneck.pipeline.description import Pipeline
+
+
+def resolve_device(device: Any) -> torch.device:
+    """The device that is meant, with its index, so that it compares equal to a tensor's.
+
+    Args:
+        device: What `torch.device` takes, or None for the accelerator if there is one, else the CPU.
+
+    Raises:
+        PipelineError: Not a device, or one that this machine does not have.
+    """
+    if device is None:
+        kind = _accelerator_kind()
+        return torch.device("cpu") if kind is None else torch.device(kind, _current_index(kind))
+    if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
+        raise PipelineError(f"device must be a name such as 'cuda:0', not {device!r}.", "Write device='cpu'.")
+    try:
+        wanted = torch.device(device)
+    except (RuntimeError, ValueError) as error:
+        raise PipelineError(f"device={device!r} is not a device that PyTorch knows.", _choices()) from error
+    if wanted.type == "cpu":
+        return torch.device("cpu")
+    if wanted.type != _accelerator_kind():
+        raise PipelineError(f"device={str(wanted)!r} is not there: {_why_missing(wanted.type)}.", _choices())
+    count = _device_count(wanted.type)
+    index = _current_index(wanted.type) if wanted.index is None else wanted.index
+    if index >= count:
+        raise PipelineError(
+            f"device={str(wanted)!r} is not there: this machine has {count} {wanted.type} device(s).",
+            _choices(),
+        )
+    return torch.device(wanted.type, index)
+
+
+def _accelerator_kind() -> str | None:
+    """The type of the accelerator that can be used now, such as 'cuda'; None without one."""
+    if torch.cuda.is_available():
+        return "cuda"
+    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
+    if accelerator is not None:
+        if not accelerator.is_available():
+            return None
+        current = accelerator.current_accelerator()
+        return None if current is None else str(current.type)
+    for kind in ("xpu", "mps"):
+        module = getattr(torch, kind, None)
+        if module is not None and getattr(module, "is_available", lambda: False)():
+            return kind
+    return None
+
+
+def _current_index(kind: str) -> int:
+    # Asking an uninitialised runtime would start it, long before it is needed.
+    if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return torch.cuda.current_device()
+    return 0
+
+
+def _device_count(kind: str) -> int:
+    module = getattr(torch, kind, None)
+    count = getattr(module, "device_count", None)
+    return int(count()) if count is not None else 1
+
+
+def _why_missing(kind: str) -> str:
+    if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+        return "the installed PyTorch was built without CUDA"
+    if kind == "cuda":
+        return "PyTorch finds no CUDA device (see nvidia-smi and CUDA_VISIBLE_DEVICES)"
+    return f"PyTorch finds no {kind} device that can train"
+
+
+def _choices() -> str:
+    kind = _accelerator_kind()
+    return "Write device='cpu'." if kind is None else f"Write device='{kind}' or device='cpu'."
+
+
+def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False) -> Any:
+    """Move every tensor of a nested batch; the types of the containers are kept.
+
+    Understood are lists, tuples, named tuples, mappings, dataclasses (frozen ones too) and objects with a
+    `to` method (asked first, so that a packed sequence or a tokenizer's batch moves in its own way).
+    Anything else is returned unchanged, and so is a tensor that is on the device already.
+
+    Args:
+        batch: Any structure.
+        device: Where its tensors shall be.
+        non_blocking: Copy asynchronously, which takes effect from pinned memory.
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=non_blocking)
+    if batch is None or isinstance(batch, str | bytes | int | float | type):
+        return batch
+    if callable(getattr(batch, "to", None)):
+        return _move_itself(batch, device, non_blocking)
+    return _move_container(batch, device, non_blocking)
+
+
+def _move_container(batch: Any, device: torch.device, non_blocking: bool) -> Any:
+    if isinstance(batch, Mapping):
+        moved = {key: move_to_device(value, device, non_blocking) for key, value in batch.items()}
+        return _rebuilt_mapping(batch, moved)
+    if isinstance(batch, tuple):
+        return _rebuilt_tuple(batch, [move_to_device(item, device, non_blocking) for item in batch])
+    if isinstance(batch, MutableSequence):
+        return _rebuilt_list(batch, [move_to_device(item, device, non_blocking) for item in batch])
+    if dataclasses.is_dataclass(batch):
+        return _moved_dataclass(batch, device, non_blocking)
+    return batch
+
+
+def _move_itself(batch: Any, device: torch.device, non_blocking: bool) -> Any:
+    options = {"non_blocking": non_blocking} if _takes_non_blocking(type(batch)) else {}
+    moved = batch.to(device, **options)
+    return batch if moved is None else moved  # some move themselves in place and return nothing
+
+
+def _takes_non_blocking(cls: type) -> bool:
+    known = _NON_BLOCKING.get(cls)
+    if known is None:
+        known = _NON_BLOCKING[cls] = _has_non_blocking(cls)
+    return known
+
+
+_NON_BLOCKING: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+"""Whether a class's `to` takes `non_blocking`; asked once a class, because a signature is slow to read."""
+
+
+def _has_non_blocking(cls: Any) -> bool:
+    try:
+        parameters = inspect.signature(cls.to).parameters
+    except (AttributeError, TypeError, ValueError):
+        return False
+    # A (*args, **kwargs) signature, as PackedSequence has, hands on what Tensor.to takes.
+    return "non_blocking" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _rebuilt_mapping(original: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    if type(original) is dict:
+        return items
+    try:
+        clone: Any = copy.copy(original)  # keeps a default factory and other attributes
+        for key, value in items.items():
+            clone[key] = value
+    except TypeError:  # an immutable mapping
+        try:
+            return type(original)(items)  # type: ignore[call-arg]
+        except TypeError:
+            return items
+    return clone
+
+
+def _rebuilt_tuple(original: tuple[Any, ...], items: list[Any]) -> Any:
+    if type(original) is tuple:
+        return tuple(items)
+    if hasattr(original, "_make"):
+        return original._make(items)
+    try:
+        return type(original)(items)
+    except TypeError:
+        return tuple(items)
+
+
+def _rebuilt_list(original: MutableSequence[Any], items: list[Any]) -> Any:
+    if type(original) is list:
+        return items
+    if isinstance(original, bytearray) or hasattr(original, "typecode"):
+        return original  # numbers only
+    clone = copy.copy(original)
+    for index, item in enumerate(items):
+        clone[index] = item
+    return clone
+
+
+def _moved_dataclass(batch: Any, device: torch.device, non_blocking: bool) -> Any:
+    clone = copy.copy(batch)  # without running __post_init__ again
+    for field in dataclasses.fields(batch):
+        if hasattr(batch, field.name):
+            value = move_to_device(getattr(batch, field.name), device, non_blocking)
+            object.__setattr__(clone, field.name, value)  # works for frozen ones too
+    return clone
+
+
+def transfer_is_default(pipeline: Pipeline) -> bool:
+    """Whether the user gave no `to_device` of their own."""
+    return pipeline.to_device is None
+
+
+def copies_nothing(pipeline: Pipeline, device: torch.device) -> bool:
+    """Whether there is no `copy` stage: the default transfer of CPU tensors to the CPU."""
+    return transfer_is_default(pipeline) and device.type == "cpu"
+
+
+def make_transfer(pipeline: Pipeline, device: torch.device, pinned: bool) -> Callable[[Any], Any]:
+    """The function that brings a batch from the loader to the device.
+
+    Args:
+        pipeline: Whose `to_device(batch, device)` is used if there is one.
+        device: The device of the job.
+        pinned: Whether the loader's batches lie in pinned memory; the default copy is asynchronous then.
+    """
+    to_device = pipeline.to_device
+    if to_device is not None:
+        return lambda batch: to_device(batch, device)
+    return lambda batch: move_to_device(batch, device, non_blocking=pinned)

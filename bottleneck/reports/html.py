@@ -1,0 +1,151 @@
+"""The report as one HTML file that needs nothing else: no script, no font, no link to follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from bottleneck.reports import clean, numbers, view
+from bottleneck.results.records import Result
+
+TEMPLATE = "report.html.j2"
+
+# The chart, in user units of the SVG.
+CHART_WIDTH = 720
+LABEL_WIDTH = 150
+VALUE_WIDTH = 110
+BAR_HEIGHT, BAR_PITCH = 18, 28
+
+
+@dataclass(frozen=True)
+class ChartBar:
+    """One bar of the chart, in user units."""
+
+    label: str
+    value: str
+    y: int
+    width: float
+    low_x: float | None
+    """Where its interval begins and ends; None where it has none."""
+    high_x: float | None
+    emphasised: bool
+
+
+def render_html(result: Result) -> str:
+    """The report as one self-contained HTML document, light or dark as the reader's system is."""
+    import jinja2
+
+    source = resources.files("bottleneck.reports").joinpath("templates", TEMPLATE).read_text("utf-8")
+    # Everything is escaped; what is left undefined is a fault and says so.
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source).render(_page(result)).rstrip() + "\n"
+
+
+def _page(result: Result) -> dict[str, Any]:
+    answer, *details = [_shown(line) for line in view.sentences(result)]
+    bars = _bars(result)
+    return {
+        "answer": answer,
+        "details": details,
+        "state": result.verdict.state,
+        "efficiency": numbers.percent_interval(result.verdict.efficiency),
+        "bottleneck": _shown(result.verdict.bottleneck or numbers.UNKNOWN),
+        "bars": bars,
+        "chart": {
+            "width": CHART_WIDTH,
+            "height": BAR_PITCH * len(bars),
+            "left": LABEL_WIDTH,
+            "bar_height": BAR_HEIGHT,
+        },
+        "rungs": _rungs(result),
+        "stages": _stages(result),
+        "unavailable": [(_shown(name), _shown(reason)) for name, reason in view.unavailable(result)],
+        "waits": view.waits(result.evidence),
+        "warnings": [_shown(warning.message) for warning in result.warnings],
+        "advice": [
+            {
+                "title": _shown(advice.title),
+                "why": _shown(advice.why),
+                "how": clean.public("\n".join(clean.lines(advice.how))),
+            }
+            for advice in result.advice
+        ],
+        "described": [
+            (title, [(_shown(key), _shown(view.described(key, value))) for key, value in part.items()])
+            for title, part in (("Environment", result.environment), ("Pipeline", result.pipeline))
+            if part
+        ],
+        "cost": view.cost(result),
+        "tool": _shown(f"{result.tool.name} {result.tool.version}"),
+        "created": _shown(result.created),
+    }
+
+
+def _rungs(result: Result) -> list[dict[str, str]]:
+    rows = []
+    for rung in view.ladder(result):
+        rate, stage = rung.experiment.coupled, rung.stage
+        exposed = stage.exposed_s_per_batch if stage else None
+        rows.append(
+            {
+                "name": _shown(rung.experiment.name),
+                "rate": numbers.rate_with_half_width(rate),
+                "step": numbers.duration(rate.seconds_per_batch if rate else None),
+                "stage": _shown(stage.name) if stage else "",
+                "adds": numbers.duration(exposed.estimate if exposed else None) if stage else "",
+                "drop": numbers.percent(rung.drop),
+                "finding": view.finding(stage),
+            }
+        )
+    return rows
+
+
+def _stages(result: Result) -> list[dict[str, str]]:
+    return [
+        {
+            "name": _shown(stage.name),
+            "cost": numbers.duration_interval(stage.cost_s_per_batch),
+            "exposed": numbers.duration_interval(stage.exposed_s_per_batch),
+            "share": numbers.percent_interval(stage.exposed_share),
+            "gain": numbers.gain_interval(stage.gain_if_free),
+        }
+        for stage in view.stages_by_interest(result)
+    ]
+
+
+def _bars(result: Result) -> list[ChartBar]:
+    rungs = [rung for rung in view.ladder(result) if rung.experiment.coupled and rung.fraction is not None]
+    room = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH
+    bars = []
+    for index, rung in enumerate(rungs):
+        rate = rung.experiment.coupled
+        if rate is None or rung.fraction is None or rate.samples_per_s <= 0:
+            continue
+        # Units a sample per second; an interval that leaves the chart is cut at its edge.
+        scale = room * rung.fraction / rate.samples_per_s
+        low, high = numbers.finite(rate.low), numbers.finite(rate.high)
+        known = low is not None and high is not None and low < high
+        bars.append(
+            ChartBar(
+                label=_shown(rung.experiment.name),
+                value=numbers.rate_with_half_width(rate),
+                y=index * BAR_PITCH,
+                width=round(room * rung.fraction, 1),
+                low_x=_place(low * scale) if known and low is not None else None,
+                high_x=_place(high * scale) if known and high is not None else None,
+                emphasised=rung.stage is not None and rung.stage.name == result.verdict.bottleneck,
+            )
+        )
+    return bars
+
+
+def _place(length: float) -> float:
+    room = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH
+    return round(LABEL_WIDTH + min(max(length, 0.0), room + 20.0), 1)
+
+
+def _shown(text: str) -> str:
+    return clean.public(clean.one_line(text))

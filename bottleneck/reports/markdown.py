@@ -1,0 +1,249 @@
+"""The report for a pull request: a sentence, one table, and everything else folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bottleneck.reports import clean, numbers, view
+from bottleneck.results.records import Advice, Result
+
+LIMIT = 60_000
+"""Characters that a report stays under; GitHub takes 65,536 in a comment."""
+
+ROOM_FOR_NOTES = 500
+"""Characters kept for naming the folds that are left out."""
+
+BAR_WIDTH = 16
+
+MAX_ROWS = 30
+"""Rows of the table that is not folded, and bars of the chart."""
+MAX_LINE = 300
+"""Characters of a title or a command that is not folded."""
+
+_SEE_ALL = "`bottleneck report RESULT.json --format html` shows all of it."
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A part of the report that opens on a click.
+
+    Attributes:
+        title: What it holds, as markdown.
+        head: Lines that are shown if the fold is, such as the header of a table.
+        items: Lines of which as many are shown as there is room for; an item may hold several.
+    """
+
+    title: str
+    head: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+
+
+def render_markdown(result: Result) -> str:
+    """The report as GitHub markdown of fewer than `LIMIT` characters."""
+    text = "\n".join(_summary(result))
+    folds = [fold for fold in _folds(result) if fold.items]
+    left_out = []
+    for fold in folds:
+        room = LIMIT - len(text) - ROOM_FOR_NOTES
+        # Only the last may take all that is left, so that a long fold leaves some for the others.
+        shown = _fold(fold, room if fold is folds[-1] else room // 2)
+        if shown:
+            text += "\n" + shown
+        else:
+            left_out.append(fold.title)
+    if left_out:
+        text += f"\n_Left out for want of room: {', '.join(left_out)}. {_SEE_ALL}_\n"
+    return text
+
+
+# --- before the folds -------------------------------------------------------------------------------------
+
+
+def _summary(result: Result) -> Iterator[str]:
+    answer, *details = view.sentences(result)
+    yield f"**{clean.markdown(answer)}**"
+    yield ""
+    for detail in details[:5]:
+        yield clean.markdown(detail)
+        yield ""
+    yield from _ladder(result)
+    if result.advice:
+        first = result.advice[0]
+        yield f"**Next:** {clean.markdown(first.title, MAX_LINE)} {_how(first)}".rstrip()
+        yield ""
+    if result.warnings:
+        plural = "s" if len(result.warnings) > 1 else ""
+        yield f"{len(result.warnings)} warning{plural} below: read before trusting a number."
+        yield ""
+    yield f"<sub>{clean.markdown(view.cost(result))} {clean.markdown(_tool(result))}</sub>"
+    yield ""
+
+
+def _ladder(result: Result) -> Iterator[str]:
+    rungs = view.ladder(result)
+    if not rungs:
+        return
+    yield "| stage | samples/s | drop | share of step | | finding |"
+    yield "|:--|--:|--:|--:|:--|:--|"
+    for rung in rungs[:MAX_ROWS]:
+        stage = rung.stage
+        name = stage.name if stage else rung.experiment.name
+        share = stage.exposed_share if stage else None
+        yield _row(
+            clean.markdown_code(name),
+            numbers.rate_with_half_width(rung.experiment.coupled),
+            numbers.percent(rung.drop),
+            numbers.percent(share.estimate if share else None),
+            numbers.bar(rung.fraction, BAR_WIDTH),
+            view.finding(stage),
+        )
+    if len(rungs) > MAX_ROWS:
+        yield _row(f"… and {len(rungs) - MAX_ROWS} more", "", "", "", "", "")
+    yield ""
+
+
+def _tool(result: Result) -> str:
+    return f"{result.tool.name} {result.tool.version}, {result.created}"
+
+
+# --- the folds --------------------------------------------------------------------------------------------
+
+
+def _folds(result: Result) -> Iterator[Fold]:
+    yield Fold("Warnings", items=tuple(f"- {clean.markdown(w.message)}" for w in result.warnings))
+    yield Fold("What to do next", items=tuple(_advice(advice) for advice in result.advice))
+    yield _stages(result)
+    yield Fold(
+        "Not measured",
+        items=tuple(
+            f"- {clean.markdown_code(name)}: {clean.markdown(reason)}"
+            for name, reason in view.unavailable(result)
+        ),
+    )
+    yield _chart(result)
+    yield Fold(
+        "Environment and pipeline",
+        head=("| | |", "|:--|:--|"),
+        items=tuple(
+            _row(clean.markdown_code(key), clean.markdown(view.described(key, value)))
+            for part in (result.environment, result.pipeline)
+            for key, value in part.items()
+        ),
+    )
+    yield _blocks(result)
+
+
+def _stages(result: Result) -> Fold:
+    explanation = (
+        "Times are per batch; in brackets, 95 % intervals. "
+        "A stage costs what the loader alone takes for it; exposed is what the job waits for it."
+    )
+    return Fold(
+        "Cost, exposure and gain of each stage",
+        head=(
+            f"{explanation} {view.waits(result.evidence)}".rstrip(),
+            "",
+            "| stage | costs (loader alone) | exposed | share of step | gain if free | finding |",
+            "|:--|--:|--:|--:|--:|:--|",
+        ),
+        items=tuple(
+            _row(
+                clean.markdown_code(stage.name),
+                numbers.duration_interval(stage.cost_s_per_batch),
+                numbers.duration_interval(stage.exposed_s_per_batch),
+                numbers.percent_interval(stage.exposed_share),
+                numbers.gain_interval(stage.gain_if_free),
+                view.finding(stage),
+            )
+            for stage in view.stages_by_interest(result)
+        ),
+    )
+
+
+def _chart(result: Result) -> Fold:
+    bars = [
+        (clean.mermaid(rung.experiment.name), speed)
+        for rung in view.ladder(result)[:MAX_ROWS]
+        if rung.experiment.coupled
+        and (speed := numbers.finite(rung.experiment.coupled.samples_per_s)) is not None
+    ]
+    highest = max((speed for _, speed in bars), default=0.0)
+    if highest <= 0:
+        return Fold("Throughput by cache point")
+    labels = ", ".join(label for label, _ in bars)
+    values = ", ".join(numbers.bare(speed) for _, speed in bars)
+    chart = (
+        "```mermaid",
+        "xychart-beta horizontal",
+        '    title "Throughput with the data cached at each point"',
+        f"    x-axis [{labels}]",
+        f'    y-axis "samples/s" 0 --> {numbers.bare(highest * 1.05)}',
+        f"    bar [{values}]",
+        "```",
+    )
+    return Fold("Throughput by cache point", items=("\n".join(chart),))
+
+
+def _blocks(result: Result) -> Fold:
+    return Fold(
+        "Raw blocks",
+        head=(
+            "| experiment | mode | rounds | blocks | batches | samples | seconds | slowest | fastest |",
+            "|:--|:--|--:|--:|--:|--:|--:|--:|--:|",
+        ),
+        items=tuple(
+            _row(
+                clean.markdown_code(block.name),
+                block.mode,
+                numbers.count(block.rounds),
+                numbers.count(block.blocks),
+                numbers.count(block.batches),
+                numbers.count(block.samples),
+                numbers.long_duration(block.seconds),
+                numbers.rate(block.slowest_samples_per_s),
+                numbers.rate(block.fastest_samples_per_s),
+            )
+            for block in view.block_summaries(result)
+        ),
+    )
+
+
+def _advice(advice: Advice) -> str:
+    head = f"- **{clean.markdown(advice.title)}**: {clean.markdown(advice.why)}"
+    if len(clean.lines(advice.how)) < 2:
+        return f"{head}\n  {_how(advice)}"
+    block = clean.markdown_block(advice.how).replace("\n", "\n  ")
+    return f"{head}\n\n  {block}"
+
+
+def _how(advice: Advice) -> str:
+    """The remedy in a line, as code; nothing where it has several lines, which are in the fold."""
+    return clean.markdown_code(advice.how, MAX_LINE) if len(clean.lines(advice.how)) == 1 else ""
+
+
+# --- fitting ----------------------------------------------------------------------------------------------
+
+
+def _fold(fold: Fold, room: int) -> str:
+    """The fold with as many of its items as there is room for; empty when there is none for one."""
+    opening = f"<details>\n<summary>{fold.title}</summary>\n\n" + "".join(f"{line}\n" for line in fold.head)
+    closing = "\n</details>\n"
+    room -= len(opening) + len(closing) + 200  # 200: the note on what is left out
+    shown: list[str] = []
+    for item in fold.items:
+        room -= len(item) + 1
+        if room < 0:
+            break
+        shown.append(item)
+    missing = len(fold.items) - len(shown)
+    if missing and not shown:
+        return ""
+    note = (
+        f"\n_{missing:,} of {len(fold.items):,} left out for want of room. {_SEE_ALL}_\n" if missing else ""
+    )
+    return opening + "".join(f"{item}\n" for item in shown) + note + closing
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

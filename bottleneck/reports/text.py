@@ -1,0 +1,220 @@
+"""The report for a terminal: the answer first, then the ladder, the stages, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from bottleneck.reports import clean, numbers, view
+from bottleneck.reports.layout import (
+    Column,
+    Line,
+    Span,
+    Style,
+    cells,
+    fit,
+    paragraph,
+    plain,
+    table,
+    table_width,
+)
+from bottleneck.results.records import Result, Stage
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+MIN_BAR, MAX_BAR = 6, 20
+MAX_STAGE_NAME = 16
+MIN_NAME = 8
+
+_FINDING_STYLES: dict[str, Style] = {"real": "yellow", "undecided": "cyan"}
+
+
+def render_text(result: Result, width: int = 80) -> str:
+    """The report as plain text.
+
+    Args:
+        result: What to report.
+        width: Character cells that no line exceeds.
+    """
+    return "\n".join(plain(line) for line in _report(result, max(1, width))) + "\n"
+
+
+def renderable(result: Result) -> TextReport:
+    """The same report for a rich console, which chooses its width, and colours as far as it shows any."""
+    return TextReport(result)
+
+
+class TextReport:
+    """A report that rich can print."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Called by rich."""
+        from rich.text import Text  # the plain report needs no rich
+
+        for line in _report(self.result, options.max_width):
+            yield Text.assemble(*((span.text, span.style) for span in line), no_wrap=True, overflow="crop")
+
+
+def _report(result: Result, width: int) -> Iterator[Line]:
+    sections = (
+        _verdict(result, width),
+        _ladder(result, width),
+        _stages(result, width),
+        _notes(result, width),
+        _advice(result, width),
+        _closing(result, width),
+    )
+    first = True
+    for section in sections:
+        if section:
+            if not first:
+                yield ()
+            yield from section
+            first = False
+
+
+def _verdict(result: Result, width: int) -> list[Line]:
+    answer, *details = view.sentences(result)
+    made = paragraph(answer, width, style="bold")
+    for detail in details:
+        made.extend(paragraph(detail, width))
+    return made
+
+
+def _ladder(result: Result, width: int) -> list[Line]:
+    rungs = view.ladder(result)
+    if not rungs:
+        return []
+    added = _two_columns(
+        [
+            (_name(rung.stage), numbers.duration(_exposed_s(rung.stage))) if rung.stage else ("", "")
+            for rung in rungs
+        ]
+    )
+    columns = [
+        Column("cached at", shrinks_to=MIN_NAME),
+        Column("samples/s"),
+        Column("step", align_right=True),
+        Column("this stage adds"),
+        Column(""),
+    ]
+    rates = _at_sign([numbers.rate_with_half_width(rung.experiment.coupled) for rung in rungs])
+    rows = []
+    for rung, speed, adds in zip(rungs, rates, added, strict=True):
+        rate, found = rung.experiment.coupled, view.finding(rung.stage)
+        rows.append(
+            [
+                Span(
+                    clean.one_line(rung.experiment.name), "bold" if _is_bottleneck(result, rung.stage) else ""
+                ),
+                Span(speed),
+                Span(numbers.duration(rate.seconds_per_batch if rate else None)),
+                Span(adds),
+                Span(found, _FINDING_STYLES.get(found, "dim")),
+            ]
+        )
+    bar_width = min(MAX_BAR, width - table_width(columns, rows) - 2)
+    if bar_width >= MIN_BAR:
+        columns.insert(2, Column(" " * bar_width))
+        for rung, row in zip(rungs, rows, strict=True):
+            row.insert(2, Span(numbers.bar(rung.fraction, bar_width), "green"))
+    return table(columns, rows, width)
+
+
+def _stages(result: Result, width: int) -> list[Line]:
+    stages = view.stages_by_interest(result)
+    if not any(s.cost_s_per_batch or s.exposed_s_per_batch or s.gain_if_free for s in stages):
+        return []
+    columns = [
+        Column("stage", shrinks_to=MIN_NAME),
+        Column("costs (loader alone)"),
+        Column("exposed"),
+        Column("gain if free"),
+    ]
+    rows = [_stage_row(result, stage, intervals=True) for stage in stages]
+    if table_width(columns, rows) > width:
+        rows = [_stage_row(result, stage, intervals=False) for stage in stages]
+    note = "Times are per batch; in brackets, 95 % intervals."
+    return [*table(columns, rows, width), *paragraph(note, width, "  ", "  ", style="dim")]
+
+
+def _stage_row(result: Result, stage: Stage, intervals: bool) -> list[Span]:
+    cost, exposed = stage.cost_s_per_batch, stage.exposed_s_per_batch
+    if intervals:
+        times = [numbers.duration_interval(cost), numbers.duration_interval(exposed)]
+    else:
+        times = [numbers.duration(interval.estimate if interval else None) for interval in (cost, exposed)]
+    name = Span(clean.one_line(stage.name), "bold" if _is_bottleneck(result, stage) else "")
+    return [name, *(Span(time) for time in times), Span(numbers.gain_interval(stage.gain_if_free))]
+
+
+def _notes(result: Result, width: int) -> list[Line]:
+    made: list[Line] = []
+    for name, reason in view.unavailable(result):
+        text = f"{clean.one_line(name)}: {clean.one_line(reason)}"
+        made.extend(paragraph(text, width, "Not measured: ", "  ", style="dim"))
+    for warning in result.warnings:
+        made.extend(paragraph(clean.one_line(warning.message), width, "Warning: ", "  ", style="yellow"))
+    return made
+
+
+def _advice(result: Result, width: int) -> list[Line]:
+    made: list[Line] = []
+    for index, advice in enumerate(result.advice):
+        first = "Then: " if index else "Next: "
+        text = f"{_sentence(advice.title)} {clean.one_line(advice.why)}"
+        made.extend(paragraph(text, width, first, " " * 6, style="cyan"))
+        for line in clean.lines(advice.how):
+            made.extend(_code(line, width))
+    return made
+
+
+def _code(line: str, width: int) -> list[Line]:
+    if cells(line) + 6 <= width:
+        return [(Span(" " * 6 + line),)]
+    indent = " " * min(width // 2, 6 + len(line) - len(line.lstrip()))
+    return paragraph(line, width, indent, indent)
+
+
+def _closing(result: Result, width: int) -> list[Line]:
+    waits = view.waits(result.evidence)
+    lines = [waits, view.cost(result)] if waits else [view.cost(result)]
+    return [line for text in lines for line in paragraph(text, width, style="dim")]
+
+
+def _two_columns(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Name and value of each pair in one cell, names to the left and values to the right."""
+    left = max((cells(name) for name, _ in pairs), default=0)
+    right = max((cells(value) for _, value in pairs), default=0)
+    return [
+        f"{name}{' ' * (left - cells(name))}  {' ' * (right - cells(value))}{value}".rstrip()
+        for name, value in pairs
+    ]
+
+
+def _at_sign(rates: Sequence[str]) -> list[str]:
+    """Throughputs aligned at their ±."""
+    parts = [rate.partition(" ± ") for rate in rates]
+    left = max((cells(estimate) for estimate, _, _ in parts), default=0)
+    return [f"{' ' * (left - cells(estimate))}{estimate}{sign}{half}" for estimate, sign, half in parts]
+
+
+def _name(stage: Stage | None) -> str:
+    return fit(clean.one_line(stage.name), MAX_STAGE_NAME) if stage else ""
+
+
+def _exposed_s(stage: Stage | None) -> float | None:
+    return stage.exposed_s_per_batch.estimate if stage and stage.exposed_s_per_batch else None
+
+
+def _is_bottleneck(result: Result, stage: Stage | None) -> bool:
+    return stage is not None and stage.name == result.verdict.bottleneck
+
+
+def _sentence(text: str) -> str:
+    text = clean.one_line(text)
+    return text if text.endswith((".", "!", "?")) else f"{text}."

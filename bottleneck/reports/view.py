@@ -1,0 +1,167 @@
+"""What every format shows of a result, looked up once: the rungs, the stages, the blocks. No decisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bottleneck.reports import clean, numbers
+from bottleneck.results.records import Experiment, Rate, Result, Stage
+
+MAX_VALUE = 300
+"""Characters of a value of the environment or the pipeline that are shown."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One experiment of the ladder that applies to the job."""
+
+    experiment: Experiment
+    stage: Stage | None
+    """The stage that it adds to the rung before."""
+    fraction: float | None
+    """Its coupled throughput as a fraction of the fastest rung's."""
+    drop: float | None
+    """By which fraction it is slower than the rung before; None for the innermost."""
+
+
+@dataclass(frozen=True)
+class BlockSummary:
+    """The raw blocks of one experiment, counted."""
+
+    name: str
+    mode: str
+    """'coupled', 'drained' or 'without'."""
+    rounds: int
+    blocks: int
+    batches: int
+    samples: int
+    seconds: float
+    slowest_samples_per_s: float | None
+    fastest_samples_per_s: float | None
+
+
+def sentences(result: Result) -> list[str]:
+    """The lines of the verdict, at least one: the answer, then what it is worth."""
+    return [line for line in clean.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
+
+
+def ladder(result: Result) -> tuple[Rung, ...]:
+    """The experiments that apply, from the device outwards."""
+    available = [experiment for experiment in result.experiments if experiment.available]
+    speeds = {e.name: numbers.finite(e.coupled.samples_per_s) for e in available if e.coupled}
+    fastest = max((speed for speed in speeds.values() if speed), default=None)
+    by_outer = {stage.outer: stage for stage in result.stages}
+    rungs = []
+    for experiment in available:
+        stage, speed = by_outer.get(experiment.name), speeds.get(experiment.name)
+        inner = speeds.get(stage.inner) if stage and stage.inner else None
+        rungs.append(
+            Rung(
+                experiment=experiment,
+                stage=stage,
+                fraction=speed / fastest if speed is not None and fastest else None,
+                drop=1 - speed / inner if speed is not None and inner else None,
+            )
+        )
+    return tuple(rungs)
+
+
+def unavailable(result: Result) -> tuple[tuple[str, str], ...]:
+    """Name and reason of each experiment that does not apply."""
+    return tuple((e.name, e.reason or "no reason is known") for e in result.experiments if not e.available)
+
+
+def stages_by_interest(result: Result) -> tuple[Stage, ...]:
+    """The stages that the verdict names, then the others, from the device outwards."""
+    named = [result.verdict.bottleneck, *result.verdict.contributors]
+    order = {stage.name: index for index, stage in enumerate(result.stages)}
+    return tuple(
+        sorted(
+            result.stages,
+            key=lambda s: (named.index(s.name) if s.name in named else len(named), order[s.name]),
+        )
+    )
+
+
+def finding(stage: Stage | None) -> str:
+    """The finding of a stage in words; nothing for the innermost, which is no drop."""
+    if stage is None or stage.inner is None:
+        return ""
+    return stage.finding.replace("_", " ")
+
+
+def waits(evidence: Mapping[str, Any]) -> str:
+    """How long the train step waits for a batch, as one sentence; empty where it was not measured."""
+    wait_s = evidence.get("wait_s")
+    known = {
+        name: number
+        for name in ("p50", "p95", "p99", "max")
+        if isinstance(wait_s, Mapping) and (number := numbers.finite(wait_s.get(name))) is not None
+    }
+    parts = []
+    if known:
+        values = ", ".join(f"{name} {numbers.duration(value)}" for name, value in known.items())
+        parts.append(f"Wait for a batch: {values}.")
+    first_batch_s = numbers.finite(evidence.get("first_batch_s"))
+    if first_batch_s is not None:
+        parts.append(f"First batch of an epoch: {numbers.duration(first_batch_s)}.")
+    return " ".join(parts)
+
+
+def cost(result: Result) -> str:
+    """What the diagnosis took, as one sentence."""
+    spent = result.cost
+    return (
+        f"Measured in {numbers.long_duration(spent.seconds)}: {numbers.count(spent.batches)} batches, "
+        f"{numbers.count(spent.samples)} samples, {numbers.size(spent.cache_bytes)} of caches."
+    )
+
+
+def described(key: str, value: Any) -> str:
+    """A value of the environment or the pipeline as text, secrets hidden; not yet cleaned or escaped."""
+    value = _without_secrets(key, value)
+    number = numbers.by_unit(key, value)
+    if number is not None:
+        return number
+    if isinstance(value, (Mapping, list)):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    text = str(value)
+    return text if len(text) <= MAX_VALUE else text[:MAX_VALUE] + "…"
+
+
+def block_summaries(result: Result) -> tuple[BlockSummary, ...]:
+    """The raw blocks of every experiment that has any."""
+    measured: list[tuple[str, str, Rate | None]] = []
+    for experiment in result.experiments:
+        measured.append((experiment.name, "coupled", experiment.coupled))
+        measured.append((experiment.name, "drained", experiment.drained))
+    measured.extend((without.stage, "without", without.coupled) for without in result.without)
+    return tuple(_summary(name, mode, rate) for name, mode, rate in measured if rate and rate.blocks)
+
+
+def _without_secrets(key: str, value: Any) -> Any:
+    if clean.is_secret(key):
+        return "[hidden]"
+    if isinstance(value, Mapping):
+        return {str(name): _without_secrets(str(name), item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_secrets("", item) for item in value]
+    return value
+
+
+def _summary(name: str, mode: str, rate: Rate) -> BlockSummary:
+    speeds = [block.samples / block.seconds for block in rate.blocks if block.seconds > 0]
+    return BlockSummary(
+        name=name,
+        mode=mode,
+        rounds=len({block.round for block in rate.blocks}),
+        blocks=len(rate.blocks),
+        batches=sum(block.batches for block in rate.blocks),
+        samples=sum(block.samples for block in rate.blocks),
+        seconds=sum(block.seconds for block in rate.blocks),
+        slowest_samples_per_s=min(speeds, default=None),
+        fastest_samples_per_s=max(speeds, default=None),
+    )

@@ -1,0 +1,195 @@
+"""Results to JSON of version 1, and back.
+
+The keys and their meaning are the outside contract (DESIGN section 6). Later versions add keys, so that
+unknown ones are ignored in reading; an unknown `schema_version` is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from numbers import Integral, Real
+from typing import Any, NoReturn
+
+from bottleneck.errors import BottleneckError, ResultFileError
+from bottleneck.results.decoding import read_result
+from bottleneck.results.files import check_size, read_text, write_text
+from bottleneck.results.node import REMEDY, Node
+from bottleneck.results.records import (
+    SCHEMA_VERSION,
+    Block,
+    Interval,
+    MeasuredExperiment,
+    MeasuredWithout,
+    Measurement,
+    Rate,
+    Result,
+    StageSpan,
+)
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def to_json(result: Result) -> str:
+    """The result as JSON of version 1, indented by two, its keys in the order of the contract.
+
+    An interval with a bound that is not finite is unknown and becomes null, as does such a number inside
+    `environment`, `pipeline` and `evidence`. Values there that JSON does not know become strings.
+
+    Raises:
+        BottleneckError: Another number is not finite; a fault of ours.
+    """
+    document = {field.name: _plain(getattr(result, field.name), field.name) for field in fields(Result)}
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    # A path that is not UTF-8 holds lone surrogates, which no file takes; JSON escapes them as Python does.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _plain(value: Any, path: str, free: bool = False) -> Any:
+    """`value` in the types of JSON; `free` inside the parts whose content is not fixed."""
+    if isinstance(value, Interval):
+        bounds = {field.name: float(getattr(value, field.name)) for field in fields(value)}
+        return bounds if all(map(math.isfinite, bounds.values())) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        names = (field.name for field in fields(value))
+        return {name: _plain(getattr(value, name), f"{path}.{name}", free) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{path}.{key}", free=True) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{path}[{index}]", free) for index, item in enumerate(value)]
+    return _plain_scalar(value, path, free)
+
+
+def _plain_scalar(value: Any, path: str, free: bool) -> str | bool | int | float | None:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    # numpy's numbers are none of Python's own, but know their kind.
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return _plain_number(float(value), path, free)
+    return str(value)
+
+
+def _plain_number(number: float, path: str, free: bool) -> float | None:
+    if math.isfinite(number):
+        return number
+    if free:
+        return None
+    raise BottleneckError(
+        f"The result cannot be written: {path} is {number}, which JSON has no number for.",
+        "This is a fault of bottleneck; please report it.",
+    )
+
+
+def save(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write a result as JSON, whole or not at all.
+
+    Raises:
+        UsageError: The path cannot be written.
+    """
+    write_text(path, to_json(result) + "\n")
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> Result:
+    """Read a saved result.
+
+    Raises:
+        ResultFileError: The file cannot be read or holds no result of a known version.
+    """
+    return from_json(read_text(path), source=os.fspath(path))
+
+
+def from_json(text: str, source: str = "result") -> Result:
+    """The result that `text` holds.
+
+    Args:
+        text: JSON of version 1; keys it does not know are ignored.
+        source: The name of the document, for messages.
+
+    Raises:
+        ResultFileError: Not JSON, cut off, no result, an unknown version, a key that is missing or of the
+            wrong type, too large or nested too deep.
+    """
+    check_size(len(text), source)
+    root = Node(_parse(text, source), "", source)
+    _check_version(root)
+    return read_result(root)
+
+
+def _parse(text: str, source: str) -> Any:
+    def refuse_constant(name: str) -> NoReturn:
+        raise ResultFileError(
+            f"{source} is not a valid result: it holds {name}, which JSON does not know.", REMEDY
+        )
+
+    if not text.strip():
+        raise ResultFileError(f"{source} is empty.", REMEDY)
+    try:
+        return json.loads(text, parse_constant=refuse_constant)
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+            raise ResultFileError(
+                f"{source} is cut off: its JSON ends in line {error.lineno}.", REMEDY
+            ) from None
+        raise ResultFileError(
+            f"{source} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.",
+            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
+        ) from None
+    except RecursionError:
+        raise ResultFileError(f"{source} is not a valid result: it is nested too deep.", REMEDY) from None
+    except ValueError:  # Python refuses whole numbers of thousands of digits
+        raise ResultFileError(
+            f"{source} is not a valid result: it holds a number that is too long.", REMEDY
+        ) from None
+
+
+def _check_version(root: Node) -> None:
+    if not isinstance(root.value, dict):
+        root.fail("an object")
+    version = root.value.get("schema_version")
+    if version is None:
+        raise ResultFileError(
+            f"{root.source} is not a result of bottleneck: it has no schema_version.",
+            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
+        )
+    if isinstance(version, bool) or version != SCHEMA_VERSION:
+        raise ResultFileError(
+            f"{root.source} has schema_version {str(version)[:20]}, and this version of bottleneck reads "
+            f"{SCHEMA_VERSION}.",
+            "Update it with `pip install -U torch-bottleneck`, or write the result again with this version.",
+        )
+
+
+# --- back to what was measured ----------------------------------------------------------------------------
+
+
+def to_measurement(result: Result) -> Measurement:
+    """What was measured, without what was concluded: its statistics can be derived again.
+
+    The warnings stay, also those that an analysis added: a record does not say who wrote it.
+    """
+    return Measurement(
+        created=result.created,
+        environment=result.environment,
+        pipeline=result.pipeline,
+        experiments=tuple(
+            MeasuredExperiment(e.name, e.available, e.reason, _blocks(e.coupled), _blocks(e.drained))
+            for e in result.experiments
+        ),
+        without=tuple(MeasuredWithout(w.stage, _blocks(w.coupled)) for w in result.without),
+        stages=tuple(StageSpan(s.name, s.inner, s.outer) for s in result.stages),
+        evidence=result.evidence,
+        warnings=result.warnings,
+        cost=result.cost,
+    )
+
+
+def _blocks(rate: Rate | None) -> tuple[Block, ...]:
+    return rate.blocks if rate else ()

@@ -1,0 +1,100 @@
+"""Reading a text file of limited size, and writing one whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from bottleneck.errors import ResultFileError, UsageError
+
+MAX_RESULT_BYTES = 64 * 1024 * 1024
+
+
+def read_text(path: str | os.PathLike[str], limit_bytes: int = MAX_RESULT_BYTES) -> str:
+    """Read a UTF-8 file of at most `limit_bytes`.
+
+    Raises:
+        ResultFileError: The file is not there, cannot be read, is too large or is not UTF-8.
+    """
+    try:
+        # The limit is on what is read, not on the size that is stated: a pipe or a device states none.
+        with open(path, "rb") as stream:
+            content = stream.read(limit_bytes + 1)
+    except FileNotFoundError:
+        raise ResultFileError(
+            f"There is no file {os.fspath(path)}.",
+            "Write one with `bottleneck diagnose TARGET --json FILE`.",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ResultFileError(
+            f"Cannot read {os.fspath(path)}: {_reason(error)}.", "Give the path of a saved result."
+        ) from None
+    check_size(len(content), os.fspath(path), limit_bytes)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ResultFileError(
+            f"{os.fspath(path)} is not a result: it is not UTF-8 text.",
+            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
+        ) from None
+
+
+def check_size(size_bytes: int, source: str, limit_bytes: int = MAX_RESULT_BYTES) -> None:
+    """Refuse a document that is too large to be a result.
+
+    Raises:
+        ResultFileError: It has more than `limit_bytes`.
+    """
+    if size_bytes > limit_bytes:
+        raise ResultFileError(
+            f"{source} is over {limit_bytes / 2**20:,.0f} MiB, more than any result takes.",
+            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
+        )
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file so that a reader finds the old content or the new, and never a part of it.
+
+    A link is followed. What is not a regular file (a pipe, /dev/null) is written to, never replaced.
+
+    Raises:
+        UsageError: The folder is not there, or the path cannot be written.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            with open(target, "w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+        else:
+            _replace(target, text)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"Cannot write {os.fspath(path)}: {_reason(error)}.",
+            "Give a file in a folder that exists and that you may write to.",
+        ) from None
+
+
+def _replace(target: Path, text: str) -> None:
+    # In the same folder, because only within one file system is a rename atomic.
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    try:
+        # Not tempfile: its files can be read by their owner only, whatever the umask says.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            os.chmod(temporary, target.stat().st_mode & 0o7777)
+        os.replace(temporary, target)
+    except BaseException:  # also Ctrl-C: no temporary file is left behind
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,89 @@
+"""Numbers as people read them: percentages, gains, counts and durations, with their intervals.
+
+Standard library only. Every helper takes SI units or plain ratios and returns text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bottleneck.results.records import Interval
+
+_MINUS = "−"
+
+
+def number(value: float, decimals: int = 0) -> str:
+    """Return `value` with thousands separators, a true minus sign and no negative zero."""
+    text = f"{value:,.{decimals}f}"
+    if text.startswith("-"):
+        text = text[1:] if not any(digit in "123456789" for digit in text) else _MINUS + text[1:]
+    return text
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return `value` rounded to `digits` significant digits, never in scientific notation."""
+    if value == 0 or not math.isfinite(value):
+        return number(value)
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return number(value, max(0, min(decimals, 9)))
+
+
+def count(value: float) -> str:
+    """Return a count or a rate: whole from 100 on, three significant digits below it."""
+    return number(value) if abs(value) >= 99.95 else significant(value, 3)
+
+
+def percent(fraction: float, decimals: int | None = None) -> str:
+    """Return a fraction of one as a percentage; below ten per cent it gets a decimal."""
+    if decimals is None:
+        decimals = 1 if abs(fraction) < 0.0995 else 0
+    return f"{number(100 * fraction, decimals)} %"
+
+
+def percent_interval(interval: Interval) -> str:
+    """Return fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look alike."""
+    decimals = 1 if abs(interval.estimate) < 0.0995 or round(100 * (interval.high - interval.low)) < 2 else 0
+    low, high = (number(100 * bound, decimals) for bound in (interval.low, interval.high))
+    return f"{percent(interval.estimate, decimals)} ({_span(low, high)} %)"
+
+
+def gain(factor: float, decimals: int | None = None) -> str:
+    """Return a factor of throughput, such as `2.3x`; below two it gets a second decimal."""
+    if decimals is None:
+        decimals = 2 if abs(factor) < 1.95 else 1
+    return f"{number(factor, decimals)}x"
+
+
+def gain_interval(interval: Interval) -> str:
+    """Return factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look alike."""
+    decimals = 2 if abs(interval.estimate) < 1.95 or interval.high - interval.low < 0.15 else 1
+    low, high = (number(bound, decimals) for bound in (interval.low, interval.high))
+    return f"{gain(interval.estimate, decimals)} ({_span(low, high)})"
+
+
+def duration(seconds: float) -> str:
+    """Return a time with three digits at most, in the unit that suits it: `24.7 ms`, `1.20 s`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if abs(seconds) >= 0.9995 * size:
+            return f"{significant(seconds / size)} {unit}"
+    if abs(seconds) >= 5e-5:
+        return f"{number(seconds * 1e3, 2)} ms"
+    return f"{significant(seconds * 1e6, 2)} µs"
+
+
+def names(items: Sequence[str]) -> str:
+    """Return an enumeration for a sentence: `load`, `load and collate`, `load, collate and copy`."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def plural(amount: int, noun: str) -> str:
+    """Return an amount with its noun, such as `1 round` or `1,200 rounds`."""
+    return f"{number(amount)} {noun}{'' if amount == 1 else 's'}"
+
+
+def _span(low: str, high: str) -> str:
+    """Join two bounds by a dash, or by a word where a minus sign would make the dash hard to read."""
+    return f"{low} to {high}" if _MINUS in low + high else f"{low}–{high}"

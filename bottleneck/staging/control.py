@@ -1,0 +1,124 @@
+"""The few integers that the main process and the workers share while the loader runs.
+
+A memory-mapped file rather than a `multiprocessing.Value`: it survives fork, forkserver and spawn alike, can be
+opened by path, and leaves neither a descriptor nor a resource tracker behind.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bottleneck.staging import stages
+
+_MODE, _PLAN_VERSION, _SLOTS_FROM = 0, 1, 8
+_INT_BYTES = 8
+
+
+def _make_folder(size: int) -> Path:
+    """Make the folder in shared memory if a file of this size fits there, else among temporary files."""
+    for parent in ("/dev/shm", None):  # noqa: S108 - tmpfs never writes back, so the map never stalls
+        if parent is not None and not os.access(parent, os.W_OK):
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="torch-bottleneck-", dir=parent))
+        try:
+            with (folder / "control").open("wb") as file:
+                file.write(bytes(size))
+                if hasattr(os, "posix_fallocate"):
+                    # A full tmpfs must fail here, not as a bus error at the first write through the map.
+                    os.posix_fallocate(file.fileno(), 0, size)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        return folder
+    raise OSError("no space for a temporary file of 4 KiB")
+
+
+class Control:
+    """The present mode, the version of the plan, and one slot per worker.
+
+    Pickling carries the path alone; each process maps the file for itself.
+
+    Args:
+        workers: Number of worker slots; at least one.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._size = max(4096, (_SLOTS_FROM + max(1, workers)) * _INT_BYTES)
+        self._folder = _make_folder(self._size)
+        self._open()
+        self.mode = stages.ALL
+
+    def _open(self) -> None:
+        with (self._folder / "control").open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self._size)
+        self._view = memoryview(self._map).cast("q")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_folder": self._folder, "_size": self._size}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    @property
+    def mode(self) -> int:
+        """The loader stages that work for real; see `bottleneck.staging.stages`."""
+        return self._view[_MODE]
+
+    @mode.setter
+    def mode(self, mode: int) -> None:
+        self._view[_MODE] = mode
+
+    @property
+    def plan_version(self) -> int:
+        """Grows by one with each plan published; 0 before the first."""
+        return self._view[_PLAN_VERSION]
+
+    def set_cache_bytes(self, worker: int, nbytes: int) -> None:
+        """Tell how many bytes a worker's caches hold."""
+        self._view[_SLOTS_FROM + worker] = nbytes
+
+    def cache_bytes(self) -> int:
+        """Bytes in the caches of all workers together."""
+        return sum(self._view[_SLOTS_FROM:])
+
+    def publish_plan(self, plan: object) -> None:
+        """Hand a plan to all workers; each picks it up at its next batch."""
+        self._write("plan", plan)
+        self._view[_PLAN_VERSION] += 1
+
+    def read_plan(self) -> Any:
+        """Return the plan published last."""
+        return self._read("plan")
+
+    def write_report(self, worker: int, report: object) -> None:
+        """Leave a worker's report for the main process."""
+        self._write(f"report-{worker}", report)
+
+    def read_reports(self) -> dict[int, Any]:
+        """Return the reports that workers have left, by worker."""
+        paths = sorted(self._folder.glob("report-*"))
+        return {int(path.name.split("-")[1]): self._read(path.name) for path in paths}
+
+    def _write(self, name: str, value: object) -> None:
+        temporary = self._folder / f".{name}-{os.getpid()}"
+        temporary.write_bytes(pickle.dumps(value))
+        temporary.replace(self._folder / name)
+
+    def _read(self, name: str) -> Any:
+        # Only our own processes write here, into a folder that nobody else may enter.
+        return pickle.loads((self._folder / name).read_bytes())  # noqa: S301
+
+    def close(self) -> None:
+        """Unmap and delete the file; safe to call twice."""
+        if self._map.closed:
+            return
+        self._view.release()
+        self._map.close()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,221 @@
+"""The user's DataLoader, rebuilt once around thin proxies and switched while it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, _utils
+
+from bottleneck.pipeline.cuts import CutSite
+from bottleneck.staging import stages
+from bottleneck.staging.control import Control
+from bottleneck.staging.engine import Engine
+from bottleneck.staging.failures import find_failure
+from bottleneck.staging.order import RequestOrder
+from bottleneck.staging.plan import Plan, Report
+from bottleneck.staging.proxies import CollateProxy, IterableProxy, MapProxy, WorkerInit
+
+_PATIENCE_S = 1.0
+"""How long workers may take to finish what they are doing when the loader is stopped."""
+
+
+class LoaderEnded(Exception):
+    """The loader gave no batch at all: the dataset or the sampler is empty."""
+
+
+class SwitchedLoader:
+    """Runs the user's loader with any set of stages real and the rest served from caches.
+
+    Workers start once. `switch` changes one integer in shared memory; `discard_in_flight` then throws away what
+    was asked for before.
+
+    Args:
+        loader: The user's loader; it is not changed.
+        sites: Where its dataset could be cut.
+        cache_bytes: What the caches of all workers together may take.
+        seed: Seed for checking recordings.
+        hang_s: Seconds without a batch after which the workers count as hung.
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], sites: tuple[CutSite, ...], cache_bytes: int, seed: int, hang_s: float
+    ) -> None:
+        self.num_workers = loader.num_workers
+        self.iterable = isinstance(loader.dataset, IterableDataset)
+        self.sites = sites
+        self._control = Control(self.num_workers)
+        self._engine = Engine(
+            loader.dataset,
+            loader.collate_fn,
+            self._control,
+            sites,
+            cache_bytes // max(1, self.num_workers),
+            seed,
+            batched=loader.batch_sampler is not None,
+            iterable=self.iterable,
+        )
+        self._order = RequestOrder(loader, self._control, iterable=self.iterable)
+        self._loader = _clone(loader, self._engine, self._order, hang_s)
+        self._iterator: Iterator[Any] | None = None
+        self._received = 0
+        self.workers: tuple[int, ...] = ()
+        """Process ids of the workers."""
+
+    # --- running -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the workers; they begin with real batches at once."""
+        self._iterator = iter(self._loader)
+        self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
+
+    def _worker_iterator(self) -> Any:
+        """PyTorch's own iterator, also where a subclass of the loader wraps it in one of its own."""
+        inner = getattr(self._loader, "_iterator", None)
+        return inner if inner is not None else self._iterator
+
+    def next_batch(self) -> tuple[Any, int]:
+        """Return the next batch as the loader gives it, and its number of samples.
+
+        Raises:
+            LoaderEnded: If there is none.
+            Exception: What the loader raises when a worker fails.
+        """
+        if self._iterator is None:
+            self.start()
+        assert self._iterator is not None  # noqa: S101 - narrows the type
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            self._iterator = iter(self._loader)
+            try:
+                batch = next(self._iterator)
+            except StopIteration:
+                raise LoaderEnded from None
+        size = self._order.sizes[self._received] if self._received < len(self._order.sizes) else 0
+        self._received += 1
+        return batch, size
+
+    @property
+    def mode(self) -> int:
+        """The loader stages that work for real at present."""
+        return self._control.mode
+
+    def switch(self, mode: int) -> None:
+        """Change which stages work for real, and throw away every batch that was asked for before."""
+        if mode == self._control.mode:
+            return
+        self._control.mode = mode
+        self.discard_in_flight()
+
+    def discard_in_flight(self) -> None:
+        """Receive and drop the batches that have been asked for so far."""
+        for _ in range(self._order.sent - self._received):
+            self.next_batch()
+
+    def rest(self) -> None:
+        """Leave the workers with nothing to do."""
+        self.switch(stages.HANDOFF)
+
+    def use_plan(self, plan: Plan) -> None:
+        """Hand the plan to all workers."""
+        self._control.publish_plan(plan)
+        self._order.set_blank_sizes(plan.batch_sizes)
+
+    def reports(self) -> list[Report]:
+        """Return what the workers have found out while recording."""
+        return list(self._control.read_reports().values())
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes in the caches of all workers together."""
+        return self._control.cache_bytes()
+
+    @property
+    def samples_requested(self) -> int:
+        """Samples asked of the loader so far, in any mode."""
+        return sum(self._order.sizes)
+
+    # --- stopping ------------------------------------------------------------------------------------------
+
+    def close(self, *, patience_s: float = _PATIENCE_S) -> None:
+        """Stop the workers without noise and free everything; safe to call at any time, and twice.
+
+        A worker that exits while a large pickle is under way aborts with a message of C++'s on standard error,
+        so the queues are emptied first. Workers that do not finish in time are killed, which is silent.
+        """
+        iterator, self._iterator = self._worker_iterator(), None
+        try:
+            if hasattr(iterator, "_workers"):
+                self._order.stopped = True
+                self._control.mode = 0
+                drained = _drain(iterator, time.monotonic() + patience_s)
+                _stop_workers(iterator, kill=not drained)
+        finally:
+            del iterator
+            self._loader._iterator = None
+            self._control.close()
+
+
+def _clone(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s: float) -> DataLoader[Any]:
+    """Copy a loader, subclass and attributes included, around our proxies.
+
+    The clone is made past `__init__`: a subclass may have another signature.
+    """
+    clone: DataLoader[Any] = object.__new__(type(loader))
+    clone.__dict__.update(loader.__dict__)
+    proxy = IterableProxy(engine) if isinstance(loader.dataset, IterableDataset) else MapProxy(engine)
+    state: dict[str, Any] = {
+        "dataset": proxy,
+        "collate_fn": CollateProxy(engine),
+        "worker_init_fn": WorkerInit(loader.worker_init_fn),
+        "persistent_workers": loader.num_workers > 0,
+        "_iterator": None,
+    }
+    state["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
+    if loader.num_workers > 0 and not loader.timeout:
+        state["timeout"] = hang_s
+    clone.__dict__.update(state)
+    return clone
+
+
+def _drain(iterator: Any, deadline_s: float) -> bool:
+    """Receive what is in flight until nothing is left; return whether that came off in time."""
+    iterator._timeout = 0.1
+    while time.monotonic() < deadline_s:
+        try:
+            next(iterator)
+        except StopIteration:
+            return True
+        except RuntimeError as error:
+            if "timed out" not in str(error) and not find_failure(error):
+                return False
+        except Exception:  # noqa: BLE001, S110 - a failure of the user's code, seen and told before
+            pass
+    return False
+
+
+def _stop_workers(iterator: Any, *, kill: bool) -> None:
+    if kill:
+        # Without this the loader's SIGCHLD handler would report the workers that we kill as failures.
+        if getattr(iterator, "_worker_pids_set", False):
+            _utils.signal_handling._remove_worker_pids(id(iterator))
+            iterator._worker_pids_set = False
+        for worker in iterator._workers:
+            if worker.is_alive():
+                os.kill(worker.pid, signal.SIGKILL)
+        for worker in iterator._workers:
+            worker.join(timeout=5)
+    iterator._shutdown_workers()
+    for worker in iterator._workers:
+        worker.join(timeout=5)
+        if not worker.is_alive():
+            worker.close()
+    for queue in (*iterator._index_queues, iterator._worker_result_queue):
+        queue.close()
+        feeder = getattr(queue, "_thread", None)
+        if feeder is not None:
+            feeder.join(timeout=1)

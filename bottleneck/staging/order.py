@@ -1,0 +1,161 @@
+"""The order in which the loader asks for samples: the user's own, without end and without partial batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+
+from bottleneck.staging import stages
+from bottleneck.staging.control import Control
+from bottleneck.staging.engine import Blank
+
+_PRIME_FACTOR = 2_654_435_761
+
+
+def lazy_permutation(length: int, seed: int) -> Iterator[int]:
+    """Yield each of `range(length)` once, in a pseudo-random order, with constant time and memory.
+
+    A four-round Feistel network over the next power of four, walking cycles until the value is in range
+    (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). `torch.randperm` of 10^8 indices takes
+    seconds and gigabytes, which would make the diagnosis depend on the dataset's length.
+    """
+    half = max(1, ((length - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    keys = [(seed * _PRIME_FACTOR + round_ * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF for round_ in range(4)]
+
+    def mix(value: int, key: int) -> int:
+        value = (value ^ key) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        value = (value ^ (value >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        return (value ^ (value >> 31)) & mask
+
+    for position in range(length):
+        value = position
+        while True:
+            left, right = value >> half, value & mask
+            for key in keys:
+                left, right = right, left ^ mix(right, key)
+            value = (left << half) | right
+            if value < length:
+                break
+        yield value
+
+
+def _indices_of_epoch(sampler: Any, epoch: int) -> Iterator[Any]:
+    """Return one epoch of a sampler's indices; PyTorch's own shuffling is done lazily."""
+    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=sampler.generator).item())
+        return lazy_permutation(len(sampler.data_source), seed)
+    if type(sampler) is SequentialSampler:
+        return iter(range(len(sampler.data_source)))
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(epoch)
+    return iter(sampler)
+
+
+def _epochs(make_epoch: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
+    """Chain epochs without end; stop when one is empty."""
+    for epoch in itertools.count():
+        empty = True
+        for item in make_epoch(epoch):
+            empty = False
+            yield item
+        if empty:
+            return
+
+
+def _batches_of(sampler: Any, batch_size: int) -> Iterator[list[Any]]:
+    """Chunk epochs of indices into full batches; the partial batch at an epoch's end is left out.
+
+    A dataset shorter than a batch would never fill one: there the partial batch is the user's batch.
+    """
+
+    def make_epoch(epoch: int) -> Iterator[list[Any]]:
+        indices = _indices_of_epoch(sampler, epoch)
+        first = True
+        while True:
+            batch = list(itertools.islice(indices, batch_size))
+            if not batch or (len(batch) < batch_size and not first):
+                return
+            yield batch
+            first = False
+
+    return _epochs(make_epoch)
+
+
+def _requests(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Yield what the loader's workers are asked for, in the user's own order, without end."""
+    batch_sampler = loader.batch_sampler
+    if batch_sampler is None:
+        return _epochs(lambda epoch: _indices_of_epoch(loader.sampler, epoch))
+    if type(batch_sampler) is BatchSampler:
+        return _batches_of(batch_sampler.sampler, batch_sampler.batch_size)
+
+    def make_epoch(epoch: int) -> Iterator[Any]:
+        if hasattr(batch_sampler, "set_epoch"):
+            batch_sampler.set_epoch(epoch)
+        return iter(batch_sampler)
+
+    return _epochs(make_epoch)
+
+
+class RequestOrder:
+    """Stands in for the loader's (batch) sampler: real indices where they are needed, blanks elsewhere.
+
+    No index is asked for twice before all others were, so that `raw` never reads a file that an earlier round
+    has brought into the page cache, unless the dataset is smaller than the diagnosis.
+
+    Args:
+        loader: The user's loader.
+        control: Tells the present mode.
+        iterable: The dataset is an iterable one; its workers choose their samples themselves.
+    """
+
+    def __init__(self, loader: DataLoader[Any], control: Control, *, iterable: bool) -> None:
+        self._loader = loader
+        self._control = control
+        self._iterable = iterable
+        self._blank_sizes = itertools.cycle([loader.batch_size or 1])
+        self._real: Iterator[Any] | None = None
+        self.stopped = False
+        self.sent = 0
+        """Requests handed to the loader so far."""
+        self.sizes: list[int] = []
+        """Samples in each of them, in order."""
+
+    def set_blank_sizes(self, sizes: tuple[int, ...]) -> None:
+        """Make blanks stand for batches of the sizes that were recorded, in turn."""
+        if sizes:
+            self._blank_sizes = itertools.cycle(sizes)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        # For subclasses of the loader that ask; the order itself never ends.
+        sampler = self._loader.batch_sampler if self._loader.batch_sampler is not None else self._loader.sampler
+        return len(sampler)  # type: ignore[arg-type]
+
+    def __next__(self) -> Any:
+        if self.stopped:
+            raise StopIteration
+        request, size = self._next_request()
+        self.sent += 1
+        self.sizes.append(size)
+        return request
+
+    def _next_request(self) -> tuple[Any, int]:
+        if self._iterable:
+            size = self._loader.batch_size
+            return (None, 1) if size is None else ([None] * size, size)
+        if not stages.reads_indices(self._control.mode):
+            size = next(self._blank_sizes)
+            return Blank(size), size
+        if self._real is None:
+            self._real = _requests(self._loader)
+        request = next(self._real)
+        batched = self._loader.batch_sampler is not None
+        return request, len(request) if batched else 1

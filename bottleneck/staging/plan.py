@@ -1,0 +1,155 @@
+"""From what the workers found out to how the dataset is cut: which stages there are, and how each is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bottleneck.staging.verification import Facts, Verification
+
+Strategy = Literal["template", "replay", "fetch"]
+
+# Code outside the cuts that takes less than this share of an item's time is not worth a stage of its own.
+_NEGLIGIBLE_SHARE = 0.03
+_NEGLIGIBLE_S = 20e-6
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one worker found out while it recorded."""
+
+    facts: Facts
+    verification: Verification | None
+    """None where items cannot be fetched twice (iterable datasets)."""
+    augment_alone: bool
+    """The augmentation, called with its recorded arguments, gave its recorded output."""
+    site_stages: dict[int, str | None]
+    unusable: dict[int, str]
+    changes_arguments: frozenset[int]
+    changes_samples: bool
+    """The collate function changes the samples, or keeps them, so that each serving needs a copy."""
+    batch_sizes: tuple[int, ...]
+    """Samples in each recorded batch."""
+    has_samples: bool
+    has_collated: bool
+    batch_nbytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How recorded data is served; the same in all workers.
+
+    Attributes:
+        strategy: `template`: the augmentation is called with its recorded arguments and its output put into the
+            recorded sample. `replay`: `__getitem__` runs, and its cuts serve their recorded outputs. `fetch`:
+            no cut inside `__getitem__`.
+        sites: The sites in use.
+        copy_arguments: Sites that change their arguments and get a copy each time.
+        copy_outputs: Code behind a cut changes its output.
+        copy_samples: Collation changes or keeps the samples.
+        within_sample: The stages inside `__getitem__`, from the device outwards.
+        can_stop: The code behind the augmentation can be left out.
+        reason: Why `__getitem__` is not cut, for people; empty when it is.
+        warnings: (id, message) of cuts that are not used.
+    """
+
+    strategy: Strategy
+    sites: frozenset[int] = frozenset()
+    copy_arguments: frozenset[int] = frozenset()
+    copy_outputs: bool = True
+    copy_samples: bool = True
+    within_sample: tuple[str, ...] = ("fetch",)
+    can_stop: bool = False
+    reason: str = ""
+    warnings: tuple[tuple[str, str], ...] = ()
+    batch_sizes: tuple[int, ...] = field(default=())
+    has_samples: bool = True
+    has_collated: bool = True
+
+
+def make_plan(reports: list[Report], names: dict[int, str], *, iterable: bool) -> Plan:
+    """Decide how the dataset is cut.
+
+    Args:
+        reports: One per worker that recorded anything; at least one.
+        names: Attribute path of each site.
+        iterable: The dataset is an iterable one, whose items cannot be asked for again.
+    """
+    facts = _sum_facts([report.facts for report in reports])
+    unusable = {site: why for report in reports for site, why in report.unusable.items()}
+    called = {site for order in facts.orders for site in order}
+    stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
+    warnings = [
+        ("cut-not-used", f"`{names[site]}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())
+    ]
+    usable = {site for site in called if site in stages_of and site not in unusable}
+    augment = frozenset(site for site in usable if stages_of[site] == "augment")
+    load = frozenset(site for site in usable if stages_of[site] == "load")
+    strategy, within, reason = _choose(facts, reports, augment, load, iterable=iterable)
+    if strategy == "fetch" and (augment or load):
+        warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
+    changing = frozenset(site for report in reports for site in report.changes_arguments) & augment
+    if changing and strategy != "fetch":
+        listed = ", ".join(f"`{names[site]}`" for site in sorted(changing))
+        warnings.append(
+            ("cut-changes-its-argument", f"{listed} changes its argument in place and gets a copy each time it is "
+             "measured; the cost of that copy is part of the stage `augment`.")
+        )  # fmt: skip
+    verified = [report.verification for report in reports if report.verification is not None]
+    copy_samples = any(report.changes_samples for report in reports)
+    return Plan(
+        strategy=strategy,
+        sites=augment | load if strategy != "fetch" else frozenset(),
+        copy_arguments=changing,
+        copy_outputs=copy_samples or any(v.changes_outputs for v in verified) or not verified,
+        copy_samples=copy_samples,
+        within_sample=within,
+        can_stop=bool(verified) and all(v.stop for v in verified) and len(facts.orders) == 1,
+        reason=reason,
+        warnings=tuple(warnings),
+        batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
+        has_samples=all(report.has_samples for report in reports),
+        has_collated=all(report.has_collated for report in reports),
+    )
+
+
+def _sum_facts(parts: list[Facts]) -> Facts:
+    total = Facts()
+    for part in parts:
+        for name in ("items", "total_s", "head_s", "augment_s", "load_s", "augment_calls"):
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+        total.orders |= part.orders
+        total.filled = total.filled and part.filled
+    return total
+
+
+def _choose(
+    facts: Facts, reports: list[Report], augment: frozenset[int], load: frozenset[int], *, iterable: bool
+) -> tuple[Strategy, tuple[str, ...], str]:
+    """Return the strategy, the stages inside `__getitem__` from the device outwards, and why it is not cut."""
+    verified = [report.verification for report in reports if report.verification is not None]
+    if not augment and not load:
+        return "fetch", ("fetch",), "no augmentation or loader was found on the dataset"
+    if len(facts.orders) > 1 and not augment:
+        return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
+    if any(not v.recorded for v in verified):
+        return "fetch", ("fetch",), "recording its calls changed what it returns"
+    negligible_s = max(_NEGLIGIBLE_SHARE * facts.total_s, _NEGLIGIBLE_S * facts.items)
+    finish_s = facts.total_s - facts.head_s - facts.augment_s
+    if augment and finish_s <= negligible_s:
+        if all(report.augment_alone for report in reports):
+            return "template", ("augment", "load"), ""
+        return "fetch", ("fetch",), "its augmentation did not replay to what the direct path gives"
+    if iterable:
+        return "fetch", ("fetch",), "code follows the augmentation, and its items cannot be asked for again"
+    if len(facts.orders) > 1:
+        return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
+    if not all(v.replay for v in verified):
+        return "fetch", ("fetch",), "its recorded calls did not replay to what the direct path gives"
+    uncovered_s = facts.head_s - facts.load_s if augment else 0.0
+    if uncovered_s > negligible_s:
+        return "fetch", ("fetch",), "code that is not in a function of its own runs before the augmentation"
+    if not augment:
+        # Only the loading is cut: what the dataset does with what was loaded is its augmentation.
+        return "replay", ("augment", "load"), ""
+    return "replay", ("finish", "augment", "load"), ""

@@ -1,0 +1,46 @@
+"""The stages that run inside the loader, and sets of them.
+
+A *mode* is the set of loader stages that work for real, as one integer; the rest is served from caches. The
+present mode lives in shared memory (`bottleneck.staging.control`) and every worker reads it once per batch.
+"""
+
+from __future__ import annotations
+
+LOAD = 1 << 0
+AUGMENT = 1 << 1
+FINISH = 1 << 2
+COLLATE = 1 << 3
+HANDOFF = 1 << 4
+
+WITHIN_SAMPLE = LOAD | AUGMENT | FINISH
+"""Stages inside `__getitem__`; `fetch` stands for all of them where it cannot be cut."""
+ALL = WITHIN_SAMPLE | COLLATE | HANDOFF
+
+RECORD = 1 << 8
+"""Everything real, and recorded on the way. Never timed."""
+
+BIT_OF_STAGE = {
+    "load": LOAD,
+    "augment": AUGMENT,
+    "finish": FINISH,
+    "fetch": WITHIN_SAMPLE,
+    "collate": COLLATE,
+    "handoff": HANDOFF,
+}
+
+# The ladder: which loader stages work for real when data is cached at a point.
+MODE_OF_EXPERIMENT = {
+    "after_collate": HANDOFF,
+    "before_collate": HANDOFF | COLLATE,
+    "after_augment": HANDOFF | COLLATE | FINISH,
+    "before_augment": HANDOFF | COLLATE | FINISH | AUGMENT,
+    "raw": ALL,
+}
+
+EXPERIMENTS = ("device", "host", *MODE_OF_EXPERIMENT)
+"""All experiments, from the device outwards."""
+
+
+def reads_indices(mode: int) -> bool:
+    """Whether a batch in this mode needs indices from the user's sampler."""
+    return bool(mode & (LOAD | RECORD))

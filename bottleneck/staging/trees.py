@@ -1,0 +1,233 @@
+"""Copy, compare and size the nested containers that datasets and collate functions return.
+
+A tree is any nesting of mappings, lists, tuples, named tuples and dataclasses; everything else is a leaf.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+_PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))
+
+
+def _is_named_tuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def is_primitive(value: Any) -> bool:
+    """Whether a value is an immutable scalar that needs no copy and has no identity worth following."""
+    return isinstance(value, _PRIMITIVES)
+
+
+def children(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return the (key, child) pairs of a container, or None for a leaf."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if _is_named_tuple(value) or isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    if _is_dataclass(value):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return None
+
+
+def rebuild(value: Any, parts: list[tuple[Any, Any]]) -> Any:
+    """Return a container like `value` with new children, keeping its type.
+
+    Raises:
+        TypeError: If the container's type cannot be rebuilt from its parts.
+    """
+    if type(value) is dict:
+        return dict(parts)
+    if type(value) is list:
+        return [part for _, part in parts]
+    if type(value) is tuple:
+        return tuple(part for _, part in parts)
+    if isinstance(value, Mapping):
+        clone: Any = copy.copy(value)
+        for key, part in parts:
+            clone[key] = part
+        return clone
+    if _is_named_tuple(value):
+        return type(value)(*(part for _, part in parts))
+    if isinstance(value, (list, tuple)):
+        return type(value)(part for _, part in parts)
+    clone = copy.copy(value)
+    for name, part in parts:
+        object.__setattr__(clone, name, part)
+    return clone
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Rebuild a tree with `function` applied to every leaf."""
+    if is_primitive(value):
+        return function(value)
+    parts = children(value)
+    if parts is None:
+        return function(value)
+    try:
+        return rebuild(value, [(key, map_leaves(function, part)) for key, part in parts])
+    except TypeError:
+        return function(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the leaves of a tree, depth first."""
+    parts = None if is_primitive(value) else children(value)
+    if parts is None:
+        yield value
+        return
+    for _, part in parts:
+        yield from leaves(part)
+
+
+def copy_structure(value: Any) -> Any:
+    """Copy the containers of a tree; the leaves stay the same objects."""
+    return map_leaves(lambda leaf: leaf, value)
+
+
+def copy_leaf(leaf: Any) -> Any:
+    """Copy one leaf with its data; what refuses to be copied is returned as it is."""
+    if is_primitive(leaf):
+        return leaf
+    try:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().clone() if not leaf.requires_grad else leaf.clone()
+        if isinstance(leaf, (np.ndarray, Image.Image)):
+            return leaf.copy()
+        return copy.deepcopy(leaf)
+    except Exception:  # noqa: BLE001 - any user type may refuse; the caller checks for mutation
+        return leaf
+
+
+def copy_deep(value: Any) -> Any:
+    """Copy a tree and the data in its leaves."""
+    return map_leaves(copy_leaf, value)
+
+
+class Copier:
+    """Deep-copies trees that share leaves, each leaf once as long as it does not change in between."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[Any, Any]] = {}
+
+    def copy(self, value: Any) -> Any:
+        """Copy a tree; a leaf copied before and unchanged since gives the same copy again."""
+        return map_leaves(self._copy_leaf, value)
+
+    def _copy_leaf(self, leaf: Any) -> Any:
+        if is_primitive(leaf):
+            return leaf
+        _, known = self._copies.get(id(leaf), (None, None))
+        if known is not None and equal(known, leaf):
+            return known
+        fresh = copy_leaf(leaf)
+        # The original is kept too, so that its identity cannot be given to another object meanwhile.
+        self._copies[id(leaf)] = (leaf, fresh)
+        return fresh
+
+
+def _equal_leaves(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
+            return False
+        if a.layout != torch.strided:
+            a, b = a.to_dense(), b.to_dense()
+        return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
+    if isinstance(a, np.ndarray):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        return a.dtype == object or a.tobytes() == b.tobytes()
+    if isinstance(a, Image.Image):
+        return a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes()
+    if is_primitive(a):
+        return bool(a == b) or (a != a and b != b)  # noqa: PLR0124
+    try:
+        if bool(a == b):
+            return True
+        return pickle.dumps(a) == pickle.dumps(b)
+    except Exception:  # noqa: BLE001 - a user type that cannot be compared says nothing either way
+        return True
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same data, bit for bit (NaN equals NaN).
+
+    Leaves of types that can neither be compared nor pickled count as equal.
+    """
+    if type(a) is not type(b):
+        return False
+    parts_a = None if is_primitive(a) else children(a)
+    if parts_a is None:
+        return _equal_leaves(a, b)
+    parts_b = children(b) or []
+    return len(parts_a) == len(parts_b) and all(
+        key_a == key_b and equal(part_a, part_b)
+        for (key_a, part_a), (key_b, part_b) in zip(parts_a, parts_b, strict=True)
+    )
+
+
+def similar(a: Any, b: Any) -> bool:
+    """Whether two trees have the same kind of content: types, dtypes and dimensions, not values or sizes."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return bool(a.dtype == b.dtype and a.dim() == b.dim())
+    if isinstance(a, np.ndarray):
+        return bool(a.dtype == b.dtype and a.ndim == b.ndim)
+    if isinstance(a, Image.Image):
+        return bool(a.mode == b.mode)
+    parts_a = None if is_primitive(a) else children(a)
+    if parts_a is None or isinstance(a, list):
+        return True
+    parts_b = children(b) or []
+    return len(parts_a) == len(parts_b) and all(
+        similar(part_a, part_b) for (_, part_a), (_, part_b) in zip(parts_a, parts_b, strict=True)
+    )
+
+
+def _leaf_nbytes(leaf: Any) -> int:
+    if isinstance(leaf, torch.Tensor):
+        return int(leaf.numel() * leaf.element_size()) if leaf.layout == torch.strided else 1024
+    if isinstance(leaf, np.ndarray):
+        return int(leaf.nbytes)
+    if isinstance(leaf, Image.Image):
+        return leaf.width * leaf.height * (4 if leaf.mode in ("I", "F", "RGBA", "CMYK", "RGB") else 1)
+    if is_primitive(leaf):
+        return sys.getsizeof(leaf)
+    try:
+        return len(pickle.dumps(leaf))
+    except Exception:  # noqa: BLE001 - an estimate is enough
+        return sys.getsizeof(leaf)
+
+
+def nbytes(value: Any) -> int:
+    """Estimate the memory of a tree in bytes, containers included; an object met twice counts once."""
+    seen: set[int] = set()
+    total = 0
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if not is_primitive(item):
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+        parts = None if is_primitive(item) else children(item)
+        if parts is None:
+            total += _leaf_nbytes(item)
+        else:
+            total += sys.getsizeof(item)
+            stack.extend(part for _, part in parts)
+    return total

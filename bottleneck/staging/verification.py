@@ -1,0 +1,176 @@
+"""Check that what was recorded replays to what the direct path gives, before anything relies on it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from bottleneck.staging import stages, trees
+from bottleneck.staging.cutting import Call, Playback, RngState, StopAfterCut, Tape
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What held when one item was fetched directly, recorded, and replayed with the same seed.
+
+    Attributes:
+        reproducible: The direct path gives the same item twice. Where it does not, types and shapes are
+            compared instead of values.
+        recorded: Recording does not change the item.
+        augment: The augmentation alone, called with its recorded arguments, gives its recorded output.
+        replay: The item comes out the same with the recorded outputs of all cuts served.
+        stop: The code behind the augmentation can be left out.
+        changes_arguments: Sites that change their arguments in place; these get a copy each time.
+        changes_outputs: Code behind a cut changes its output in place.
+    """
+
+    reproducible: bool = False
+    recorded: bool = False
+    augment: bool = False
+    replay: bool = False
+    stop: bool = False
+    changes_arguments: frozenset[int] = frozenset()
+    changes_outputs: bool = False
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int) -> Verification:
+    """Fetch one item directly, recorded and replayed, and compare.
+
+    Args:
+        run: Fetches an item of the dataset, through its cuts.
+        request: What `run` is called with; it must be possible to fetch it several times.
+        tape: The tape of the dataset's cuts.
+        seed: Seed for every fetch.
+    """
+    outside = RngState.capture()
+    try:
+        return _verify(run, request, tape, seed)
+    finally:
+        outside.restore()
+
+
+def _verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int) -> Verification:
+    _seed(seed)
+    direct = trees.copy_deep(run(request))
+    _seed(seed)
+    reproducible = trees.equal(direct, run(request))
+    same = trees.equal if reproducible else trees.similar
+    for _ in range(2):  # the first recording finds out which sites are no clean cuts
+        _seed(seed)
+        with tape.recording(keep_rng=True) as calls:
+            recorded = run(request)
+    if not same(direct, recorded):
+        return Verification(reproducible=reproducible)
+    calls = [call for call in calls if call.site not in tape.unusable]
+    augment, changing = check_augment_alone(calls, tape, same)
+    replay, changes_outputs = _check_replay(run, request, tape, calls, seed, direct, same)
+    return Verification(
+        reproducible=reproducible,
+        recorded=True,
+        augment=augment,
+        replay=replay,
+        stop=_check_stop(run, request, tape, calls),
+        changes_arguments=frozenset(changing),
+        changes_outputs=changes_outputs,
+    )
+
+
+def check_augment_alone(
+    calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]
+) -> tuple[bool, set[int]]:
+    """Call the augmentation with its recorded arguments.
+
+    Returns:
+        Whether the outputs are as recorded, and the sites that changed their arguments.
+    """
+    held, changing = True, set()
+    for call in calls:
+        if tape.stage(call.site) != "augment":
+            continue
+        if call.rng_before is not None:
+            call.rng_before.restore()
+        args, kwargs = trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
+        output = tape.call_really(call, args, kwargs)
+        held = held and same(call.output, output)
+        if not (trees.equal(args, call.args) and trees.equal(kwargs, call.kwargs)):
+            changing.add(call.site)
+    return held, changing
+
+
+def _check_replay(
+    run: Callable[[Any], Any],
+    request: Any,
+    tape: Tape,
+    calls: list[Call],
+    seed: int,
+    direct: Any,
+    same: Callable[[Any, Any], bool],
+) -> tuple[bool, bool]:
+    before = [trees.copy_deep(call.output) for call in calls]
+    sites = frozenset(call.site for call in calls)
+    _seed(seed)
+    play = Playback(stages.LOAD | stages.AUGMENT, sites, copy_outputs=False, restore_rng=True)
+    with tape.replaying(calls, play):
+        replayed = run(request)
+    held = same(direct, replayed)
+    changed = any(not trees.equal(old, call.output) for old, call in zip(before, calls, strict=True))
+    for old, call in zip(before, calls, strict=True):
+        call.output = old
+    return held, changed
+
+
+def _check_stop(run: Callable[[Any], Any], request: Any, tape: Tape, calls: list[Call]) -> bool:
+    sites = frozenset(call.site for call in calls)
+    try:
+        with tape.replaying(calls, Playback(0, sites, stop_after_augment=True)):
+            run(request)
+    except StopAfterCut:
+        return True
+    return False
+
+
+@dataclass
+class Facts:
+    """What a worker found out about its items while recording; sums over all recorded items."""
+
+    items: int = 0
+    total_s: float = 0.0
+    head_s: float = 0.0
+    """Before the first call of the augmentation."""
+    augment_s: float = 0.0
+    load_s: float = 0.0
+    """In calls of load sites, within the head."""
+    augment_calls: int = 0
+    orders: set[tuple[int, ...]] = field(default_factory=set)
+    """The orders in which sites were called, one entry for each different one."""
+    filled: bool = True
+    """Every output of the augmentation was found, as it was, in the item."""
+
+    def add(self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, filled: bool) -> None:
+        """Count one recorded item."""
+        augment = [call for call in calls if tape.stage(call.site) == "augment"]
+        load = [call for call in calls if tape.stage(call.site) == "load"]
+        total_s = max(0.0, ended_s - started_s - tape.copying_s())
+        spent_augmenting_s = sum(call.ended_s - call.started_s for call in augment)
+        self.items += 1
+        self.total_s += total_s
+        self.augment_s += spent_augmenting_s
+        self.augment_calls += len(augment)
+        self.orders.add(tuple(call.site for call in calls))
+        self.filled = self.filled and filled
+        first = augment[0].started_s if augment else ended_s
+        head = [call for call in load if call.ended_s <= first]
+        # Copies of arguments were made in between; only those before the first augmentation count here.
+        self.head_s += min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
+        self.load_s += sum(call.ended_s - call.started_s for call in head)

@@ -1,0 +1,182 @@
+import json
+from dataclasses import replace
+
+import pytest
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, LAST_STRAW, TIED, Job, keep_rounds, measure
+
+from bottleneck.analysis.analyse import analyse
+
+WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}
+
+
+def advice(job, *, rounds=8, noise=0.01, seed=0, **settings):
+    pipeline = {**WORKERS, **settings.pop("pipeline", {})}
+    changed = replace(job, pipeline=pipeline, **settings)
+    return {a.id: a for a in analyse(measure(changed, rounds=rounds, noise=noise, seed=seed)).advice}
+
+
+def test_the_bottleneck_gets_a_next_experiment_with_its_numbers():
+    item = advice(AUGMENT_BOUND)["cheaper-augment"]
+
+    assert item.stage == "augment"
+    assert "2.3" in item.why
+    assert "ms" in item.why
+    assert item.evidence["gain"] == pytest.approx(2.35, rel=0.05)
+
+
+def test_nothing_is_said_of_stages_that_cost_nothing():
+    assert {a.stage for a in advice(AUGMENT_BOUND).values()} == {"augment"}
+
+
+def test_the_largest_gain_leads():
+    given = list(
+        advice(
+            AUGMENT_BOUND,
+            environment={"cpu_cores_available": 5},
+            evidence={"first_batch_s": 1.0},
+            pipeline={"persistent_workers": False, "dataset_length": 10_000},
+        )
+    )
+
+    assert given == ["cheaper-augment", "more-workers", "persistent-workers"]
+
+
+def test_workers_for_a_main_process_that_loads_by_itself():
+    ladder = {"device": 0.010, "before_collate": 0.011, "before_augment": 0.025, "raw": 0.030}
+    job = Job(coupled=ladder, drained={"before_collate": 0.001, "before_augment": 0.015, "raw": 0.020})
+
+    given = advice(job, pipeline={"num_workers": 0}, environment={"cpu_cores_available": 2})
+
+    assert given["use-workers"].how.endswith("--set num_workers=2")
+    assert "20" in given["use-workers"].why
+    assert "more-workers" not in given
+
+
+def test_no_workers_for_a_loader_that_costs_little():
+    job = replace(AUGMENT_BOUND, drained={**AUGMENT_BOUND.drained, "raw": 0.0020})
+
+    assert "use-workers" not in advice(job, pipeline={"num_workers": 0})
+
+
+def test_more_workers_up_to_what_the_device_takes_or_the_cores_allow():
+    many = advice(AUGMENT_BOUND, environment={"cpu_cores_available": 64})["more-workers"]
+    few = advice(AUGMENT_BOUND, environment={"cpu_cores_available": 6})["more-workers"]
+
+    assert many.how.endswith("--set num_workers=12")  # 4 x 24.6 / 9.4 ms, and a tenth to spare
+    assert few.how.endswith("--set num_workers=6")
+    assert "not enough" in few.why
+    assert "not enough" not in many.why
+
+
+@pytest.mark.parametrize("cores", [None, 4])
+def test_no_more_workers_without_cores_for_them(cores):
+    environment = {} if cores is None else {"cpu_cores_available": cores}
+
+    assert "more-workers" not in advice(AUGMENT_BOUND, environment=environment)
+
+
+def test_on_the_cpu_nothing_is_moved_to_the_device_and_workers_come_with_a_caution():
+    given = advice(AUGMENT_BOUND, environment={"cpu_cores_available": 64, "device": "cpu"})
+
+    assert "device" not in given["cheaper-augment"].title + given["cheaper-augment"].how
+    assert "same cores" in given["more-workers"].why
+
+
+COPY_BOUND = Job(
+    coupled=dict(zip(LADDER, (0.010, 0.018, 0.0181, 0.0181, 0.0182, 0.0182), strict=True)),
+    drained={"after_collate": 0.001, "before_collate": 0.002, "before_augment": 0.004, "raw": 0.005},
+    without={"copy": 0.0101, "handoff": 0.018, "collate": 0.018, "augment": 0.018, "load": 0.018},
+)
+
+
+def test_pinned_memory_for_a_real_copy_to_a_gpu():
+    given = advice(COPY_BOUND, pipeline={"pin_memory": False}, environment={"device": "cuda:0"})
+
+    assert {"pin-memory", "smaller-copy"} <= set(given)
+    assert given["pin-memory"].evidence["exposed_s_per_batch"] == pytest.approx(0.008, rel=0.05)
+
+
+@pytest.mark.parametrize(("pinned", "device"), [(True, "cuda"), (False, "mps")])
+def test_no_pinned_memory_where_it_is_pinned_or_no_such_thing(pinned, device):
+    given = advice(COPY_BOUND, pipeline={"pin_memory": pinned}, environment={"device": device})
+
+    assert "pin-memory" not in given
+
+
+def test_more_workers_do_not_help_a_copy():
+    assert "more-workers" not in advice(COPY_BOUND, environment={"cpu_cores_available": 64})
+
+
+def test_workers_are_kept_only_where_starting_them_is_a_real_part_of_the_epoch():
+    def given(length):
+        return advice(
+            DEVICE_BOUND,
+            evidence={"first_batch_s": 3.0},
+            pipeline={"persistent_workers": False, "dataset_length": length},
+        )
+
+    assert "persistent-workers" in given(5_000)  # an epoch of 4.7 s
+    assert "persistent-workers" not in given(1_000_000)
+    assert "persistent-workers" not in given(None)
+
+
+def test_a_device_bound_job_is_told_to_leave_its_input_alone():
+    given = advice(DEVICE_BOUND, environment={"cpu_cores_available": 64})
+
+    assert list(given) == ["faster-step"]
+    assert given["faster-step"].evidence["device_s_per_batch"] == pytest.approx(0.030, rel=0.02)
+
+
+def test_an_undecided_job_is_told_to_measure_longer():
+    job = Job(coupled={"device": 0.010, "raw": 0.0107})
+
+    item = advice(job, rounds=6, noise=0.04, seed=3)["measure-longer"]
+
+    assert item.how.startswith("--budget ")
+
+
+def test_contributors_get_advice_too():
+    given = advice(TIED)
+
+    assert {"cheaper-augment", "cheaper-load", "cheaper-collate"} <= set(given)
+
+
+def test_a_stage_of_the_users_own_gets_advice_under_its_name():
+    measurement = measure(AUGMENT_BOUND)
+    renamed = replace(
+        measurement,
+        stages=tuple(replace(s, name="decode<b>") if s.name == "augment" else s for s in measurement.stages),
+        without=tuple(
+            replace(w, stage="decode<b>") if w.stage == "augment" else w for w in measurement.without
+        ),
+    )
+
+    result = analyse(renamed)
+
+    assert result.verdict.bottleneck == "decode<b>"
+    assert [(a.id, a.stage) for a in result.advice] == [("cheaper-stage", "decode<b>")]
+
+
+def test_settings_of_odd_types_are_ignored():
+    given = advice(
+        AUGMENT_BOUND,
+        pipeline={"num_workers": "4", "dataset_length": None, "batch_size": True},
+        environment={"cpu_cores_available": float("nan")},
+        evidence={"first_batch_s": "soon"},
+    )
+
+    assert list(given) == ["cheaper-augment"]
+
+
+def test_evidence_is_never_empty_and_can_be_written():
+    jobs = [AUGMENT_BOUND, LAST_STRAW, DEVICE_BOUND, COPY_BOUND]
+    for job in jobs:
+        items = advice(job, environment={"cpu_cores_available": 64, "device": "cuda"}).values()
+        assert items
+        for item in items:
+            assert item.evidence
+            json.dumps(dict(item.evidence), allow_nan=False)
+
+
+def test_nothing_is_advised_before_anything_was_measured():
+    assert analyse(keep_rounds(measure(AUGMENT_BOUND), 0)).advice == ()

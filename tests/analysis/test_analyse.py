@@ -1,0 +1,141 @@
+import json
+import math
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, keep_rounds, map_blocks, measure
+
+from bottleneck.analysis.analyse import analyse, judge
+
+measurements = st.builds(
+    measure,
+    st.sampled_from([AUGMENT_BOUND, LAST_STRAW, DEVICE_BOUND]),
+    rounds=st.integers(2, 9),
+    noise=st.floats(0, 1),
+    drift=st.floats(0, 1),
+    seed=st.integers(0, 2**32 - 1),
+)
+
+
+def intervals(result):
+    for stage in result.stages:
+        yield from (
+            stage.cost_s_per_batch,
+            stage.exposed_s_per_batch,
+            stage.exposed_share,
+            stage.gain_if_free,
+        )
+    yield from (result.verdict.efficiency, result.verdict.headroom)
+
+
+def test_the_judgement_is_that_of_the_whole_analysis():
+    for job in (AUGMENT_BOUND, LAST_STRAW, DEVICE_BOUND):
+        measurement = measure(job, noise=0.05)
+        judgement, verdict = judge(measurement), analyse(measurement).verdict
+        assert judgement.state == verdict.state
+        assert judgement.efficiency == verdict.efficiency
+        assert judgement.further_rounds == verdict.further_rounds
+
+
+def test_headroom_is_the_inverse_of_efficiency():
+    verdict = analyse(measure(AUGMENT_BOUND, noise=0.05)).verdict
+
+    assert verdict.headroom.estimate == pytest.approx(1 / verdict.efficiency.estimate)
+    assert verdict.headroom.low == pytest.approx(1 / verdict.efficiency.high)
+    assert verdict.headroom.high == pytest.approx(1 / verdict.efficiency.low)
+
+
+def test_the_efficiency_covers_the_truth():
+    covered = 0
+    for seed in range(500):
+        efficiency = judge(measure(AUGMENT_BOUND, noise=0.03, drift=0.2, rounds=6, seed=seed)).efficiency
+        covered += efficiency.low <= 0.0094 / 0.0247 <= efficiency.high
+
+    assert 0.92 <= covered / 500 <= 0.985
+
+
+def test_what_was_measured_is_passed_on_untouched():
+    measurement = measure(
+        replace(AUGMENT_BOUND, evidence={"first_batch_s": 1.5}, pipeline={"num_workers": 2})
+    )
+
+    result = analyse(measurement)
+
+    assert result.schema_version == 1
+    assert result.tool.version
+    assert (result.created, result.cost) == (measurement.created, measurement.cost)
+    assert (result.evidence, result.pipeline) == (measurement.evidence, measurement.pipeline)
+    assert [e.coupled.blocks for e in result.experiments] == [e.coupled for e in measurement.experiments]
+    assert [w.coupled.blocks for w in result.without] == [w.coupled for w in measurement.without]
+
+
+def test_experiments_that_were_not_measured_have_no_rate():
+    measurement = measure(AUGMENT_BOUND)
+    cut = replace(
+        measurement,
+        experiments=tuple(
+            replace(e, available=False, reason="Not on the CPU.", coupled=()) if e.name == "host" else e
+            for e in measurement.experiments
+        ),
+    )
+
+    host = analyse(cut).experiments[1]
+
+    assert (host.available, host.reason, host.coupled, host.drained) == (False, "Not on the CPU.", None, None)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_an_interrupted_measurement_can_be_analysed(rounds):
+    result = analyse(keep_rounds(measure(AUGMENT_BOUND), rounds))
+
+    assert json.dumps(asdict(result), allow_nan=False)
+    assert result.verdict.sentence
+
+
+@settings(max_examples=60, deadline=None)
+@given(measurements)
+def test_every_interval_is_finite_and_ordered(measurement):
+    result = analyse(measurement)
+
+    for interval in intervals(result):
+        assert interval is None or -math.inf < interval.low <= interval.estimate <= interval.high < math.inf
+    assert result.verdict.efficiency.low > 0
+    assert json.dumps(asdict(result), allow_nan=False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(measurements, st.sampled_from([2.0**-10, 0.25, 2.0, 2.0**10]))
+def test_the_unit_of_time_does_not_matter(measurement, scale):
+    """Powers of two, which scale floating-point numbers exactly, so that no knife-edge can tip."""
+
+    def scaled(block):
+        return replace(
+            block, seconds=block.seconds * scale, first_half_seconds=block.first_half_seconds * scale
+        )
+
+    plain, changed = analyse(measurement), analyse(map_blocks(measurement, scaled))
+
+    for one, other in zip(plain.stages, changed.stages, strict=True):
+        assert other.exposed_s_per_batch.estimate == pytest.approx(scale * one.exposed_s_per_batch.estimate)
+        assert other.cost_s_per_batch.high == pytest.approx(scale * one.cost_s_per_batch.high)
+        assert other.exposed_share.estimate == pytest.approx(one.exposed_share.estimate)
+    assert changed.verdict.efficiency.low == pytest.approx(plain.verdict.efficiency.low)
+    assert changed.verdict.state == plain.verdict.state
+    assert changed.verdict.bottleneck == plain.verdict.bottleneck
+
+
+@settings(max_examples=60, deadline=None)
+@given(measurements, st.randoms(use_true_random=False))
+def test_the_order_of_rounds_does_not_matter(measurement, random):
+    order = list(range(9))
+    random.shuffle(order)
+
+    plain = analyse(measurement)
+    changed = analyse(map_blocks(measurement, lambda b: replace(b, round=order[b.round])))
+
+    for one, other in zip(intervals(plain), intervals(changed), strict=True):
+        if one is not None:
+            assert other.estimate == pytest.approx(one.estimate, rel=1e-6, abs=1e-9)
+            assert other.high == pytest.approx(one.high, rel=1e-6, abs=1e-9)

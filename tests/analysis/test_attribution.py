@@ -1,0 +1,207 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulated import AUGMENT_BOUND, BATCH_SIZE, LAST_STRAW, Job, keep_rounds, map_blocks, measure
+
+from bottleneck.analysis.attribution import attribute, drop_confidence
+from bottleneck.analysis.readings import experiments, read
+from bottleneck.results.records import Block, MeasuredExperiment, StageSpan
+
+
+def stages_of(measurement):
+    return {stage.name: stage for stage in attribute(read(measurement))}
+
+
+def test_the_truth_is_recovered_exactly_without_noise():
+    stages = stages_of(measure(AUGMENT_BOUND, noise=0))
+
+    exposed = {name: s.exposed_s_per_batch.estimate for name, s in stages.items()}
+    cost = {name: s.cost_s_per_batch.estimate for name, s in stages.items()}
+    assert exposed == pytest.approx(
+        {
+            "compute": 0.0094,
+            "copy": 0.0001,
+            "handoff": 0.0002,
+            "collate": 0.0001,
+            "augment": 0.0130,
+            "load": 0.0019,
+        }
+    )
+    assert cost == pytest.approx(
+        {
+            "compute": 0.0094,
+            "copy": 0.0001,
+            "handoff": 0.0012,
+            "collate": 0.0009,
+            "augment": 0.0204,
+            "load": 0.0021,
+        }
+    )
+    assert stages["augment"].gain_if_free.estimate == pytest.approx(0.0247 / 0.0105)
+    assert stages["compute"].gain_if_free is None
+    assert {name: s.finding for name, s in stages.items()} == {
+        "compute": "real",
+        "copy": "within_noise",
+        "handoff": "within_noise",
+        "collate": "within_noise",
+        "augment": "real",
+        "load": "real",
+    }
+
+
+def test_exposed_shares_add_up_to_one():
+    stages = stages_of(measure(AUGMENT_BOUND, noise=0.2, drift=0.2))
+
+    assert sum(s.exposed_share.estimate for s in stages.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("quantity", ["cost_s_per_batch", "exposed_s_per_batch", "exposed_share"])
+def test_intervals_of_a_stage_cover_the_truth(quantity):
+    truth = {
+        "cost_s_per_batch": 0.0178 - 0.0032,
+        "exposed_s_per_batch": 0.0176 - 0.0171,
+        "exposed_share": (0.0176 - 0.0171) / 0.0217,
+    }[quantity]
+    covered = 0
+    for seed in range(300):
+        interval = getattr(
+            stages_of(measure(LAST_STRAW, noise=0.03, drift=0.1, seed=seed))["augment"], quantity
+        )
+        covered += interval.low <= truth <= interval.high
+
+    assert 0.9 <= covered / 300 <= 0.99
+
+
+def test_no_drop_of_a_flat_ladder_is_called_real_more_often_than_promised():
+    flat = Job(coupled=dict.fromkeys(AUGMENT_BOUND.coupled, 0.01))
+    false_alarms = 0
+    for seed in range(300):
+        stages = stages_of(measure(flat, noise=0.04, drift=0.2, seed=seed))
+        false_alarms += any(s.finding == "real" for name, s in stages.items() if name != "compute")
+
+    assert false_alarms / 300 <= 0.05
+
+
+def test_a_drop_is_found_through_drift_that_is_larger_than_it():
+    stages = stages_of(measure(AUGMENT_BOUND, noise=0.005, drift=0.3))
+
+    assert stages["load"].finding == "real"
+    assert stages["handoff"].finding == "within_noise"
+
+
+def test_a_drop_near_the_margin_is_undecided():
+    job = Job(coupled={"device": 0.01, "host": 0.0103})
+
+    assert stages_of(measure(job, noise=0.02, rounds=6))["copy"].finding == "undecided"
+
+
+def test_confidence_is_shared_among_the_drops_that_were_measured():
+    assert drop_confidence(read(measure(AUGMENT_BOUND))) == pytest.approx(0.99)
+    assert drop_confidence(read(measure(Job(coupled={"device": 1.0})))) == pytest.approx(0.95)
+
+
+def test_one_round_has_no_intervals_and_decides_nothing():
+    stages = stages_of(keep_rounds(measure(AUGMENT_BOUND), 1))
+
+    load = stages["load"]
+    assert (load.cost_s_per_batch, load.exposed_s_per_batch, load.exposed_share, load.gain_if_free) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert load.finding == "undecided"
+
+
+def test_rounds_that_one_experiment_lacks_are_left_out_of_its_pairs():
+    whole = measure(AUGMENT_BOUND, noise=0, rounds=6)
+    # The machine is ten times slower in round 5, which `raw` alone has seen.
+    slowed = map_blocks(whole, lambda b: replace(b, seconds=b.seconds * 10) if b.round == 5 else b)
+    cut = replace(
+        slowed,
+        experiments=tuple(
+            e if e.name == "raw" else replace(e, coupled=e.coupled[:5]) for e in slowed.experiments
+        ),
+    )
+
+    assert stages_of(cut)["load"].exposed_s_per_batch.estimate == pytest.approx(0.0019)
+
+
+def test_a_missing_inner_experiment_leaves_exposure_unknown():
+    whole = measure(AUGMENT_BOUND)
+    cut = replace(
+        whole,
+        experiments=tuple(
+            replace(e, coupled=()) if e.name == "before_augment" else e for e in whole.experiments
+        ),
+    )
+
+    load = stages_of(cut)["load"]
+
+    assert load.exposed_s_per_batch is None
+    assert load.exposed_share is None
+    assert load.finding == "undecided"
+    assert load.gain_if_free is not None
+
+
+def test_the_innermost_loader_stage_owns_all_of_its_drained_time():
+    # With num_workers=0 there is no hand-off: collation is the first stage of the loader.
+    blocks = tuple(Block(r, BATCH_SIZE, 0.01, 1) for r in range(6))
+    measurement = replace(
+        measure(Job(coupled={"device": 0.01})),
+        experiments=(
+            MeasuredExperiment("device", True, None, blocks),
+            MeasuredExperiment("before_collate", True, None, blocks, blocks),
+        ),
+        stages=(StageSpan("compute", None, "device"), StageSpan("collate", "device", "before_collate")),
+    )
+
+    assert stages_of(measurement)["collate"].cost_s_per_batch.estimate == pytest.approx(0.01)
+
+
+def test_a_loader_stage_without_its_drained_experiment_has_no_cost():
+    job = replace(AUGMENT_BOUND, drained={})
+
+    stages = stages_of(measure(job))
+
+    assert stages["augment"].cost_s_per_batch is None
+    assert stages["copy"].cost_s_per_batch == stages["copy"].exposed_s_per_batch
+
+
+def test_rates_are_totals_over_totals_with_an_interval():
+    measurement = measure(AUGMENT_BOUND, noise=0.05, rounds=10)
+
+    raw = experiments(measurement, read(measurement))[-1].coupled
+
+    seconds = sum(b.seconds for b in raw.blocks)
+    assert raw.samples_per_s == pytest.approx(sum(b.samples for b in raw.blocks) / seconds)
+    assert raw.seconds_per_batch == pytest.approx(seconds / sum(b.batches for b in raw.blocks))
+    assert raw.low < raw.samples_per_s < raw.high
+
+
+def test_a_rate_from_one_round_has_the_estimate_for_bounds():
+    measurement = keep_rounds(measure(AUGMENT_BOUND), 1)
+
+    device = experiments(measurement, read(measurement))[0].coupled
+
+    assert device.low == device.samples_per_s == device.high
+
+
+def test_rates_do_not_suffer_from_several_blocks_in_a_round():
+    whole = measure(AUGMENT_BOUND, noise=0.02)
+
+    def halves(block):
+        return [
+            replace(block, samples=block.samples // 2, seconds=block.seconds / 2, batches=block.batches // 2)
+        ] * 2
+
+    split = replace(
+        whole,
+        experiments=tuple(
+            replace(e, coupled=tuple(h for b in e.coupled for h in halves(b))) for e in whole.experiments
+        ),
+    )
+
+    before, after = (stages_of(m)["augment"].exposed_s_per_batch for m in (whole, split))
+    assert np.allclose([after.estimate, after.low, after.high], [before.estimate, before.low, before.high])

@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_blocks, measure
+
+from bottleneck.analysis.analyse import analyse
+from bottleneck.results.records import Warning
+
+
+def ids(measurement):
+    return [warning.id for warning in analyse(measurement).warnings]
+
+
+def test_a_clean_run_has_no_warning():
+    for seed in range(20):
+        assert ids(measure(AUGMENT_BOUND, noise=0.01, drift=0.1, seed=seed)) == []
+        assert ids(measure(DEVICE_BOUND, noise=0.01, drift=0.1, seed=seed)) == []
+
+
+def test_warnings_of_the_measuring_come_first():
+    warning = Warning("fetch", "The dataset cannot be cut.")
+    measurement = replace(keep_rounds(measure(AUGMENT_BOUND), 3), warnings=(warning,))
+
+    assert [w.id for w in analyse(measurement).warnings] == ["fetch", "too-few-rounds"]
+    assert analyse(measurement).warnings[0] == warning
+
+
+def test_too_few_rounds_is_said_in_each_case():
+    def message(measurement):
+        return analyse(measurement).warnings[0].message
+
+    whole = measure(AUGMENT_BOUND)
+    assert message(keep_rounds(whole, 4)).startswith("Only 4 rounds of device and raw")
+    assert message(keep_rounds(whole, 1)).startswith("Fewer than two whole rounds")
+    assert message(keep_rounds(whole, 0)).startswith("device and raw were not measured")
+    only_device = Job(coupled={"device": 0.01})
+    assert message(measure(only_device)).startswith("raw was not measured")
+
+
+def test_halves_that_disagree_block_after_block():
+    # The first half runs on what was prefetched: 20 % faster.
+    measurement = map_blocks(
+        measure(DEVICE_BOUND, noise=0.01), lambda b: replace(b, first_half_seconds=b.seconds * 0.4)
+    )
+
+    (warning,) = analyse(measurement).warnings
+
+    assert warning.id == "unsteady-blocks"
+    assert "device (50 % slower)" in warning.message
+    assert "larger --budget" in warning.message
+
+
+def test_a_single_unsteady_block_is_no_pattern():
+    measurement = map_blocks(
+        measure(DEVICE_BOUND, noise=0.01),
+        lambda b: replace(b, first_half_seconds=b.seconds * (0.3 if b.round == 2 else 0.5)),
+    )
+
+    assert ids(measurement) == []
+
+
+def test_an_odd_number_of_batches_is_no_unsteadiness():
+    measurement = map_blocks(
+        measure(DEVICE_BOUND, noise=0.01), lambda b: replace(b, batches=5, first_half_seconds=b.seconds * 0.4)
+    )
+
+    assert ids(measurement) == []
+
+
+def test_a_negative_drop():
+    job = Job(coupled={**AUGMENT_BOUND.coupled, "host": 0.0120}, without=AUGMENT_BOUND.without)
+
+    (warning,) = analyse(measure(job, noise=0.001)).warnings
+
+    assert warning.id == "negative-drop"
+    assert warning.message.startswith("after_collate took 19 % less time than host, although it does more")
+
+
+def test_a_bottleneck_that_was_inferred():
+    assert ids(measure(replace(AUGMENT_BOUND, without={}))) == ["gain-not-measured"]
+
+
+def test_a_stage_that_could_not_be_chosen():
+    gains = {name: s for name, s in AUGMENT_BOUND.without.items() if name not in ("augment", "copy")}
+
+    (warning,) = analyse(measure(replace(AUGMENT_BOUND, without=gains))).warnings
+
+    # The copy takes a hundredth of the step: not worth a word.
+    assert warning.id == "gain-not-measured"
+    assert warning.message.startswith("The gain if free of augment was not measured")
+
+
+def test_several_stages_that_hold_the_job_equally():
+    job = replace(AUGMENT_BOUND, without=dict.fromkeys(AUGMENT_BOUND.without, 0.0247))
+
+    assert ids(measure(job)) == ["no-single-gain"]

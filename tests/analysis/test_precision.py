@@ -1,0 +1,108 @@
+import math
+import statistics as plain
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
+
+from bottleneck.analysis.precision import further_rounds, is_precise, loss, state
+from bottleneck.analysis.readings import read
+from bottleneck.analysis.statistics import Spread
+from bottleneck.results.records import Interval
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.051, 0.30, "input_bound"),
+        (0.051, 0.09, "input_bound"),
+        (0.049, 0.30, "undecided"),
+        (0.049, 0.099, "device_bound"),
+        (-0.02, 0.02, "device_bound"),
+        (-0.02, 0.11, "undecided"),
+    ],
+)
+def test_state_follows_from_the_bounds_of_the_loss(low, high, expected):
+    efficiency = Interval(1 - (low + high) / 2, 1 - high, 1 - low)
+
+    assert state(efficiency) == expected
+    assert loss(efficiency).low == pytest.approx(low)
+    assert loss(efficiency).high == pytest.approx(high)
+
+
+def test_nothing_is_decided_without_an_efficiency():
+    assert state(None) == "undecided"
+    assert further_rounds(None) == 6
+
+
+def test_a_decided_state_needs_no_further_rounds():
+    assert further_rounds(Spread(math.log(0.5), 0.001, 6)) is None
+
+
+@given(st.floats(0.0, 0.5), st.floats(0.001, 0.3), st.integers(2, 40))
+def test_further_rounds_is_the_smallest_number_that_decides(lost, deviation, rounds):
+    def after(total):
+        return state(Spread(math.log(1 - lost), deviation / math.sqrt(total), total).exponentiated())
+
+    further = further_rounds(Spread(math.log(1 - lost), deviation / math.sqrt(rounds), rounds))
+
+    if after(rounds) != "undecided":
+        assert further is None
+    else:
+        assert after(rounds + further) != "undecided"
+        assert after(rounds + further - 1) == "undecided"
+
+
+def test_further_rounds_is_about_right():
+    """Predicted from six rounds, against how many rounds the same simulated run then really takes."""
+    job = Job(coupled={"device": 0.010, "raw": 0.010 / 0.965})  # a loss of 3.5 %
+    predicted, needed = [], []
+    for seed in range(150):
+        whole = measure(job, noise=0.05, rounds=80, seed=seed)
+        spreads = [efficiency_of_first(whole, rounds) for rounds in range(6, 81)]
+        decided_after = next(n for n, s in enumerate(spreads) if state(s.exponentiated()) != "undecided")
+        if decided_after:
+            predicted.append(further_rounds(spreads[0]))
+            needed.append(decided_after)
+
+    assert len(predicted) > 50
+    assert 0.5 <= plain.median(predicted) / plain.median(needed) <= 2
+
+
+def efficiency_of_first(measurement, rounds):
+    cut = replace(
+        measurement,
+        experiments=tuple(replace(e, coupled=e.coupled[:rounds]) for e in measurement.experiments),
+    )
+    return read(cut).log_efficiency()
+
+
+def test_precise_when_every_half_width_is_small():
+    assert is_precise(read(measure(AUGMENT_BOUND, noise=0.01, rounds=8)))
+    assert is_precise(read(measure(DEVICE_BOUND, noise=0.01, rounds=8)))
+
+
+def test_not_precise_when_one_is_not():
+    assert not is_precise(read(measure(AUGMENT_BOUND, noise=0.2, rounds=8)))
+
+
+def test_the_large_share_of_compute_does_not_widen_the_allowance():
+    # Half widths of about 8 points: a tenth of the share of compute, yet far too wide for a loss of 1 %.
+    assert not is_precise(read(measure(DEVICE_BOUND, noise=0.06, rounds=6)))
+
+
+def test_never_precise_before_six_rounds():
+    assert not is_precise(read(measure(AUGMENT_BOUND, noise=0, rounds=5)))
+    assert is_precise(read(measure(AUGMENT_BOUND, noise=0, rounds=6)))
+
+
+def test_not_precise_while_a_stage_is_unmeasured():
+    whole = measure(AUGMENT_BOUND, noise=0, rounds=6)
+    cut = replace(
+        whole,
+        experiments=tuple(replace(e, coupled=()) if e.name == "host" else e for e in whole.experiments),
+    )
+
+    assert not is_precise(read(cut))

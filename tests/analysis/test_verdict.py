@@ -1,0 +1,248 @@
+from dataclasses import replace
+
+import pytest
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, TIED, Job, keep_rounds, measure
+
+from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.sentence import budget_for
+from bottleneck.analysis.verdict import choose
+from bottleneck.results.records import Interval, Stage
+
+
+def near(estimate, half_width=0.01):
+    return Interval(estimate, estimate - half_width, estimate + half_width)
+
+
+def stage(name, *, gain=None, cost=None, exposed=None):
+    return Stage(
+        name=name,
+        inner="inner",
+        outer="outer",
+        cost_s_per_batch=None if cost is None else near(cost, 1e-4),
+        exposed_s_per_batch=None if exposed is None else near(exposed, 1e-4),
+        exposed_share=None,
+        gain_if_free=gain,
+        finding="real",
+    )
+
+
+def test_the_device_holds_a_device_bound_job():
+    choice = choose("device_bound", [stage("augment", gain=near(1.5), cost=0.01)])
+
+    assert (choice.bottleneck, choice.contributors) == ("compute", ())
+
+
+def test_an_undecided_job_has_no_bottleneck():
+    assert choose("undecided", [stage("augment", gain=near(1.5), cost=0.01)]).bottleneck is None
+
+
+def test_the_largest_gain_wins_over_a_larger_cost():
+    stages = [stage("augment", gain=near(1.4), cost=0.020), stage("copy", gain=near(2.0), cost=0.004)]
+
+    choice = choose("input_bound", stages)
+
+    assert (choice.bottleneck, choice.contributors) == ("copy", ())
+
+
+def test_cost_decides_between_gains_that_overlap():
+    stages = [
+        stage("collate", gain=near(1.21, 0.03), cost=0.003),
+        stage("augment", gain=near(1.22, 0.03), cost=0.014),
+        stage("load", gain=near(1.25, 0.03), cost=0.004),
+    ]
+
+    choice = choose("input_bound", stages)
+
+    assert (choice.bottleneck, choice.contributors) == ("augment", ("load", "collate"))
+
+
+def test_gains_that_differ_by_less_than_the_margin_are_tied_however_precise():
+    stages = [
+        stage("augment", gain=near(1.230, 0.001), cost=0.014),
+        stage("load", gain=near(1.240, 0.001), cost=0.004),
+    ]
+
+    assert choose("input_bound", stages).bottleneck == "augment"
+
+
+def test_exposed_time_stands_in_for_an_unknown_cost():
+    stages = [
+        stage("augment", gain=near(1.3, 0.1), exposed=0.014),
+        stage("load", gain=near(1.3, 0.1), cost=0.004),
+    ]
+
+    assert choose("input_bound", stages).bottleneck == "augment"
+
+
+def test_a_noisy_wide_gain_does_not_win():
+    stages = [
+        stage("augment", gain=near(1.8, 0.05), cost=0.014),
+        stage("handoff", gain=Interval(1.9, 0.8, 4.5), cost=0.030),
+    ]
+
+    choice = choose("input_bound", stages)
+
+    assert (choice.bottleneck, choice.contributors) == ("augment", ())
+
+
+def test_a_noisy_wide_leader_does_not_pull_in_a_stage_that_surely_gains_less_than_another():
+    stages = [
+        stage("augment", gain=near(1.8, 0.05), cost=0.014),
+        stage("handoff", gain=Interval(2.5, 1.1, 5.6), cost=0.001),
+        stage("load", gain=near(1.2, 0.05), cost=0.030),
+    ]
+
+    choice = choose("input_bound", stages)
+
+    assert choice.bottleneck == "augment"
+    assert "load" not in choice.contributors
+
+
+def test_a_stage_that_surely_gains_nothing_does_not_win_by_its_cost():
+    stages = [
+        stage("augment", gain=Interval(1.1, 0.98, 1.23), cost=0.005),
+        stage("handoff", gain=Interval(1.0, 0.98, 1.02), cost=0.030),
+    ]
+
+    assert choose("input_bound", stages).bottleneck == "augment"
+
+
+def test_cost_names_one_of_several_that_hold_the_job_equally():
+    stages = [
+        stage("handoff", gain=near(1.0), cost=0.010, exposed=0.010),
+        stage("load", gain=near(1.0), cost=0.012, exposed=0.0),
+    ]
+
+    choice = choose("input_bound", stages)
+
+    assert (choice.bottleneck, choice.contributors, choice.basis) == ("load", (), "shared")
+
+
+def test_without_gains_exposed_time_says_which_side_and_cost_which_stage():
+    loader = [
+        stage("load", cost=0.004, exposed=0.0041),
+        stage("augment", cost=0.014, exposed=0.0005),
+    ]
+
+    blamed = choose("input_bound", [stage("copy", cost=0.0001, exposed=0.0001), *loader])
+    copied = choose("input_bound", [stage("copy", cost=0.01, exposed=0.01), *loader])
+
+    assert (blamed.bottleneck, blamed.basis) == ("augment", "inferred")
+    assert copied.bottleneck == "copy"
+
+
+def test_nothing_is_named_when_nothing_is_known():
+    assert choose("input_bound", [stage("load")]).bottleneck is None
+    assert choose("input_bound", []).bottleneck is None
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.02])
+def test_the_last_straw_is_not_blamed(noise):
+    right = 0
+    for seed in range(40):
+        verdict = analyse(measure(LAST_STRAW, noise=noise, rounds=10, seed=seed)).verdict
+        right += (verdict.state, verdict.bottleneck) == ("input_bound", "augment")
+
+    assert right >= 39
+
+
+def test_contributors_to_the_last_straw_are_named_where_the_gains_cannot_be_told_apart():
+    named = [analyse(measure(LAST_STRAW, noise=0.07, rounds=8, seed=seed)).verdict for seed in range(40)]
+
+    assert sum(v.bottleneck == "augment" for v in named) >= 39
+    assert sum("load" in v.contributors for v in named) >= 30
+    assert sum("collate" in v.contributors for v in named) >= 10
+    assert not any("handoff" in v.contributors for v in named)
+
+
+def test_the_verdict_on_known_jobs():
+    for seed in range(40):
+        augment = analyse(measure(AUGMENT_BOUND, noise=0.02, drift=0.2, seed=seed)).verdict
+        device = analyse(measure(DEVICE_BOUND, noise=0.01, drift=0.2, seed=seed)).verdict
+        assert (augment.state, augment.bottleneck) == ("input_bound", "augment")
+        assert (device.state, device.bottleneck) == ("device_bound", "compute")
+
+
+def test_the_sentence_of_an_input_bound_job():
+    sentence = analyse(measure(AUGMENT_BOUND, noise=0)).verdict.sentence
+
+    assert sentence == (
+        "The input pipeline holds this job at 38.1 % (38.1–38.1 %) of what its device can do. "
+        "Bottleneck: augment.\n"
+        "If augment were free: 2.35x (2.35–2.35) the throughput. Upper bound: 3,404 samples/s, now 1,296."
+    )
+
+
+def test_the_sentence_names_contributors():
+    sentence = analyse(measure(TIED, noise=0)).verdict.sentence
+
+    assert "Bottleneck: augment. Contributing: load and collate.\n" in sentence
+
+
+def test_the_sentence_of_a_device_bound_job():
+    sentence = analyse(measure(DEVICE_BOUND, noise=0)).verdict.sentence
+
+    assert sentence == (
+        "The device holds this job: the input pipeline costs it 1.0 % (1.0–1.0 %). Bottleneck: compute.\n"
+        "Upper bound: 1,067 samples/s, now 1,056."
+    )
+
+
+def test_the_sentence_of_an_undecided_job_says_what_would_decide_it():
+    job = Job(coupled={"device": 0.010, "raw": 0.0107})
+    verdict = analyse(measure(job, noise=0.04, rounds=6, seed=3)).verdict
+
+    assert (verdict.state, verdict.bottleneck) == ("undecided", None)
+    assert verdict.further_rounds > 0
+    assert verdict.sentence.startswith("Undecided: the input pipeline costs this job ")
+    assert f"About {verdict.further_rounds} further rounds would decide it: --budget " in verdict.sentence
+
+
+def test_the_sentence_after_one_round_promises_no_interval():
+    verdict = analyse(keep_rounds(measure(AUGMENT_BOUND), 1)).verdict
+
+    assert (verdict.state, verdict.efficiency, verdict.headroom) == ("undecided", None, None)
+    assert "no interval" in verdict.sentence
+
+
+def test_the_sentence_says_what_was_not_measured():
+    verdict = analyse(keep_rounds(measure(AUGMENT_BOUND), 0)).verdict
+
+    assert verdict.sentence.startswith("Undecided: device and raw were not measured, ")
+
+
+def test_the_sentence_still_gives_the_loss_where_no_stage_can_be_named():
+    ends = Job(coupled={"device": 0.010, "raw": 0.020})
+
+    sentence = analyse(replace(measure(ends, noise=0), stages=())).verdict.sentence
+
+    assert sentence == (
+        "The input pipeline holds this job at 50.0 % (50.0–50.0 %) of what its device can do. "
+        "Which stage does it was not measured.\n"
+        "Upper bound: 3,200 samples/s, now 1,600."
+    )
+
+
+def test_the_sentence_says_when_no_stage_gains_anything_by_itself():
+    job = replace(AUGMENT_BOUND, without=dict.fromkeys(AUGMENT_BOUND.without, 0.0247))
+
+    sentence = analyse(measure(job)).verdict.sentence
+
+    assert "no stage gains anything by itself" in sentence
+
+
+@pytest.mark.parametrize(
+    ("further", "rounds", "seconds", "budget"),
+    [(6, 6, 20.0, "40s"), (6, 6, 43.0, "90s"), (12, 6, 60.0, "3m"), (6, 0, 20.0, None), (6, 6, 0.0, None)],
+)
+def test_the_budget_that_decides_holds_the_rounds_so_far_and_the_further_ones(
+    further, rounds, seconds, budget
+):
+    assert budget_for(further, rounds, seconds) == budget
+
+
+def test_the_sentence_does_not_claim_a_gain_that_was_not_measured():
+    verdict = analyse(measure(replace(AUGMENT_BOUND, without={}))).verdict
+
+    assert verdict.bottleneck == "augment"
+    assert "What the job would gain if augment were free was not measured." in verdict.sentence

@@ -1,0 +1,89 @@
+"""Planted work lasts as long as it says: shown with clocks that the test moves."""
+
+import pytest
+
+from benchmarks import work
+from benchmarks.work import spin, wait
+
+
+class Clocks:
+    """Clocks of one process: sleeping moves the wall clock, and later than asked by a fixed lateness."""
+
+    def __init__(self, lateness_s: float = 0.0, tick_s: float = 0.0) -> None:
+        self.wall_s, self.cpu_s = 100.0, 5.0
+        self.lateness_s, self.tick_s = lateness_s, tick_s
+        self.slept: list[float] = []
+
+    def perf_counter(self) -> float:
+        return self.wall_s
+
+    def thread_time(self) -> float:
+        self.cpu_s += self.tick_s
+        return self.cpu_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.wall_s += seconds + self.lateness_s
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    def install(**arguments):
+        clocks = Clocks(**arguments)
+        monkeypatch.setattr(work, "time", clocks)
+        monkeypatch.setattr(work, "_debt_s", 0.0)
+        return clocks
+
+    return install
+
+
+def test_wait_counts_what_was_done_since_the_mark(clocks):
+    now = clocks()
+    planted = wait(0.010)
+    mark = planted.begin()
+    now.wall_s += 0.004
+    planted.complete(mark)
+    assert now.slept == [pytest.approx(0.006)]
+
+
+def test_wait_does_not_sleep_when_the_time_is_over_already(clocks):
+    now = clocks()
+    planted = wait(0.010)
+    mark = planted.begin()
+    now.wall_s += 0.011
+    planted.complete(mark)
+    assert now.slept == []
+
+
+def test_late_sleeps_do_not_add_up(clocks):
+    now = clocks(lateness_s=0.0002)
+    start = now.wall_s
+    for _ in range(100):
+        wait(0.001).run()
+    # Without the correction this would be 120 ms.
+    assert now.wall_s - start == pytest.approx(0.100, abs=0.0003)
+
+
+def test_a_long_stop_is_not_made_up_for(clocks):
+    now = clocks(lateness_s=0.5)
+    wait(0.001).run()
+    now.lateness_s = 0.0
+    start = now.wall_s
+    for _ in range(10):
+        wait(0.002).run()
+    assert now.wall_s - start >= 10 * 0.002 - work.MAX_DEBT_S - 1e-9
+
+
+def test_spin_lasts_in_time_of_the_thread(clocks):
+    now = clocks(tick_s=0.0001)
+    start_s = now.cpu_s
+    spin(0.005).run()
+    assert now.cpu_s - start_s == pytest.approx(0.005, abs=0.0003)
+    assert now.slept == []
+
+
+@pytest.mark.parametrize("kind", [wait, spin])
+def test_no_work_takes_no_time(clocks, kind):
+    now = clocks()  # a clock that never moves: spinning would never end
+    kind(0.0).run()
+    assert now.slept == []

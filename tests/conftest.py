@@ -1,0 +1,28 @@
+"""Applies to every test: it leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from leaks import take_state, wait_for_leaks
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "leaks(reason): leaves something behind on purpose, for this reason")
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves a process, thread, descriptor, patch or changed setting behind."""
+    marker = request.node.get_closest_marker("leaks")
+    if marker is not None:
+        if not marker.args or not str(marker.args[0]).strip():
+            pytest.fail("The marker needs a reason: @pytest.mark.leaks('why it has to').", pytrace=False)
+        yield
+        return
+    before = take_state()
+    yield
+    found = wait_for_leaks(before)
+    if found:
+        pytest.fail("This test leaves something behind:\n  " + "\n  ".join(found), pytrace=False)

@@ -1,0 +1,71 @@
+"""Every example runs, at a small size."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SMALL = {
+    "image_folder": {"images": 32, "size": 32, "batch_size": 4, "num_workers": 1},
+    "cifar_resnet": {"images": 256, "size": 32, "batch_size": 4},
+    "text_padding": {"sentences": 500, "longest": 48, "width": 16, "batch_size": 8},
+    "train": {"images": 256, "batch_size": 8, "num_workers": 1},
+}
+
+
+@pytest.fixture(autouse=True)
+def photographs_go_elsewhere(monkeypatch, tmp_path_factory):
+    # One folder for the whole run, so that the photographs are drawn once.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "photographs"))
+
+
+def build(name: str, **sizes):
+    return importlib.import_module(f"examples.{name}").build(**sizes)
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SMALL)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_it_builds_can_be_run(name):
+    from bottleneck.pipeline.description import check
+
+    check(build(name, **SMALL[name]))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", SMALL)
+def test_it_can_be_diagnosed(name):
+    from bottleneck.api import diagnose
+
+    diagnosis = diagnose(build(name, **SMALL[name]), budget="6s", quick=True)
+    assert diagnosis.verdict.state in ("input_bound", "device_bound", "undecided")
+    assert 0 < diagnosis.verdict.efficiency.estimate < 1.5
+    raw = next(e for e in diagnosis.experiments if e.name == "raw")
+    assert raw.coupled.samples_per_s > 0
+
+
+def run_train(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / "train.py"), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}  # as if the package were installed
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.integration
+def test_the_training_script_trains():
+    done = run_train("--images", "128")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("epoch 1: mean loss ")
+
+
+@pytest.mark.integration
+def test_the_training_script_diagnoses_itself():
+    done = run_train("--images", "1000", "--diagnose", "--budget", "6s")
+    assert done.returncode == 0, done.stderr
+    assert "before_augment" in done.stdout
+    assert "epoch" not in done.stdout.splitlines()[0]

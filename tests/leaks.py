@@ -1,0 +1,214 @@
+"""What a test may leave behind: nothing. Takes the state of the process before and after a test.
+
+Python's own resource tracker and fork server outlive the first process that is spawned, by design, with the
+pipes to them: no leaks. Anything else is, unless the test says why not: `@pytest.mark.leaks("reason")`.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch.utils.data
+from torch.utils.data._utils import signal_handling, worker
+
+_DESCRIPTORS = Path("/proc/self/fd")
+_SHM = Path("/dev/shm")
+PATIENCE_S = 3.0
+"""How long the ends of processes and threads are waited for: they end in the background."""
+# Set by pytest for each phase of a test, and by torch and OpenMP when they are first used.
+_CHANGING_VARIABLES = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "TRITON_", "KMP_")
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """The process at one moment.
+
+    Attributes:
+        children: Descendants by process id and creation time, with their command lines.
+        threads: Living Python threads; the pools of torch are none.
+        descriptors: How many descriptors lead to each target.
+        shared_memory: Names in /dev/shm.
+        settings: Things that are the same object, or the same value, before and after, by name.
+    """
+
+    children: dict[tuple[int, float], str]
+    threads: frozenset[threading.Thread]
+    descriptors: Counter[str]
+    shared_memory: frozenset[str]
+    settings: dict[str, Any]
+
+
+def take_state() -> ProcessState:
+    """Look at the process as it is now."""
+    return ProcessState(
+        _children(), frozenset(threading.enumerate()), _descriptors(), _shared_memory(), _settings()
+    )
+
+
+def _allowed_pids() -> set[int]:
+    """Python's own helpers that stay by design."""
+    helpers = (
+        getattr(resource_tracker._resource_tracker, "_pid", None),
+        getattr(forkserver._forkserver, "_forkserver_pid", None),
+    )
+    return {pid for pid in helpers if pid is not None}
+
+
+def _allowed_descriptors() -> set[int]:
+    """The pipes to these helpers."""
+    helpers = (
+        getattr(resource_tracker._resource_tracker, "_fd", None),
+        getattr(forkserver._forkserver, "_forkserver_alive_fd", None),
+    )
+    return {fd for fd in helpers if fd is not None}
+
+
+def _children() -> dict[tuple[int, float], str]:
+    allowed, found = _allowed_pids(), {}
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if child.pid not in allowed and not _of_fork_server(child, allowed):
+                found[(child.pid, child.create_time())] = " ".join(child.cmdline())[:200] or child.name()
+        except psutil.ZombieProcess:
+            found[(child.pid, 0.0)] = "has ended, and nobody has waited for it"
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _of_fork_server(child: psutil.Process, allowed: set[int]) -> bool:
+    """The resource tracker of a fork server is its child, and stays as long as it does."""
+    return child.ppid() in allowed and any("resource_tracker" in part for part in child.cmdline())
+
+
+def _descriptors() -> Counter[str]:
+    found: Counter[str] = Counter()
+    if not _DESCRIPTORS.is_dir():
+        return found
+    allowed = _allowed_descriptors()
+    for name in os.listdir(_DESCRIPTORS):
+        try:
+            target = os.readlink(_DESCRIPTORS / name)
+        except OSError:  # the one that the listing itself was read through
+            continue
+        if int(name) not in allowed and not _is_of_the_system(target):
+            found[target] += 1
+    return found
+
+
+def _is_of_the_system(target: str) -> bool:
+    """Descriptors that the interpreter and the driver open once and keep."""
+    return target.startswith(("/dev/urandom", "/dev/nvidia"))
+
+
+def _shared_memory() -> frozenset[str]:
+    # Other programs use it too: what torch, Python's shared memory and its semaphores make is ours.
+    if not _SHM.is_dir():
+        return frozenset()
+    return frozenset(name for name in os.listdir(_SHM) if name.startswith(("torch_", "psm_", "sem.mp-")))
+
+
+def _settings() -> dict[str, Any]:
+    loader = torch.utils.data.DataLoader
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(_CHANGING_VARIABLES)
+    }
+    return {
+        "DataLoader.__init__": loader.__init__,
+        "DataLoader.__iter__": loader.__iter__,
+        "worker._worker_loop": worker._worker_loop,
+        "torch.utils.data.get_worker_info": torch.utils.data.get_worker_info,
+        "the start method": _start_method(),
+        "the signal handlers": {number: _handler(number) for number in signal.valid_signals()},
+        "warnings.filters": list(warnings.filters),
+        "warnings.showwarning": warnings.showwarning,
+        "os.environ": environment,
+        "sys.path": list(sys.path),
+        "the working directory": os.getcwd(),
+    }
+
+
+def _start_method() -> str:
+    """How processes start; the first process turns an open choice into the default, which is no change."""
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def _handler(number: int) -> Any:
+    """A signal's handler; that of torch's first loader with workers, which stays by design, is as none."""
+    handler = signal.getsignal(number)
+    is_torchs = getattr(handler, "__module__", None) == signal_handling.__name__
+    return signal.SIG_DFL if is_torchs else handler
+
+
+def leaks_between(before: ProcessState, after: ProcessState) -> list[str]:
+    """Name what is there after and was not before, and what has changed.
+
+    Args:
+        before: Taken before the test.
+        after: Taken after it.
+
+    Returns:
+        One sentence for each leak.
+    """
+    found = [
+        f"child process {key[0]} is left: {command}"
+        for key, command in after.children.items()
+        if key not in before.children
+    ]
+    found += [f"thread {thread.name!r} is left" for thread in after.threads - before.threads]
+    found += [
+        f"{count} descriptor(s) of {target} left open"
+        for target, count in (after.descriptors - before.descriptors).items()
+    ]
+    found += [f"/dev/shm/{name} is left" for name in sorted(after.shared_memory - before.shared_memory)]
+    for name, value in before.settings.items():
+        if value != after.settings[name]:
+            found.append(f"{name} has changed: {_difference(value, after.settings[name])}")
+    return found
+
+
+def _difference(before: Any, after: Any) -> str:
+    if isinstance(before, dict):
+        names = sorted(str(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+        return ", ".join(names)
+    if isinstance(before, list):
+        return f"{[item for item in after if item not in before] or 'order or removals'}"
+    return f"{before!r} -> {after!r}"
+
+
+def wait_for_leaks(
+    before: ProcessState,
+    patience_s: float | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> list[str]:
+    """Name what a test has left, once what ends in the background has had time to end.
+
+    Args:
+        before: The state before the test.
+        patience_s: How long to wait while something is left; None: `PATIENCE_S`.
+        pause: Waits a number of seconds.
+    """
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+    found = leaks_between(before, take_state())
+    while found:
+        gc.collect()  # reference cycles around loaders hold workers and descriptors
+        multiprocessing.active_children()  # waits for those that have ended
+        found = leaks_between(before, take_state())
+        if not found or time.monotonic() >= deadline:
+            break
+        pause(0.05)
+    return found

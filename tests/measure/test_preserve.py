@@ -1,0 +1,409 @@
+"""The model, the optimizer and what goes with them are as they were, bit for bit, in the same objects."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from bottleneck.errors import MeasurementError
+from bottleneck.measure import preserve_tensors
+from bottleneck.measure.preserve import preserved
+
+
+class Net(nn.Module):
+    """Batch norm, a buffer, tied weights, a frozen layer and one in eval mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.second = nn.Linear(6, 6, bias=False)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(6, 6)
+        self.frozen.requires_grad_(False)
+        self.drop = nn.Dropout(0.5).eval()
+        self.register_buffer("mean", torch.zeros(6))
+        self.calls = 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        self.mean.mul_(0.9).add_(0.1 * inputs.mean(0).detach())
+        hidden = self.drop(self.norm(self.first(inputs)))
+        return self.frozen(self.second(hidden))
+
+
+OPTIMIZERS = {
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.1),
+    "momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.1, amsgrad=True),
+    "adam, foreach": lambda params: torch.optim.Adam(params, lr=0.1, foreach=True),
+    "adamw, fused": lambda params: torch.optim.AdamW(params, lr=0.1, fused=True),
+    "tensor lr": lambda params: torch.optim.Adam(params, lr=torch.tensor(0.1)),
+    "rmsprop": lambda params: torch.optim.RMSprop(params, lr=0.1, momentum=0.9),
+    "lbfgs": lambda params: torch.optim.LBFGS([p for p in params if p.requires_grad], lr=0.1),
+}
+
+
+def train(model, optimizer, steps=3):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 6)).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+
+
+def everything(model, optimizer):
+    """Identities and bytes of all there is, to be compared before and after."""
+    tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    return {
+        "order": [name for name, _ in model.named_parameters()],
+        "ids": {name: id(tensor) for name, tensor in tensors.items()},
+        "memory": {name: tensor.data_ptr() for name, tensor in tensors.items()},
+        "values": {name: tensor.detach().clone().numpy().tobytes() for name, tensor in tensors.items()},
+        "requires_grad": {name: tensor.requires_grad for name, tensor in tensors.items()},
+        "leaf": {name: tensor.is_leaf for name, tensor in tensors.items()},
+        "grads": {
+            name: None if p.grad is None else (id(p.grad), p.grad.numpy().tobytes())
+            for name, p in model.named_parameters()
+        },
+        "modes": {name: module.training for name, module in model.named_modules()},
+        "attributes": {name: sorted(vars(module)) for name, module in model.named_modules()},
+        "calls": model.calls,
+        "hooks": [len(module._forward_hooks) for module in model.modules()],
+        "state": pickle.dumps(copy.deepcopy(optimizer.state_dict())),
+        "state ids": sorted(
+            (key, id(value))
+            for state in optimizer.state.values()
+            for key, value in state.items()
+            if isinstance(value, torch.Tensor)
+        ),
+        "groups": [(id(group), sorted(map(str, group))) for group in optimizer.param_groups],
+        "optimizer": sorted(vars(optimizer)),
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("steps_before", [0, 2])
+@pytest.mark.parametrize("fails", [False, True])
+def test_model_and_optimizer_are_as_they_were(name, steps_before, fails):
+    model = Net()
+    optimizer = OPTIMIZERS[name](model.parameters())
+    train(model, optimizer, steps_before)
+    before = everything(model, optimizer)
+    try:
+        with preserved(model=model, optimizer=optimizer) as kept:
+            train(model, optimizer)
+            model.eval()
+            model.first.requires_grad_(False)
+            model.norm.register_forward_hook(lambda *_: None)
+            model.added = nn.Linear(1, 1)
+            optimizer.param_groups[0]["lr"] = 7.0
+            if fails:
+                raise ValueError("half way")
+    except ValueError as error:
+        assert fails, error
+    assert everything(model, optimizer) == before
+    assert kept.notes == []
+
+
+def test_training_goes_on_as_if_nothing_had_happened():
+    torch.manual_seed(0)
+    plain = Net()
+    diagnosed = copy.deepcopy(plain)
+    ends = []
+    for model, is_diagnosed in ((plain, False), (diagnosed, True)):
+        torch.manual_seed(1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        train(model, optimizer)
+        if is_diagnosed:
+            with preserved(model=model, optimizer=optimizer):
+                train(model, optimizer, steps=5)
+        train(model, optimizer)
+        ends.append({name: value.clone() for name, value in model.state_dict().items()})
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+@pytest.mark.parametrize("to_none", [False, True])
+def test_gradients_are_the_same_objects_with_the_same_content(to_none):
+    model = Net()
+    model(torch.randn(4, 6)).sum().backward()
+    gradient = model.first.weight.grad
+    content = gradient.clone()
+    with preserved(model=model):
+        model.zero_grad(set_to_none=to_none)
+        model(torch.randn(4, 6)).sum().backward()
+    assert model.first.weight.grad is gradient
+    assert torch.equal(gradient, content)
+    assert model.frozen.weight.grad is None
+
+
+def test_nan_payloads_and_negative_zeros_survive():
+    odd = torch.tensor([0x7FC00001, 0x7F800123, -(2**31)], dtype=torch.int32).view(torch.float32)
+    model = nn.Module()
+    model.weight = nn.Parameter(odd.clone())
+    with preserved(model=model):
+        model.weight.data.zero_()
+    assert torch.equal(model.weight.detach().view(torch.int32), odd.view(torch.int32))
+
+
+def test_a_model_that_is_moved_or_cast_comes_back():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    train(model, optimizer)
+    before = everything(model, optimizer)
+    with preserved(model=model, optimizer=optimizer):
+        model.half()
+        assert model.mean.dtype is torch.half
+        model.to("meta")
+        assert model.first.weight.device.type == "meta"
+    assert everything(model, optimizer) == before
+    assert model.first.weight is model.second.weight
+
+
+def test_memory_format_comes_back():
+    model = nn.Conv2d(4, 4, 3)
+    stride = model.weight.stride()
+    with preserved(model=model):
+        model.to(memory_format=torch.channels_last)
+        assert model.weight.stride() != stride
+    assert model.weight.stride() == stride
+
+
+def test_views_of_one_storage_stay_views_of_it():
+    flat = torch.arange(12.0)
+    model = nn.Module()
+    model.left = nn.Parameter(flat[:6].view(2, 3))
+    model.right = nn.Parameter(flat[3:].view(3, 3).t())  # overlaps the left one, and is not contiguous
+    with preserved(model=model):
+        model.double()
+        model.left.data.zero_()
+        model.right.data.zero_()
+        flat.zero_()
+    assert torch.equal(flat, torch.arange(12.0))
+    assert model.left.data_ptr() == flat.data_ptr()
+    assert model.right.data_ptr() == flat[3:].data_ptr()
+
+
+def test_a_parameter_that_is_replaced_comes_back():
+    model = nn.Linear(2, 2)
+    weight = model.weight
+    with preserved(model=model):
+        model.weight = nn.Parameter(torch.zeros(2, 2))
+        del model.bias
+    assert model.weight is weight
+    assert [name for name, _ in model.named_parameters()] == ["weight", "bias"]
+
+
+def test_a_buffer_that_became_part_of_a_graph_is_a_leaf_again():
+    model = nn.Module()
+    model.register_buffer("mean", torch.zeros(3))
+    with preserved(model=model):
+        model.mean.add_(torch.ones(3, requires_grad=True))
+        assert not model.mean.is_leaf
+    assert model.mean.is_leaf
+    assert not model.mean.requires_grad
+    assert model.mean.tolist() == [0, 0, 0]
+
+
+ODD_TENSORS = {
+    "expanded": lambda: torch.ones(1).expand(5),
+    "transposed": lambda: torch.arange(6.0).view(2, 3).t(),
+    "strided": lambda: torch.arange(10.0)[::3],
+    "complex": lambda: torch.randn(3, dtype=torch.complex64),
+    "conjugate": lambda: torch.randn(3, dtype=torch.complex64).conj(),
+    "bfloat16": lambda: torch.randn(3).bfloat16(),
+    "float8": lambda: torch.randn(3).to(torch.float8_e4m3fn),
+    "bool": lambda: torch.tensor([True, False]),
+    "scalar": lambda: torch.tensor(3.0),
+    "empty": lambda: torch.empty(0, 3),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "csr": lambda: torch.eye(3).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "inference": lambda: _inference_tensor(),
+}
+
+
+def _inference_tensor():
+    with torch.inference_mode():
+        return torch.arange(3.0)
+
+
+def _dense(tensor):
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        return tensor.int_repr()
+    return tensor.to_dense() if tensor.layout is not torch.strided else tensor.clone()
+
+
+def _overwrite(tensor):
+    """Change the content in place, with whatever this kind of tensor allows."""
+    if tensor.layout is torch.sparse_coo:
+        tensor.zero_()
+    elif tensor.layout is torch.sparse_csr:
+        tensor.values().zero_()
+    else:
+        storage = tensor.untyped_storage()
+        torch.empty(0, dtype=torch.uint8).set_(storage).fill_(1)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize("name", ODD_TENSORS)
+def test_odd_tensors_are_put_back(name):
+    model = nn.Module()
+    model.register_buffer("odd", ODD_TENSORS[name]())
+    odd, before = model.odd, _dense(model.odd)
+    with preserved(model=model) as kept:
+        if name != "empty":
+            _overwrite(odd)
+            assert not torch.equal(_dense(odd).to(torch.complex64), before.to(torch.complex64))
+    assert model.odd is odd
+    assert torch.equal(_dense(odd).to(torch.complex64), before.to(torch.complex64))
+    assert kept.notes == []
+
+
+def test_sparse_gradients_are_put_back():
+    model = nn.Embedding(5, 2, sparse=True)
+    model(torch.tensor([1, 3])).sum().backward()
+    gradient, before = model.weight.grad, model.weight.grad.to_dense()
+    with preserved(model=model) as kept:
+        model.zero_grad(set_to_none=False)
+        model(torch.tensor([0, 2, 4])).sum().backward()
+    assert model.weight.grad is gradient
+    assert torch.equal(gradient.to_dense(), before)
+    assert kept.notes == []
+
+
+def test_meta_tensors_and_wrappers_do_not_crash():
+    model = nn.Module()
+    model.meta = nn.Parameter(torch.empty(3, device="meta"))
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    model.register_buffer("ragged", ragged)
+    with preserved(model=model):
+        model.meta.requires_grad_(False)
+        ragged.values().zero_()
+    assert model.meta.requires_grad
+    assert ragged.values().tolist() == [1] * 5
+
+
+class Stubborn(torch.Tensor):
+    """A tensor subclass that refuses every operation."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise RuntimeError("not with me")
+
+
+def test_what_cannot_be_kept_is_said_and_the_rest_is_put_back():
+    model = nn.Module()
+    plain = torch.ones(3)
+    stubborn = torch.Tensor._make_wrapper_subclass(Stubborn, (3,))
+    model.register_buffer("plain", plain)
+    model._buffers["stubborn"] = stubborn
+    with preserved(model=model) as kept:
+        plain.zero_()
+        model._buffers["stubborn"] = None
+    assert plain.tolist() == [1, 1, 1]
+    assert model.stubborn is stubborn
+    (note,) = kept.notes
+    assert note.startswith("the model.stubborn could not be copied")
+    assert "not with me" in note
+
+
+LAZY = {
+    "linear": (lambda: nn.LazyLinear(3), (2, 5)),
+    "conv": (lambda: nn.LazyConv2d(3, 1), (2, 4, 5, 5)),
+    "norm": (lambda: nn.LazyBatchNorm1d(), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_lazy_modules_are_lazy_again_and_can_take_another_shape(name):
+    make, shape = LAZY[name]
+    model = make()
+    kinds = {key: type(value) for key, value in {**model._parameters, **model._buffers}.items()}
+    cls = type(model)
+    with preserved(model=model) as kept:
+        model(torch.randn(shape))
+        assert type(model) is not cls
+    assert type(model) is cls
+    assert {key: type(value) for key, value in {**model._parameters, **model._buffers}.items()} == kinds
+    assert kept.notes == []
+    model(torch.randn(shape[0], shape[1] + 1, *shape[2:]))
+
+
+def test_scripted_modules_are_put_back():
+    model = torch.jit.trace(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), torch.randn(3, 2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.train()
+    with preserved(model=model) as kept:
+        model.eval()
+        for value in model.state_dict().values():
+            value.zero_()
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert kept.notes == []
+
+
+def test_attributes_of_modules_go_back_in_place():
+    model = nn.Linear(1, 1)
+    model.history = [1, 2]
+    model.cache = {"a": 1}
+    model.best = torch.zeros(2)
+    history, cache, best = model.history, model.cache, model.best
+    with preserved(model=model):
+        model.history.append(3)
+        model.cache.clear()
+        model.best.add_(1)
+        model.best = model.history = None
+        model.extra = 1
+    assert (model.history, model.cache) == ([1, 2], {"a": 1})
+    assert model.history is history
+    assert model.cache is cache
+    assert model.best is best
+    assert best.tolist() == [0, 0]
+    assert not hasattr(model, "extra")
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused_untouched(monkeypatch):
+    model = nn.Linear(10, 10)
+    monkeypatch.setattr(preserve_tensors, "free_memory_bytes", lambda: 500)
+    with pytest.raises(MeasurementError, match="takes 0.0 GB of memory"), preserved(model=model):
+        pytest.fail("the body must not run")
+
+
+def test_shared_storage_is_copied_once():
+    model = Net()
+    with preserved(model=model) as kept:
+        pass
+    assert kept.saved_bytes == sum(
+        tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()]
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no accelerator")
+def test_on_an_accelerator_nothing_of_it_is_taken():
+    device = torch.accelerator.current_accelerator()
+    model = Net().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    for _ in range(2):
+        model(torch.randn(8, 6, device=device)).sum().backward()
+        optimizer.step()
+    before = [tensor.clone() for tensor in [*model.parameters(), *model.buffers()]]
+    allocated = torch.accelerator.memory_allocated()
+    random = torch.get_device_module(device).get_rng_state()
+    with preserved(model=model, optimizer=optimizer, device=device) as kept:
+        assert torch.accelerator.memory_allocated() == allocated
+        model(torch.randn(8, 6, device=device)).sum().backward()
+        optimizer.step()
+        model.cpu()
+    after = [*model.parameters(), *model.buffers()]
+    assert all(tensor.device.type == device.type for tensor in after)
+    assert all(torch.equal(left, right) for left, right in zip(before, after, strict=True))
+    assert torch.equal(torch.get_device_module(device).get_rng_state(), random)
+    assert kept.notes == []

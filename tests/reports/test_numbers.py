@@ -1,0 +1,164 @@
+"""Numbers as reports write them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bottleneck.reports import numbers
+from bottleneck.results.records import Interval, Rate
+
+INF, NAN = math.inf, math.nan
+
+
+def rate(estimate: float, half_width: float) -> Rate:
+    return Rate(estimate, estimate - half_width, estimate + half_width, 1.0, ())
+
+
+@pytest.mark.parametrize(
+    ("estimate", "half_width", "text"),
+    [
+        (1702.1, 12.2, "1,702 ± 12"),
+        (1702.1, 0.31, "1,702.1 ± 0.3"),
+        (123456, 1234, "123,456 ± 1,234"),
+        (38.21, 2.2, "38.2 ± 2.2"),
+        (3.214, 0.04, "3.214 ± 0.040"),
+        (1702.1, 0.0, "1,702"),
+        (1702.1, INF, "1,702"),
+        (NAN, 1.0, "–"),
+    ],
+)
+def test_rate_with_half_width(estimate, half_width, text):
+    assert numbers.rate_with_half_width(rate(estimate, half_width)) == text
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(0.0141, 0.0138, 0.0144), "14.1 ms (13.8–14.4)"),
+        (Interval(0.0141, 0.01407, 0.01413), "14.10 ms (14.07–14.13)"),
+        (Interval(0.13, 0.11, 0.15), "130 ms (110–150)"),
+        (Interval(1.25, 1.21, 1.29), "1.25 s (1.21–1.29)"),
+        (Interval(0.0001, -0.0002, 0.0004), "0.10 ms (−0.20 to 0.40)"),
+        (Interval(0.00003, 0.00002, 0.00004), "30.0 µs (20.0–40.0)"),
+        (Interval(0.0, 0.0, 0.0), "0.00 ms (0.00–0.00)"),
+        (Interval(0.0141, 0.01, INF), "14.1 ms"),
+        (Interval(NAN, 0.0, 1.0), "–"),
+        (None, "–"),
+    ],
+)
+def test_duration_interval(interval, text):
+    assert numbers.duration_interval(interval) == text
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(0.38, 0.36, 0.40), "38 % (36–40 %)"),
+        (Interval(0.012, 0.004, 0.020), "1.2 % (0.4–2.0 %)"),
+        (Interval(0.012, -0.004, 0.020), "1.2 % (−0.4 to 2.0 %)"),
+        (Interval(0.38, -INF, INF), "38 %"),
+        (None, "–"),
+    ],
+)
+def test_percent_interval(interval, text):
+    assert numbers.percent_interval(interval) == text
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(2.3, 2.2, 2.4), "2.3x (2.2–2.4)"),
+        (Interval(1.02, 1.0, 1.04), "1.02x (1.00–1.04)"),
+        (Interval(2.3, 2.2, INF), "2.3x"),
+        (None, "–"),
+    ],
+)
+def test_gain_interval(interval, text):
+    assert numbers.gain_interval(interval) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0.0 s"), (1.23, "1.2 s"), (47.3, "47 s"), (59.7, "1 min 0 s"), (125, "2 min 5 s"), (None, "–")],
+)
+def test_long_duration(seconds, text):
+    assert numbers.long_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1024, "1.00 KiB"), (222298112, "212 MiB"), (NAN, "–")],
+)
+def test_size(size_bytes, text):
+    assert numbers.size(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "width", "text"),
+    [
+        (1.0, 3, "███"),
+        (0.415, 20, "████████▎"),
+        (0.5, 1, "▌"),
+        (1e-9, 5, "▏"),
+        (0.0, 5, ""),
+        (7.0, 2, "██"),
+        (-1.0, 2, ""),
+        (None, 5, ""),
+        (NAN, 5, ""),
+        (0.5, 0, ""),
+    ],
+)
+def test_bar(fraction, width, text):
+    assert numbers.bar(fraction, width) == text
+
+
+@given(st.floats(0, 1), st.integers(1, 40))
+def test_bar_is_as_long_as_its_fraction_to_a_sixteenth_of_a_cell(fraction, width):
+    bar = numbers.bar(fraction, width)
+    eighths = sum(8 if c == "█" else " ▏▎▍▌▋▊▉".index(c) for c in bar)
+    assert abs(eighths / 8 - fraction * width) <= 1 / 16 + 1e-9 or (eighths == 1 and fraction * width < 1 / 8)
+    assert len(bar) <= width
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("memory_bytes", 2**30, "1.00 GiB"),
+        ("first_batch_s", 0.84, "840 ms"),
+        ("dataset_length", 1281167, "1,281,167"),
+        ("cores", 8.0, "8"),
+        ("pin_memory", True, None),
+        ("device", "cpu", None),
+    ],
+)
+def test_by_unit(key, value, text):
+    assert numbers.by_unit(key, value) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1702.13, "1702"), (702.13, "702.1"), (0.00123456, "0.001235"), (2e6, "2000000")]
+)
+def test_bare(number, text):
+    assert numbers.bare(number) == text
+
+
+@given(st.floats())
+def test_no_number_is_too_odd_to_be_shown(number):
+    interval = Interval(number, number, number)
+    for text in (
+        numbers.rate(number),
+        numbers.duration(number),
+        numbers.duration_interval(interval),
+        numbers.percent(number),
+        numbers.percent_interval(interval),
+        numbers.gain_interval(interval),
+        numbers.long_duration(number),
+        numbers.size(number),
+        numbers.count(number),
+        numbers.rate_with_half_width(rate(number, 1.0)),
+    ):
+        assert (text == numbers.UNKNOWN) == (not math.isfinite(number))

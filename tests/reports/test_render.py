@@ -1,0 +1,54 @@
+"""What holds for every format."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from results_factory import (
+    make_device_bound_result,
+    make_empty_result,
+    make_interrupted_result,
+    make_result,
+)
+
+from bottleneck.errors import UsageError
+from bottleneck.reports.render import FORMATS, render
+
+MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_result_can_be_shown_in_every_format(make, format):
+    report = render(make(), format)
+    answer = make().verdict.sentence.split("\n")[0].split()[:4]
+    assert " ".join(answer) in report
+    assert report.endswith("\n")
+    assert not report.endswith("\n\n")
+    assert "None" not in report
+    assert "nan" not in report.lower().split()
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(UsageError, match="no report format 'pdf'. Use one of text, markdown, html, json"):
+        render(make_result(), "pdf")
+
+
+def test_reports_need_no_torch():
+    program = (
+        "import sys\n"
+        "from bottleneck.reports.render import FORMATS, render\n"
+        "from bottleneck.results.codec import load\n"
+        "result = load(sys.argv[1])\n"
+        "for format in FORMATS: render(result, format)\n"
+        "print(sorted({'torch', 'torchvision', 'numpy', 'scipy', 'rich', 'click'} & set(sys.modules)))\n"
+    )
+    saved = ROOT / "tests" / "golden" / "input_bound.json"
+    done = subprocess.run(
+        [sys.executable, "-c", program, saved], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,0 +1,297 @@
+"""Results survive the way to JSON and back, and what is no result is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from result_strategies import RESULTS
+from results_factory import (
+    make_device_bound_result,
+    make_empty_result,
+    make_interrupted_result,
+    make_rate,
+    make_result,
+)
+
+from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
+from bottleneck.results.codec import from_json, to_json, to_measurement
+from bottleneck.results.records import Block, Interval, Result
+
+RESULT_MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+
+
+@pytest.mark.parametrize("make", RESULT_MAKERS)
+def test_round_trip_of_realistic_results(make):
+    assert from_json(to_json(make())) == make()
+
+
+@settings(max_examples=60, deadline=None)
+@given(RESULTS)
+def test_round_trip_of_any_result(result):
+    text = to_json(result)
+    assert from_json(text) == result
+    assert to_json(from_json(text)) == text
+
+
+def test_keys_have_the_names_and_the_order_of_the_contract():
+    document = json.loads(to_json(make_result()))
+    assert " ".join(document) == (
+        "schema_version tool created environment pipeline experiments without stages verdict advice "
+        "evidence warnings cost"
+    )
+    assert list(document["tool"]) == ["name", "version"]
+    experiment = document["experiments"][-1]
+    assert list(experiment) == ["name", "available", "reason", "coupled", "drained"]
+    assert list(experiment["coupled"]) == ["samples_per_s", "low", "high", "seconds_per_batch", "blocks"]
+    assert list(experiment["coupled"]["blocks"][0])[:3] == ["round", "samples", "seconds"]
+    assert list(document["without"][0]) == ["stage", "coupled"]
+    assert " ".join(document["stages"][0]) == (
+        "name inner outer cost_s_per_batch exposed_s_per_batch exposed_share gain_if_free finding"
+    )
+    assert list(document["stages"][0]["exposed_share"]) == ["estimate", "low", "high"]
+    assert list(document["verdict"])[:6] == [
+        *("state", "bottleneck", "contributors", "efficiency", "headroom", "sentence")
+    ]
+    assert list(document["advice"][0]) == ["id", "stage", "title", "why", "how", "evidence"]
+    assert list(document["warnings"][0]) == ["id", "message"]
+    assert list(document["cost"]) == ["seconds", "batches", "samples", "cache_bytes"]
+
+
+def test_a_subclass_adds_no_keys():
+    @dataclass(frozen=True)
+    class Extended(Result):
+        more: int = 0
+
+    result = make_result()
+    extended = Extended(**{name: getattr(result, name) for name in result.__dataclass_fields__})
+    assert to_json(extended) == to_json(result)
+
+
+def test_keys_of_a_later_version_are_ignored():
+    document = json.loads(to_json(make_result()))
+    document["ranks"] = [1, 2]
+    document["verdict"]["confidence"] = 0.9
+    document["experiments"][0]["coupled"]["blocks"][0]["device_seconds"] = 1.0
+    assert from_json(json.dumps(document)) == make_result()
+
+
+def test_an_interval_without_a_finite_bound_is_unknown():
+    stage = replace(make_result().stages[1], gain_if_free=Interval(2.0, 1.0, math.inf))
+    document = json.loads(to_json(make_result(stages=(stage,))))
+    assert document["stages"][0]["gain_if_free"] is None
+
+
+def test_free_form_values_become_those_of_json():
+    environment = {
+        "count": np.int64(3),
+        "rate": np.float32(0.5),
+        "nothing": math.nan,
+        "shape": (1, np.int32(2)),
+        "type": int,
+    }
+    read = from_json(to_json(make_result(environment=environment))).environment
+    assert read == {
+        "count": 3,
+        "rate": 0.5,
+        "nothing": None,
+        "shape": [1, 2],
+        "type": "<class 'int'>",
+    }
+
+
+def test_a_rate_that_is_not_finite_is_a_fault_of_ours():
+    experiment = replace(make_result().experiments[0], coupled=replace(make_rate(0.01), high=math.inf))
+    with pytest.raises(BottleneckError, match=r"experiments\[0\]\.coupled\.high is inf") as caught:
+        to_json(make_result(experiments=(experiment,)))
+    assert caught.value.exit_status == ExitStatus.INTERNAL
+
+
+def test_text_that_is_not_unicode_can_be_written_and_read():
+    result = make_result(pipeline={"path": "caf\udce9"})
+    text = to_json(result)
+    assert text.encode("utf-8")
+    assert from_json(text) == result
+
+
+def test_blocks_need_only_what_the_contract_promises():
+    document = json.loads(to_json(make_result()))
+    for block in document["experiments"][0]["coupled"]["blocks"]:
+        del block["batches"], block["first_half_seconds"]
+    blocks = from_json(json.dumps(document)).experiments[0].coupled.blocks
+    # 640 samples at 16 a batch: the size of a batch follows from the rate.
+    assert {(block.batches, block.first_half_seconds) for block in blocks} == {(40, None)}
+
+
+@pytest.mark.parametrize(("samples", "batches"), [(0, 0), (1, 1), (640, 40)])
+def test_batches_are_estimated_from_the_rate(samples, batches):
+    rate = replace(make_rate(0.01), blocks=(Block(0, samples, 1.0, 999),))
+    experiment = replace(make_result().experiments[0], coupled=rate)
+    document = json.loads(to_json(make_result(experiments=(experiment,))))
+    del document["experiments"][0]["coupled"]["blocks"][0]["batches"]
+    assert from_json(json.dumps(document)).experiments[0].coupled.blocks[0].batches == batches
+
+
+def test_what_was_measured_comes_back_without_what_was_concluded():
+    result = make_result()
+    measurement = to_measurement(from_json(to_json(result)))
+    assert [e.name for e in measurement.experiments] == [e.name for e in result.experiments]
+    raw = measurement.experiments[-1]
+    assert raw.coupled == result.experiments[-1].coupled.blocks
+    assert raw.drained == result.experiments[-1].drained.blocks
+    assert measurement.experiments[4].reason == result.experiments[4].reason
+    assert measurement.experiments[4].coupled == ()
+    assert {w.stage: w.coupled for w in measurement.without} == {
+        w.stage: w.coupled.blocks for w in result.without
+    }
+    assert [(s.name, s.inner, s.outer) for s in measurement.stages][:2] == [
+        ("compute", None, "device"),
+        ("copy", "device", "host"),
+    ]
+    assert measurement.cost == result.cost
+    assert measurement.warnings == result.warnings
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+TEXTS = [
+    ("", "is empty"),
+    ("  \n ", "is empty"),
+    ("hello", "is not JSON"),
+    ("<html>", "is not JSON"),
+    ("[1, 2]", "must be an object, not a list"),
+    ("null", "must be an object, not null"),
+    ("3", "must be an object, not a number"),
+    ("{}", "has no schema_version"),
+    ('{"schema_version": 2}', "has schema_version 2, and this version of bottleneck reads 1"),
+    ('{"schema_version": true}', "has schema_version True"),
+    ('{"schema_version": "1"}', "has schema_version 1, and"),
+    ('{"schema_version": 1}', "tool is missing"),
+    ('{"schema_version": NaN}', "holds NaN"),
+    ('{"schema_version": [-Infinity]}', "holds -Infinity"),
+    ('{"schema_version": 1' + "0" * 5000 + "}", "a number that is too long"),
+    ("[" * 200_000, "nested too deep"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), TEXTS, ids=[said for _, said in TEXTS])
+def test_what_is_no_result_is_refused(text, said):
+    with pytest.raises(ResultFileError) as caught:
+        from_json(text, source="result.json")
+    assert said in caught.value.message
+    assert caught.value.message.startswith("result.json ")
+    assert_one_sentence_and_remedy(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.3, 0.6, 0.9, 0.999])
+def test_a_truncated_file_is_called_cut_off(kept):
+    text = to_json(make_result())
+    with pytest.raises(ResultFileError, match=r"cut off|is not JSON") as caught:
+        from_json(text[: int(len(text) * kept)])
+    assert_one_sentence_and_remedy(caught.value)
+
+
+def test_every_truncation_is_refused():
+    text = to_json(make_empty_result())
+    for length in range(len(text)):
+        with pytest.raises(ResultFileError):
+            from_json(text[:length])
+
+
+def test_an_object_that_ends_early_is_called_cut_off():
+    with pytest.raises(ResultFileError, match="cut off: its JSON ends in line 2"):
+        from_json('{"schema_version": 1,\n "created": "2025')
+
+
+WRONG = [
+    (("created",), 3, "created must be a string, not a number"),
+    (("environment",), [], "environment must be an object, not a list"),
+    (("experiments",), {}, "experiments must be a list, not an object"),
+    (("experiments", 0), 1, "experiments[0] must be an object, not a number"),
+    (("experiments", 0, "available"), 1, "experiments[0].available must be true or false, not a number"),
+    (("experiments", 0, "coupled", "low"), "1", "experiments[0].coupled.low must be a number, not a string"),
+    (("experiments", 0, "coupled", "low"), True, "coupled.low must be a number, not true or false"),
+    (("experiments", 0, "coupled", "samples_per_s"), -1, "samples_per_s must be zero or more"),
+    (("experiments", 0, "coupled", "high"), 10**400, "coupled.high must be a finite number"),
+    (("experiments", 0, "coupled", "blocks", 1, "samples"), 1.5, "blocks[1].samples must be a whole number"),
+    (
+        ("experiments", 0, "coupled", "blocks", 1, "seconds"),
+        None,
+        "blocks[1].seconds must be a number, not null",
+    ),
+    (("without", 0, "stage"), None, "without[0].stage must be a string, not null"),
+    (("stages", 2, "finding"), "maybe", "stages[2].finding must be one of 'real'"),
+    (("stages", 2, "finding"), [], "stages[2].finding must be one of 'real'"),
+    (("stages", 2, "gain_if_free"), 2.0, "stages[2].gain_if_free must be an object, not a number"),
+    (("verdict", "state"), "fine", "verdict.state must be one of 'input_bound'"),
+    (("verdict", "contributors"), "load", "verdict.contributors must be a list, not a string"),
+    (("advice", 0, "evidence"), None, "advice[0].evidence must be an object, not null"),
+    (("cost", "batches"), -1, "cost.batches must be a whole number of zero or more"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), WRONG, ids=[said for *_, said in WRONG])
+def test_a_value_of_the_wrong_type_is_named(path, value, said):
+    document = json.loads(to_json(make_result()))
+    parent = document
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = value
+    with pytest.raises(ResultFileError) as caught:
+        from_json(json.dumps(document))
+    assert said in caught.value.message
+    assert_one_sentence_and_remedy(caught.value)
+
+
+def test_every_key_that_the_contract_promises_is_needed():
+    complete = json.loads(to_json(make_result()))
+    optional = {"first_half_seconds", "batches", "further_rounds"}
+    free_form = {"environment", "pipeline", "evidence"}
+    seen = 0
+
+    def remove_each(node):
+        nonlocal seen
+        items = list(node.items()) if isinstance(node, dict) else list(enumerate(node))[:1]
+        for key, value in items:
+            if isinstance(node, dict) and key not in optional:
+                del node[key]
+                seen += 1
+                with pytest.raises(ResultFileError, match=r"missing|no schema_version"):
+                    from_json(json.dumps(complete))
+                node[key] = value
+            if isinstance(value, (dict, list)) and key not in free_form:
+                remove_each(value)
+        if isinstance(node, dict):  # deleting and adding again changed the order, not the content
+            ordered = {key: node[key] for key, _ in items}
+            node.clear()
+            node.update(ordered)
+
+    remove_each(complete)
+    assert seen > 50
+    assert from_json(json.dumps(complete)) == make_result()
+
+
+def test_free_form_parts_may_be_nested_but_not_without_end():
+    nested: list = []
+    for _ in range(100):
+        nested = [nested]
+    text = to_json(make_result()).replace('"device": "cuda:0"', f'"device": {json.dumps(nested)}')
+    with pytest.raises(ResultFileError, match="environment is nested too deep"):
+        from_json(text)
+
+
+def test_a_text_that_is_too_large_is_refused():
+    with pytest.raises(ResultFileError, match="is over 64 MiB"):
+        from_json(" " * (64 * 2**20 + 1))
+
+
+def assert_one_sentence_and_remedy(error: ResultFileError) -> None:
+    assert error.exit_status == ExitStatus.USAGE
+    assert error.message.endswith(".")
+    assert "\n" not in str(error)
+    assert error.remedy.endswith(".")
+    assert len(str(error)) < 400

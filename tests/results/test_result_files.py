@@ -1,0 +1,123 @@
+"""Results are read within limits, and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+from results_factory import make_empty_result, make_result
+
+from bottleneck.errors import ResultFileError, UsageError
+from bottleneck.results import files
+from bottleneck.results.codec import load, save
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+    assert load(path) == make_result()
+    assert load(str(path)) == make_result()
+    assert os.listdir(tmp_path) == ["result.json"]
+    assert path.read_bytes().endswith(b"}\n")
+
+
+def test_a_byte_order_mark_is_no_obstacle(tmp_path):
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load(path) == make_result()
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+
+    def no_space(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", no_space)
+    with pytest.raises(UsageError, match=r"Cannot write .*: no space left on device"):
+        save(make_empty_result(), path)
+    assert load(path) == make_result()
+    assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_an_interrupted_write_keeps_the_old_file_and_leaves_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+
+    def interrupted(source, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(make_empty_result(), path)
+    assert load(path) == make_result()
+    assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_a_link_is_followed(tmp_path):
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    save(make_empty_result(), target)
+    link.symlink_to(target)
+    save(make_result(), link)
+    assert link.is_symlink()
+    assert load(target) == make_result()
+
+
+def test_permissions_are_those_of_any_new_file_or_of_the_old_one(tmp_path):
+    (tmp_path / "other").touch()
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((tmp_path / "other").stat().st_mode)
+    path.chmod(0o640)
+    save(make_result(), path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_what_is_no_regular_file_is_written_to_and_stays(tmp_path):
+    path = tmp_path / "null"
+    path.symlink_to("/dev/null")
+    save(make_result(), path)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["missing/result.json", ".", "a\0b", "file/result.json"],
+    ids=["folder", "is one", "nul", "not one"],
+)
+def test_a_path_that_cannot_be_written_is_refused_in_one_sentence(tmp_path, place):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError) as caught:
+        save(make_result(), f"{tmp_path}/{place}")
+    assert caught.value.message.startswith("Cannot write ")
+    assert caught.value.remedy
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path):
+    binary = tmp_path / "model.pt"
+    binary.write_bytes(b"\x80\x02}q\x00")
+    for path, said in [
+        (tmp_path / "missing.json", "There is no file"),
+        (tmp_path, "is a directory"),
+        (binary, "not UTF-8"),
+    ]:
+        with pytest.raises(ResultFileError, match=said) as caught:
+            load(path)
+        assert caught.value.remedy
+
+
+def test_no_more_is_read_than_a_result_may_take(tmp_path):
+    path = tmp_path / "large.json"
+    with open(path, "wb") as stream:
+        stream.truncate(files.MAX_RESULT_BYTES + 1)  # sparse: takes no space
+    with pytest.raises(ResultFileError, match="is over 64 MiB"):
+        load(path)
+
+
+def test_the_limit_holds_for_what_states_no_size():
+    with pytest.raises(ResultFileError, match="is over 0 MiB"):
+        files.read_text("/dev/zero", limit_bytes=1000)

@@ -1,0 +1,300 @@
+"""Builds realistic Result records for tests: fixed numbers, no clock, no randomness.
+
+The job is that of DESIGN section 6: a step of 9.4 ms on the device, held at 24.7 ms by its augmentation.
+Every builder takes the fields to change as keywords.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bottleneck.results.records import (
+    SCHEMA_VERSION,
+    Advice,
+    Block,
+    Cost,
+    Experiment,
+    Interval,
+    Rate,
+    Result,
+    Stage,
+    Tool,
+    Verdict,
+    Warning,
+    Without,
+)
+
+BATCH_SIZE = 16
+BATCHES_PER_BLOCK = 40
+# Relative deviations of the six rounds from the mean; they add up to nothing, so that totals are exact.
+JITTER = (0.004, -0.006, 0.002, -0.003, 0.007, -0.004)
+
+COUPLED_S_PER_BATCH = {
+    "device": 0.00940,
+    "host": 0.00947,
+    "after_collate": 0.00967,
+    "before_collate": 0.00976,
+    "before_augment": 0.02279,
+    "raw": 0.02469,
+}
+DRAINED_S_PER_BATCH = {
+    "after_collate": 0.0012,
+    "before_collate": 0.0018,
+    "before_augment": 0.0225,
+    "raw": 0.0243,
+}
+WITHOUT_S_PER_BATCH = {
+    "copy": 0.02466,
+    "handoff": 0.02450,
+    "collate": 0.02420,
+    "augment": 0.00992,
+    "load": 0.02279,
+}
+STAGES = ("compute", "copy", "handoff", "collate", "augment", "load")
+
+
+def make_blocks(seconds_per_batch: float, rounds: int = 6) -> tuple[Block, ...]:
+    """Blocks of one experiment, one a round, whose mean is `seconds_per_batch` when there are six."""
+    blocks = []
+    for index in range(rounds):
+        seconds = seconds_per_batch * BATCHES_PER_BLOCK * (1 + JITTER[index % len(JITTER)])
+        blocks.append(
+            Block(
+                round=index,
+                samples=BATCHES_PER_BLOCK * BATCH_SIZE,
+                seconds=seconds,
+                batches=BATCHES_PER_BLOCK,
+                first_half_seconds=seconds * 0.501,
+            )
+        )
+    return tuple(blocks)
+
+
+def make_rate(seconds_per_batch: float, half_width: float = 0.007, rounds: int = 6) -> Rate:
+    """A rate with its blocks; `half_width` is relative."""
+    samples_per_s = BATCH_SIZE / seconds_per_batch
+    return Rate(
+        samples_per_s=samples_per_s,
+        low=samples_per_s * (1 - half_width),
+        high=samples_per_s * (1 + half_width),
+        seconds_per_batch=seconds_per_batch,
+        blocks=make_blocks(seconds_per_batch, rounds),
+    )
+
+
+def make_interval(estimate: float, half_width: float) -> Interval:
+    """A symmetric interval; `half_width` is absolute."""
+    return Interval(estimate, estimate - half_width, estimate + half_width)
+
+
+def make_experiments() -> tuple[Experiment, ...]:
+    """The whole ladder; `after_augment` does not apply."""
+    ladder = []
+    for name, seconds in COUPLED_S_PER_BATCH.items():
+        drained = DRAINED_S_PER_BATCH.get(name)
+        ladder.append(
+            Experiment(name, True, None, make_rate(seconds), make_rate(drained) if drained else None)
+        )
+    reason = "no code follows the augmentation inside __getitem__, so it is the same as before_collate"
+    ladder.insert(4, Experiment("after_augment", False, reason, None, None))
+    return tuple(ladder)
+
+
+def make_stages() -> tuple[Stage, ...]:
+    """The stages between the rungs, as an analysis would derive them from the tables above."""
+    rungs = list(COUPLED_S_PER_BATCH)
+    coupled, drained = list(COUPLED_S_PER_BATCH.values()), DRAINED_S_PER_BATCH
+    stages = []
+    for index, name in enumerate(STAGES):
+        outer, inner = rungs[index], rungs[index - 1] if index else None
+        exposed = coupled[index] - (coupled[index - 1] if index else 0.0)
+        alone = drained[outer] - drained.get(inner or "", 0.0) if outer in drained else exposed
+        gain = COUPLED_S_PER_BATCH["raw"] / WITHOUT_S_PER_BATCH[name] if index else None
+        share = exposed / COUPLED_S_PER_BATCH["raw"]
+        stages.append(
+            Stage(
+                name=name,
+                inner=inner,
+                outer=outer,
+                cost_s_per_batch=make_interval(alone, 0.0003),
+                exposed_s_per_batch=make_interval(exposed, 0.0002),
+                exposed_share=make_interval(share, 0.008),
+                gain_if_free=make_interval(gain, gain * 0.02) if gain else None,
+                finding="real" if name in {"compute", "augment", "load"} else "within_noise",
+            )
+        )
+    return tuple(stages)
+
+
+def make_verdict() -> Verdict:
+    """Input-bound by the augmentation."""
+    return Verdict(
+        state="input_bound",
+        bottleneck="augment",
+        contributors=("load",),
+        efficiency=Interval(0.381, 0.362, 0.400),
+        headroom=Interval(2.62, 2.50, 2.76),
+        sentence=(
+            "The input pipeline holds this job at 38 % (36–40 %) of what its device can do. "
+            "Bottleneck: augment. Contributing: load.\n"
+            "If augment were free: 2.5x (2.4–2.5) the throughput. "
+            "Upper bound: 1,702 samples/s, now 648."
+        ),
+    )
+
+
+def make_advice() -> tuple[Advice, ...]:
+    """Two items; the second has a remedy of several lines."""
+    return (
+        Advice(
+            id="more-workers",
+            stage="augment",
+            title="Use more workers",
+            why="The loader alone needs 24.3 ms a batch with 2 workers, and 8 cores are available.",
+            how="DataLoader(..., num_workers=6)",
+            evidence={"num_workers": 2, "cpu_cores_available": 8},
+        ),
+        Advice(
+            id="cheaper-augment",
+            stage="augment",
+            title="Make the augmentation cheaper",
+            why="It takes 20.7 ms of the 24.3 ms that the loader needs for a batch.",
+            how="import torch\ntorch.set_num_threads(1)  # in worker_init_fn",
+            evidence={"cost_s_per_batch": 0.0207},
+        ),
+    )
+
+
+def make_result(**changes: Any) -> Result:
+    """A complete diagnosis, input-bound by its augmentation; `changes` replaces top-level fields."""
+    result = Result(
+        schema_version=SCHEMA_VERSION,
+        tool=Tool("torch-bottleneck", "0.1.0"),
+        created="2025-01-31T12:00:00Z",
+        environment={
+            "device": "cuda:0",
+            "device_name": "NVIDIA H100",
+            "torch": "2.15.0",
+            "python": "3.11.7",
+            "platform": "Linux x86_64",
+            "cpu_cores": 8,
+            "cpu_cores_available": 8.0,
+            "memory_bytes": 68719476736,
+        },
+        pipeline={
+            "dataset": "torchvision.datasets.folder.ImageFolder",
+            "dataset_length": 1281167,
+            "batch_size": BATCH_SIZE,
+            "num_workers": 2,
+            "pin_memory": True,
+            "persistent_workers": False,
+            "prefetch_factor": 2,
+            "start_method": "fork",
+        },
+        experiments=make_experiments(),
+        without=tuple(Without(name, make_rate(t)) for name, t in WITHOUT_S_PER_BATCH.items()),
+        stages=make_stages(),
+        verdict=make_verdict(),
+        advice=make_advice(),
+        evidence={
+            "first_batch_s": 0.84,
+            "wait_s": {"p50": 0.0148, "p95": 0.0213, "p99": 0.0302, "max": 0.0518},
+        },
+        warnings=(
+            Warning(
+                "other-load",
+                "Other processes used 1.3 cores while measuring. Stop them and measure again.",
+            ),
+        ),
+        cost=Cost(seconds=47.3, batches=4120, samples=65920, cache_bytes=222298112),
+    )
+    return replace(result, **changes)
+
+
+def make_device_bound_result(**changes: Any) -> Result:
+    """A job that its device holds, on the CPU: there is no copy, and no stage of the loader shows."""
+    reason = "the device is the CPU, where the default transfer copies nothing"
+    rungs = ("device", "after_collate", "before_collate", "before_augment", "raw")
+    experiments = [Experiment(name, True, None, make_rate(0.0500), make_rate(0.0100)) for name in rungs]
+    experiments.insert(1, Experiment("host", False, reason, None, None))
+    compute = Stage(
+        "compute",
+        None,
+        "device",
+        cost_s_per_batch=make_interval(0.05, 0.0004),
+        exposed_s_per_batch=make_interval(0.05, 0.0004),
+        exposed_share=make_interval(0.988, 0.008),
+        gain_if_free=None,
+        finding="real",
+    )
+    verdict = Verdict(
+        state="device_bound",
+        bottleneck="compute",
+        contributors=(),
+        efficiency=Interval(0.988, 0.980, 0.996),
+        headroom=Interval(1.012, 1.004, 1.020),
+        sentence=(
+            "The device holds this job: the input pipeline costs it 1.2 % (0.4–2.0 %). Bottleneck: compute.\n"
+            "Upper bound: 320 samples/s, now 316."
+        ),
+    )
+    fields: dict[str, Any] = {
+        "environment": {"device": "cpu", "torch": "2.15.0"},
+        "experiments": tuple(experiments),
+        "without": (),
+        "stages": (compute,),
+        "verdict": verdict,
+        "advice": (),
+        "warnings": (),
+    }
+    return make_result(**{**fields, **changes})
+
+
+def make_interrupted_result(**changes: Any) -> Result:
+    """Stopped after one round: two rungs have one block, the others none, and nothing is decided."""
+    one_block = replace(make_rate(0.0094, rounds=1), low=BATCH_SIZE / 0.0094, high=BATCH_SIZE / 0.0094)
+    experiments = tuple(
+        replace(e, coupled=one_block if e.name in {"device", "raw"} else None, drained=None)
+        for e in make_experiments()
+    )
+    stages = tuple(
+        replace(
+            s,
+            cost_s_per_batch=None,
+            exposed_s_per_batch=None,
+            exposed_share=None,
+            gain_if_free=None,
+            finding="undecided",
+        )
+        for s in make_stages()
+    )
+    sentence = "Too little was measured for a verdict: 1 round. 5 more rounds would probably decide it."
+    fields: dict[str, Any] = {
+        "experiments": experiments,
+        "without": (Without("augment", None),),
+        "stages": stages,
+        "verdict": Verdict("undecided", None, (), None, None, sentence, further_rounds=5),
+        "advice": (),
+        "evidence": {},
+        "warnings": (Warning("interrupted", "The diagnosis was interrupted. Let it finish."),),
+        "cost": Cost(1.2, 80, 1280, 0),
+    }
+    return make_result(**{**fields, **changes})
+
+
+def make_empty_result(**changes: Any) -> Result:
+    """Nothing was measured at all."""
+    fields: dict[str, Any] = {
+        "environment": {},
+        "pipeline": {},
+        "experiments": (),
+        "without": (),
+        "stages": (),
+        "verdict": Verdict("undecided", None, (), None, None, "Nothing was measured."),
+        "advice": (),
+        "evidence": {},
+        "warnings": (),
+        "cost": Cost(0.0, 0, 0, 0),
+    }
+    return make_result(**{**fields, **changes})
