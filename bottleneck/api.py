@@ -27,7 +27,8 @@ class Diagnosis(Result):
         return render(self, "text").rstrip("\n")
 
     def __repr__(self) -> str:
-        return f"<Diagnosis of {self.created}: {self.verdict.sentence}>"
+        first_line = self.verdict.sentence.partition("\n")[0]
+        return f"<Diagnosis of {self.created}: {first_line}>"
 
     def to_json(self) -> str:
         """JSON of version 1, with the raw blocks; `load` reads it."""

@@ -134,7 +134,7 @@ def _settings() -> dict[str, Any]:
         "torch.utils.data.get_worker_info": torch.utils.data.get_worker_info,
         "the start method": _start_method(),
         "the signal handlers": {number: _handler(number) for number in signal.valid_signals()},
-        "warnings.filters": list(warnings.filters),
+        "warnings.filters": _warning_filters(),
         "warnings.showwarning": warnings.showwarning,
         "os.environ": environment,
         "sys.path": list(sys.path),
@@ -147,11 +147,16 @@ def _start_method() -> str:
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
+def _warning_filters() -> list[Any]:
+    """The filters but those for a library's own warnings, which it adds when it is first imported."""
+    return [each for each in warnings.filters if each[2].__module__ == "builtins"]
+
+
 def _handler(number: int) -> Any:
-    """A signal's handler; that of torch's first loader with workers, which stays by design, is as none."""
+    """A signal's handler; those that torch's first loader and pytest's timeout install count as none."""
     handler = signal.getsignal(number)
-    is_torchs = getattr(handler, "__module__", None) == signal_handling.__name__
-    return signal.SIG_DFL if is_torchs else handler
+    expected = getattr(handler, "__module__", None) in (signal_handling.__name__, "pytest_timeout")
+    return signal.SIG_DFL if expected else handler
 
 
 def leaks_between(before: ProcessState, after: ProcessState) -> list[str]:

@@ -56,9 +56,12 @@ STAGES = ("compute", "copy", "handoff", "collate", "augment", "load")
 
 def make_blocks(seconds_per_batch: float, rounds: int = 6) -> tuple[Block, ...]:
     """Blocks of one experiment, one a round, whose mean is `seconds_per_batch` when there are six."""
+    # Each experiment starts elsewhere in the list, so that their deviations are not the same.
+    start = round(seconds_per_batch * 1e5)
     blocks = []
     for index in range(rounds):
-        seconds = seconds_per_batch * BATCHES_PER_BLOCK * (1 + JITTER[index % len(JITTER)])
+        jitter = JITTER[(start + index) % len(JITTER)]
+        seconds = seconds_per_batch * BATCHES_PER_BLOCK * (1 + jitter)
         blocks.append(
             Block(
                 round=index,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bottleneck.pipeline.description import Pipeline
 
-BATCH_SIZE = 32
+BATCH_SIZE = 16
 BUDGET = "40s"
 NEXT = """
 Next, your own job: write a function that returns bottleneck.Pipeline(dataset=..., model=..., ...), then type

@@ -40,8 +40,8 @@ class LazyGroup(click.Group):
 
     def format_commands(
         self,
-        ctx: click.Context,
-        formatter: click.HelpFormatter,  # noqa: ARG002
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
     ) -> None:
         """The commands in the help, from the table."""
         with formatter.section("Commands"):

@@ -63,33 +63,32 @@ def check_writable(path: str) -> None:
     Raises:
         UsageError: A folder, one in a folder that is not there, or without permission.
     """
-    target = Path(os.path.realpath(path))
-    reason = None
-    if not path or target.is_dir():
-        reason = "it is a folder" if path else "the name is empty"
-    elif target.exists() and not target.is_file():
-        reason = None if os.access(target, os.W_OK) else "permission denied"
-    elif not target.parent.is_dir():
-        reason = f"there is no folder {str(target.parent)!r}"
-    else:
-        reason = _why_not_creatable(target)
+    try:
+        reason = _why_not_writable(path)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
     if reason is not None:
         raise UsageError(
             f"Cannot write {path!r}: {reason}.", "Give a file in a folder that you may write to."
         )
 
 
-def _why_not_creatable(target: Path) -> str | None:
-    # Permissions alone do not tell: a file system may be read-only or full, a name too long.
+def _why_not_writable(path: str) -> str | None:
+    if not path:
+        return "the name is empty"
+    target = Path(os.path.realpath(path))
+    with contextlib.suppress(FileNotFoundError):
+        target.lstat()  # says so when the name is too long
+    if target.is_dir():
+        return "it is a folder"
+    if target.exists() and not target.is_file():  # a pipe or a device: written to, not replaced
+        return None if os.access(target, os.W_OK) else "permission denied"
+    if not target.parent.is_dir():
+        return f"there is no folder {str(target.parent)!r}"
+    # Permissions alone do not tell: a file system may be read-only.
     probe = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
-    try:
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        os.lstat(target) if os.path.lexists(target) else None
-    except OSError as error:
-        return (error.strerror or str(error)).lower()
-    finally:
-        with contextlib.suppress(OSError):
-            probe.unlink()
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    probe.unlink()
     return None
 
 

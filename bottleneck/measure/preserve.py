@@ -105,7 +105,7 @@ def _keep(
 ) -> tuple[Restoration, int]:
     """Keep all of it; returns how to put it back, and the host memory that it takes, in bytes."""
     signals = SignalHandlers()
-    process = [*keep_flags(device), *keep_surroundings(), *keep_random(device, notes)]
+    process = [keep_flags(device), *keep_surroundings(), *keep_random(device, notes)]
     vault = TensorVault(notes)
     search = Search(vault, notes)
     for what, value in trained.items():
@@ -116,5 +116,5 @@ def _keep(
         search.walk(value, what, own=True)
     vault.save()
     # Loading a state may draw random numbers or warn, so the process goes last.
-    snapshots = [WaitForDevices(device), *search.snapshots, *vault.snapshots, *process]
+    snapshots = [WaitForDevices(device), *search.snapshots, *vault.snapshots, *search.states(), *process]
     return Restoration(snapshots, signals, notes), vault.needed_bytes()

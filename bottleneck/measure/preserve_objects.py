@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CellType, MemberDescriptorType
 from typing import Any
@@ -184,30 +184,6 @@ class TrainingFlag:
         """Set the mode again."""
         if self.module.training != self.training:
             self.module.training = self.training
-
-
-class StateSnapshot:
-    """An object with `state_dict` and `load_state_dict`, by its own account of its state."""
-
-    def __init__(self, owner: Any, what: str) -> None:
-        self.what = what
-        self._owner = owner
-        self._saved = _copied(owner.state_dict())
-
-    def restore(self) -> None:
-        """Load a copy of the saved state, as the object may keep what it is given."""
-        self._owner.load_state_dict(_copied(self._saved))
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        entries = {key: _copied(item) for key, item in value.items()}
-        return OrderedDict(entries) if isinstance(value, OrderedDict) else entries
-    if type(value) in (list, tuple, set):
-        return type(value)(_copied(item) for item in value)
-    return copy.deepcopy(value)
 
 
 class RandomSnapshot:

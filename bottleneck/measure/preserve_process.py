@@ -21,6 +21,7 @@ from torch.utils.data._utils import signal_handling
 
 from bottleneck.measure.preserve_steps import Notes, Snapshot
 
+_PASSES = 3
 _ACCELERATORS = ("cuda", "xpu", "mps")
 _CUDNN_FLAGS = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")
 _MATMUL_FLAGS = (
@@ -49,7 +50,11 @@ class _Setting:
     saved: Any
 
     def restore(self) -> None:
-        if self.get() != self.saved:
+        try:
+            changed = self.get() != self.saved
+        except RuntimeError:  # refused beside a newer flag that the body has set
+            changed = True
+        if changed:
             self.put(self.saved)
 
 
@@ -125,19 +130,43 @@ def _autocast(kind: str) -> list[tuple[str, Callable[[], Any], Callable[[Any], o
     ]
 
 
-def keep_flags(device: torch.device) -> list[Snapshot]:
+@dataclass
+class Flags:
+    """Flags that depend on each other: some cannot be read, or move again, until others are back."""
+
+    settings: list[_Setting]
+    what: str = "flags of torch"
+
+    def restore(self) -> None:
+        """Put all back, in as many passes as it takes.
+
+        Raises:
+            RuntimeError: Some could not be; it names the first.
+        """
+        failure: tuple[str, Exception] | None = None
+        for _ in range(_PASSES):
+            failure = None
+            for setting in self.settings:
+                try:
+                    setting.restore()
+                except Exception as error:  # noqa: BLE001 - tried again in the next pass
+                    failure = failure or (setting.what, error)
+        if failure is not None:
+            raise RuntimeError(f"{failure[0]}: {failure[1]}") from failure[1]
+
+
+def keep_flags(device: torch.device) -> Flags:
     """Keep every flag that this torch has and can read."""
-    kept: list[Snapshot] = []
+    kept: list[_Setting] = []
     for kind in dict.fromkeys(("cpu", "cuda", device.type)):
         for name, get, put in _autocast(kind):
             _keep(kept, name, get, put)
     for name, get, put in _flags():
         _keep(kept, name, get, put)
-    # Once more: setting a general flag moves the special ones, and the other way round.
-    return [*kept, *kept]
+    return Flags(kept)
 
 
-def _keep(kept: list[Snapshot], name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
+def _keep(kept: list[_Setting], name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
     try:
         kept.append(_Setting(name, get, put, get()))
     except (RuntimeError, AttributeError, TypeError, ValueError):

@@ -30,11 +30,11 @@ from bottleneck.measure.preserve_objects import (
     MappingSnapshot,
     NamesSnapshot,
     RandomSnapshot,
-    StateSnapshot,
     TrainingFlag,
     attributes,
     cell_contents,
 )
+from bottleneck.measure.preserve_state import StateSnapshot
 from bottleneck.measure.preserve_steps import Notes, Snapshot
 from bottleneck.measure.preserve_tensors import TensorVault
 
@@ -96,13 +96,25 @@ class Search:
         self._seen: dict[int, object] = {}
         self._queue: deque[_Entry] = deque()
         self._own_packages: set[str] = set()
-        self._states: list[Snapshot] = []
+        self._stateful: list[_Entry] = []
         self._snapshots: list[Snapshot] = []
 
     @property
     def snapshots(self) -> list[Snapshot]:
-        """What to restore, in order: loading a state may replace objects, which are put back after it."""
-        return [*self._states, *self._snapshots]
+        """Attributes, containers and generators, in any order; restored before the tensors."""
+        return self._snapshots
+
+    def states(self) -> list[Snapshot]:
+        """Take the states of objects that tell them, when the vault is full; restored after the tensors."""
+        taken: list[Snapshot] = []
+        for entry in self._stateful:
+            try:
+                taken.append(StateSnapshot(entry.value, entry.what, self._vault.holds))
+            except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
+                self._notes.add_failure(
+                    "could not tell its state, and so was not put back", entry.what, error
+                )
+        return taken
 
     def walk(self, root: object, what: str, *, data: bool = False, own: bool = False) -> None:
         """Keep everything reachable from an object; what an earlier walk has seen is not seen again.
@@ -237,8 +249,9 @@ class Search:
                 for key, part in value.items():
                     self._push(entry, part, f".{key}", whole=True)
             else:
-                hooks = isinstance(value, dict) and not value
-                self._push(entry, value, f".{name}", whole=hooks)
+                # A module has a dozen empty containers for hooks: they are kept, and not counted.
+                empty = isinstance(value, (dict, list, set)) and not value
+                self._push(entry, value, f".{name}", whole=empty)
 
     def _visit_optimizer(self, entry: _Entry) -> None:
         entry = _Entry(entry.value, entry.what, whole=True, data=False, owned=True)
@@ -254,8 +267,7 @@ class Search:
                 self._snapshots.append(CellSnapshot(cell, f"{entry.what}: {name}"))
             self._push(entry, cell_contents(cell), f": {name}", owned=user)
         for value in (function.__defaults__, function.__kwdefaults__, function.__dict__):
-            if value:
-                self._push(entry, value, "", owned=user)
+            self._push(entry, value, "", owned=user)
         if user:
             self._visit_globals(entry, function)
 
@@ -298,7 +310,7 @@ class Search:
         stateful = _has_state(cls) and not is_data
         restored = entry.root or entry.whole or known or is_data or stateful or self._is_users(cls.__module__)
         if stateful and not known and not issubclass(cls, LRScheduler):
-            self._states.append(StateSnapshot(owner, entry.what))
+            self._stateful.append(entry)
         if restored and top_package(owner) != "bottleneck":
             self._snapshots.append(AttributesSnapshot(owner, entry.what))
         for name, value in attributes(owner).items():

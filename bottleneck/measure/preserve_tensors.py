@@ -26,6 +26,11 @@ class _Bytes:
     storage_bytes: int
     saved: torch.Tensor | None = None
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells this range of memory from others."""
+        return (self.storage.device, self.storage.data_ptr(), self.start, self.stop)
+
     def _view(self) -> torch.Tensor:
         # A tensor of its own, whose version counter is not that of the user's tensor.
         view = torch.empty(0, dtype=torch.uint8, device=self.storage.device)
@@ -161,7 +166,9 @@ class TensorVault:
     def _add(self, tensor: torch.Tensor, what: str) -> None:
         if is_traceable_wrapper_subclass(tensor):
             for name in tensor.__tensor_flatten__()[0]:
-                self.add(getattr(tensor, name), what)
+                inner = getattr(tensor, name)
+                if isinstance(inner, torch.Tensor):  # a device mesh counts as a part, too
+                    self.add(inner, what)
         with torch._C.DisableTorchFunctionSubclass():
             identity = _Identity(tensor, what)
             if tensor.is_leaf:
@@ -184,8 +191,15 @@ class TensorVault:
         storage = alias.untyped_storage()
         start, stop = _byte_range(alias, storage)
         if stop > start:
-            key = (storage.device, storage.data_ptr(), start, stop)
-            self._contents.setdefault(key, _Bytes(what, storage, start, stop, storage.nbytes()))
+            content = _Bytes(what, storage, start, stop, storage.nbytes())
+            self._contents.setdefault(content.key, content)
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's memory is put back, perhaps under another tensor object."""
+        if tensor.layout is not torch.strided or is_traceable_wrapper_subclass(tensor) or tensor.is_nested:
+            return id(tensor) in self._seen
+        storage = tensor.untyped_storage()
+        return (storage.device, storage.data_ptr(), *_byte_range(tensor, storage)) in self._contents
 
     def needed_bytes(self) -> int:
         """Host memory that the copies will take; of tensors without one storage only sparse ones count."""

@@ -57,10 +57,11 @@ def load_target(text: str) -> Callable[[], Any]:
     is_file = where.endswith(".py") or "/" in where or os.sep in where
     module = _load_file(Path(where)) if is_file else _load_module(where)
     found: Any = module
+    place = f"{where}:"
     for name in path.split("."):
         if not hasattr(found, name):
-            raise _not_found(found, name, where)
-        found = getattr(found, name)
+            raise _not_found(found, name, place)
+        found, place = getattr(found, name), f"{place}{name}."
     if not callable(found):
         kind = type(found).__name__
         raise TargetError(
@@ -154,19 +155,19 @@ def _import_failed(name: str, error: BaseException) -> BottleneckError:
     return TargetError(f"Importing {name} raised {describe_error(error)}.", _remedy_for(error))
 
 
-def _not_found(owner: Any, name: str, where: str) -> TargetError:
-    names = [n for n, value in vars(owner).items() if callable(value) and not n.startswith("_")]
+def _not_found(owner: Any, name: str, place: str) -> TargetError:
+    names = [n for n in dir(owner) if not n.startswith("_") and callable(getattr(owner, n, None))]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     own = [
         n for n in names if getattr(getattr(owner, n), "__module__", None) == getattr(owner, "__name__", "")
     ]
     if near:
-        remedy = f"Did you mean {where}:{near[0]}?"
+        remedy = f"Did you mean {place}{near[0]}?"
     elif own:
         remedy = f"It has {', '.join(own[:6])}."
     else:
         remedy = f"Define it: def {name}(): return Pipeline(...)."
-    return TargetError(f"{where} has no {name!r}.", remedy)
+    return TargetError(f"{place[:-1]} has no {name!r}.", remedy)
 
 
 def _refuse_arguments(function: Callable[..., Any], target: str) -> None:

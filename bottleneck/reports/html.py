@@ -14,7 +14,7 @@ TEMPLATE = "report.html.j2"
 # The chart, in user units of the SVG.
 CHART_WIDTH = 720
 LABEL_WIDTH = 150
-VALUE_WIDTH = 110
+VALUE_WIDTH = 140
 BAR_HEIGHT, BAR_PITCH = 18, 28
 
 
@@ -29,6 +29,7 @@ class ChartBar:
     low_x: float | None
     """Where its interval begins and ends; None where it has none."""
     high_x: float | None
+    value_x: float
     emphasised: bool
 
 
@@ -125,7 +126,8 @@ def _bars(result: Result) -> list[ChartBar]:
         if rate is None or rung.fraction is None or rate.samples_per_s <= 0:
             continue
         # Units a sample per second; an interval that leaves the chart is cut at its edge.
-        scale = room * rung.fraction / rate.samples_per_s
+        width = round(room * rung.fraction, 1)
+        scale = width / rate.samples_per_s
         low, high = numbers.finite(rate.low), numbers.finite(rate.high)
         known = low is not None and high is not None and low < high
         bars.append(
@@ -133,9 +135,11 @@ def _bars(result: Result) -> list[ChartBar]:
                 label=_shown(rung.experiment.name),
                 value=numbers.rate_with_half_width(rate),
                 y=index * BAR_PITCH,
-                width=round(room * rung.fraction, 1),
+                width=width,
                 low_x=_place(low * scale) if known and low is not None else None,
                 high_x=_place(high * scale) if known and high is not None else None,
+                # Beside the bar, or beside its interval where that reaches further.
+                value_x=_place(max(width, high * scale if known and high is not None else 0.0)) + 8,
                 emphasised=rung.stage is not None and rung.stage.name == result.verdict.bottleneck,
             )
         )

@@ -86,13 +86,8 @@ def table_width(columns: Sequence[Column], rows: Sequence[Sequence[Span]], inden
 
 def fit_line(line: Line, width: int) -> Line:
     """A line without white space at its end, cut where it takes more than `width` cells."""
-    whole = list(line)
-    while whole and not whole[-1].text.strip():
-        whole.pop()
-    if whole:
-        whole[-1] = Span(whole[-1].text.rstrip(), whole[-1].style)
     kept, room = [], width
-    for span in whole:
+    for span in _stripped(line):
         if room <= 0:
             break
         text = fit(span.text, room)
@@ -100,12 +95,21 @@ def fit_line(line: Line, width: int) -> Line:
         room -= cells(text)
         if text != span.text:
             break
-    return tuple(kept)
+    return _stripped(kept)
 
 
 def plain(line: Line) -> str:
     """The text of a line."""
     return "".join(span.text for span in line)
+
+
+def _stripped(line: Sequence[Span]) -> Line:
+    kept = list(line)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    if kept:
+        kept[-1] = Span(kept[-1].text.rstrip(), kept[-1].style)
+    return tuple(kept)
 
 
 def _row(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Span], indent: int) -> Line:

@@ -13,6 +13,9 @@ from bottleneck.results.records import Interval, Rate
 
 UNKNOWN = "–"
 
+LARGEST = 1e15
+"""What is beyond it was not measured: an estimate divided by nearly nothing."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
 
@@ -27,7 +30,7 @@ def rate_with_half_width(measured: Rate | None) -> str:
     if measured is None or not _known(measured.samples_per_s):
         return UNKNOWN
     half_width = (measured.high - measured.low) / 2
-    if not math.isfinite(half_width) or half_width <= 0:
+    if not 0 < half_width < LARGEST:
         return plain.count(measured.samples_per_s)
     # Digits beyond the second of the uncertainty say nothing.
     decimals = min(3, max(0, 1 - math.floor(math.log10(half_width))))
@@ -106,6 +109,8 @@ def by_unit(key: str, value: object) -> str | None:
     """A number whose unit its key says (`_bytes`, `_s`), else as it is; None for what is no number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
+    if not abs(value) < LARGEST:
+        return str(value)
     if key.endswith("_bytes"):
         return size(value)
     if key.endswith("_s"):
@@ -138,11 +143,11 @@ def finite(number: object) -> float | None:
 
 
 def _known(number: float | None) -> TypeGuard[float]:
-    return number is not None and math.isfinite(number)
+    return number is not None and abs(number) < LARGEST
 
 
 def _bounded(interval: Interval) -> bool:
-    return math.isfinite(interval.low) and math.isfinite(interval.high)
+    return abs(interval.low) < LARGEST and abs(interval.high) < LARGEST
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

@@ -13,6 +13,7 @@ from bottleneck.reports.layout import (
     Style,
     cells,
     fit,
+    fit_line,
     paragraph,
     plain,
     table,
@@ -175,7 +176,7 @@ def _advice(result: Result, width: int) -> list[Line]:
 
 def _code(line: str, width: int) -> list[Line]:
     if cells(line) + 6 <= width:
-        return [(Span(" " * 6 + line),)]
+        return [fit_line((Span(" " * 6 + line),), width)]
     indent = " " * min(width // 2, 6 + len(line) - len(line.lstrip()))
     return paragraph(line, width, indent, indent)
 

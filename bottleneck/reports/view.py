@@ -122,7 +122,7 @@ def cost(result: Result) -> str:
 
 def described(key: str, value: Any) -> str:
     """A value of the environment or the pipeline as text, secrets hidden; not yet cleaned or escaped."""
-    value = _without_secrets(key, value)
+    value = _presentable(key, value)
     number = numbers.by_unit(key, value)
     if number is not None:
         return number
@@ -142,14 +142,15 @@ def block_summaries(result: Result) -> tuple[BlockSummary, ...]:
     return tuple(_summary(name, mode, rate) for name, mode, rate in measured if rate and rate.blocks)
 
 
-def _without_secrets(key: str, value: Any) -> Any:
+def _presentable(key: str, value: Any) -> Any:
     if clean.is_secret(key):
         return "[hidden]"
     if isinstance(value, Mapping):
-        return {str(name): _without_secrets(str(name), item) for name, item in value.items()}
+        return {clean.one_line(str(name)): _presentable(str(name), item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_secrets("", item) for item in value]
-    return value
+        return [_presentable("", item) for item in value]
+    # Before it becomes part of some JSON, whose escapes would keep what is to be removed.
+    return clean.one_line(value) if isinstance(value, str) else value
 
 
 def _summary(name: str, mode: str, rate: Rate) -> BlockSummary:

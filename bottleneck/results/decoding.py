@@ -77,6 +77,7 @@ def _read_block(node: Node, samples_per_batch: float) -> Block:
         seconds=node.key("seconds").amount(),
         batches=batches,
         first_half_seconds=node.optional_key("first_half_seconds").maybe(Node.amount),
+        worker_seconds=node.optional_key("worker_seconds").maybe(Node.amount),
     )
 
 

@@ -38,6 +38,8 @@ class Block:
     """Batches processed in the block."""
     first_half_seconds: float | None = None
     """Time until half of the batches were done; shows a block that had not reached its steady state."""
+    worker_seconds: float | None = None
+    """Time that a worker spent fetching and collating its share of the block's batches, mean over the workers."""
 
 
 @dataclass(frozen=True)

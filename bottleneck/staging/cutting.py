@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import torch
 
 from bottleneck.pipeline.cuts import CutSite, resolve
 from bottleneck.staging import stages, trees
+from bottleneck.staging.tail import Tail
 
 _BIT = {"load": stages.LOAD, "augment": stages.AUGMENT}
 
@@ -78,7 +80,25 @@ class Cut:
         return handler(self, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_cut_"):  # not there yet, while a copy is being made
+            raise AttributeError(name)
         return getattr(self._cut_function, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_cut_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._cut_function, name, value)
+
+    def __copy__(self) -> Any:
+        return copy.copy(self._cut_function)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self._cut_function, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Copies and pickles are those of the callable; their calls are not recorded."""
+        return _itself, (self._cut_function,)
 
     def __repr__(self) -> str:
         return repr(self._cut_function)
@@ -87,6 +107,23 @@ class Cut:
     def __class__(self) -> type:
         """The class of the callable, so that `isinstance` in the user's code still holds."""
         return type(self._cut_function)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+# Looked up on the class, past `__getattr__`: a dataset may iterate over its augmentation instead of calling it.
+_SPECIAL = ("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "__bool__", "__enter__", "__exit__")
+
+
+def _cut_class(cls: type) -> type[Cut]:
+    """Return a class of cuts with the special methods that a callable's class has."""
+
+    def forward(name: str) -> Callable[..., Any]:
+        return lambda cut, *args: getattr(cut._cut_function, name)(*args)
+
+    return type("Cut", (Cut,), {name: forward(name) for name in _SPECIAL if hasattr(cls, name)})
 
 
 @dataclass
@@ -108,6 +145,8 @@ class Tape:
         self._open: list[int] = []
         self._keep_rng = False
         self.copier = trees.Copier()
+        self.tail: Tail | None = None
+        self.locals: dict[str, Any] | None = None
 
     # --- recording ---
 
@@ -116,6 +155,7 @@ class Tape:
         """Record every call made inside the block."""
         self.calls, self.copies, self._keep_rng = [], [], keep_rng
         self.copier = trees.Copier()
+        self.locals = None
         self._open.clear()
         self.handler = self._record
         try:
@@ -135,6 +175,8 @@ class Tape:
         if site in self.unusable:
             return cut._cut_function(*args, **kwargs)
         before = self.clock()
+        if self.tail is not None and cut._cut_stage == "augment" and self.locals is None:
+            self.locals = self.tail.capture(sys._getframe(1), self.copier.copy)
         call = Call(site, self.copier.copy(args), self.copier.copy(kwargs), None)
         if self._keep_rng:
             call.rng_before = RngState.capture()
@@ -171,21 +213,31 @@ class Tape:
         last = max((n for n, call in enumerate(calls) if self._stage(call.site) == "augment"), default=-1)
         position = {site: 0 for site in remaining}
         augment_calls_left = sum(self._stage(call.site) == "augment" for call in calls[: last + 1])
+        inside = False
 
         def handle(cut: Cut, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            nonlocal augment_calls_left
+            nonlocal augment_calls_left, inside
             site, stage = cut._cut_site, cut._cut_stage
             recorded = remaining.get(site)
-            if site not in play.sites or not recorded:
+            # Calls inside another cut were not recorded either.
+            if inside or site not in play.sites or not recorded:
                 return cut._cut_function(*args, **kwargs)
+            call = recorded[position[site] % len(recorded)]
+            position[site] += 1
             if _BIT[stage or "load"] & play.replayed:
-                call = recorded[position[site] % len(recorded)]
-                position[site] += 1
                 if play.restore_rng and call.rng_after is not None:
                     call.rng_after.restore()
                 output = trees.copy_deep(call.output) if play.copy_outputs else call.output
             else:
-                output = cut._cut_function(*args, **kwargs)
+                if play.recorded_arguments:
+                    args, kwargs = call.args, call.kwargs
+                    if site in play.copy_arguments:
+                        args, kwargs = trees.copy_deep(args), trees.copy_deep(kwargs)
+                inside = True
+                try:
+                    output = cut._cut_function(*args, **kwargs)
+                finally:
+                    inside = False
             if stage == "augment":
                 augment_calls_left -= 1
                 if play.stop_after_augment and augment_calls_left == 0:
@@ -220,6 +272,8 @@ class Playback:
         stop_after_augment: Raise `StopAfterCut` after the last call of the augmentation.
         copy_outputs: Serve a fresh copy each time, because later code changes it in place.
         restore_rng: Leave the random number generators as the real call would have left them.
+        recorded_arguments: Real calls get their recorded arguments instead of those that they are given.
+        copy_arguments: Sites that change their arguments, and so get a copy of the recorded ones.
     """
 
     replayed: int
@@ -227,6 +281,8 @@ class Playback:
     stop_after_augment: bool = False
     copy_outputs: bool = True
     restore_rng: bool = False
+    recorded_arguments: bool = False
+    copy_arguments: frozenset[int] = frozenset()
 
 
 def _stage_from_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -254,7 +310,7 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
         try:
             holder = resolve(root, site.path) if in_place else _copied_holder(copied, site.path)
             function = getattr(holder, site.attribute)
-            cut = Cut(function, number, site.stage, tape)
+            cut = _cut_class(type(function))(function, number, site.stage, tape)
             setattr(holder, site.attribute, cut)
         except Exception as error:  # noqa: BLE001 - any user class may refuse; the site is then not used
             tape.unusable[number] = f"it cannot be replaced on the dataset ({type(error).__name__})"

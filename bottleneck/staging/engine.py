@@ -30,7 +30,8 @@ from bottleneck.staging.recording import (
     shared_copy,
     storages,
 )
-from bottleneck.staging.verification import Facts, Verification, check_augment_alone, verify
+from bottleneck.staging.tail import make_tail
+from bottleneck.staging.verification import Facts, Verification, check_augment_alone, copy_locals, verify
 
 _SLOW_ITEM_S = 0.5
 
@@ -90,6 +91,7 @@ class Engine:
         self._plan = Plan("fetch")
         self._plan_version = 0
         self._mode = stages.ALL
+        self._batch_began_ns = 0
 
     # --- start -------------------------------------------------------------------------------------------
 
@@ -104,6 +106,9 @@ class Engine:
         self._make_tensor = shared_copy if self._in_worker else private_copy
         self._tape = Tape()
         self._dataset = install(self.user_dataset, self._sites, self._tape, in_place=self._in_worker)
+        if not self._iterable:
+            chosen = tuple(site for site in self._sites if site.stage == "augment")
+            self._tape.tail = make_tail(self._dataset, chosen)
         self._pool = Pool(self._cache_bytes)
         self._facts = Facts()
         self._verification: Verification | None = None
@@ -130,7 +135,7 @@ class Engine:
     def _drop_what_is_not_needed(self) -> None:
         for batch in self._pool.batches:
             for unit in batch.units:
-                keep = unit.calls if self._plan.strategy == "replay" else [
+                keep = unit.calls if self._plan.strategy in ("replay", "tail") else [
                     call for call in unit.calls if self._tape.stage(call.site) == "augment"
                 ]  # fmt: skip
                 kept = {id(call): number for number, call in enumerate(keep)}
@@ -142,6 +147,8 @@ class Engine:
                 unit.calls = keep if self._plan.strategy != "fetch" else []
                 if not unit.calls:
                     unit.holes = []
+                if self._plan.strategy != "tail":
+                    unit.locals = None
                 for call in unit.calls:
                     call.rng_before = call.rng_after = None
 
@@ -153,6 +160,7 @@ class Engine:
         Raises:
             UserCodeError: If the user's dataset raised.
         """
+        self._batch_began_ns = time.perf_counter_ns()
         mode = self.latch_mode()
         if isinstance(request, Blank):
             if mode & (stages.LOAD | stages.RECORD):
@@ -200,6 +208,8 @@ class Engine:
         """Yield samples for ever, each in the mode that is present when it is asked for."""
         self.start()
         while True:
+            if not self._batch_began_ns:
+                self._batch_began_ns = time.perf_counter_ns()
             mode = self.latch_mode()
             if mode & stages.RECORD:
                 yield self._record_unit(None)
@@ -257,6 +267,8 @@ class Engine:
             augment=self._augment_alone,
             replay=all(result.replay for result in results),
             stop=all(result.stop for result in results),
+            tail=all(result.tail for result in results),
+            changes_locals=any(result.changes_locals for result in results),
             changes_arguments=frozenset(self._changing),
             changes_outputs=any(result.changes_outputs for result in results),
         )
@@ -269,6 +281,7 @@ class Engine:
             ended = clock()
         calls = [call for call in calls if call.site not in self._tape.unusable]
         unit = Unit(request, self._tape.copier.copy(value), calls)
+        unit.locals = self._tape.locals
         unit.holes = find_holes(value, calls)
         last_augment = [n for n, call in enumerate(calls) if self._tape.stage(call.site) == "augment"][-1:]
         filled = all(any(hole[0] == number for hole in unit.holes) for number in last_augment)
@@ -366,6 +379,8 @@ class Engine:
             return self._sample(unit)
         if within & stages.LOAD or self._plan.strategy == "replay":
             return self._replay_unit(mode, unit, index)
+        if self._plan.strategy == "tail":
+            return self._run_tail(mode, unit)
         return self._fill_template(unit)
 
     def _sample(self, unit: Unit) -> Any:
@@ -398,12 +413,29 @@ class Engine:
         except StopAfterCut:
             return self._sample(unit)
 
+    def _run_tail(self, mode: int, unit: Unit) -> Any:
+        """Run `__getitem__` from its augmentation on."""
+        tail, local_variables = self._tape.tail, unit.locals
+        if tail is None or local_variables is None:
+            return self._replay_unit(mode, unit, None)
+        if self._plan.copy_locals:
+            local_variables = copy_locals(local_variables, tail.self_name)
+        try:
+            with self._tape.replaying(unit.calls, self._playback(mode)):
+                return tail.function(local_variables)
+        except StopAfterCut:
+            return self._sample(unit)
+        except Exception as error:
+            raise self._failure(error, unit.request) from None
+
     def _playback(self, mode: int) -> Playback:
         return Playback(
             replayed=stages.WITHIN_SAMPLE & ~mode,
             sites=self._plan.sites,
             stop_after_augment=not mode & stages.FINISH and "finish" in self._plan.within_sample,
             copy_outputs=self._plan.copy_outputs,
+            recorded_arguments=self._plan.strategy == "tail" and not mode & stages.LOAD,
+            copy_arguments=self._plan.copy_arguments,
         )
 
     # --- collation -----------------------------------------------------------------------------------------
@@ -414,6 +446,13 @@ class Engine:
         Raises:
             UserCodeError: If the user's collate function raised.
         """
+        began_ns = self._batch_began_ns or time.perf_counter_ns()
+        batch = self._collate(samples)
+        self._control.count_batch(self._worker, time.perf_counter_ns() - began_ns)
+        self._batch_began_ns = 0
+        return batch
+
+    def _collate(self, samples: Any) -> Any:
         mode = self._mode
         if mode & stages.RECORD:
             return self._record_batch(samples) if self._pending else None

@@ -134,6 +134,10 @@ class SwitchedLoader:
         """Bytes in the caches of all workers together."""
         return self._control.cache_bytes()
 
+    def work_done(self) -> tuple[int, int]:
+        """Return nanoseconds that the workers have spent on batches, and the number of these, so far."""
+        return self._control.work_done()
+
     @property
     def samples_requested(self) -> int:
         """Samples asked of the loader so far, in any mode."""

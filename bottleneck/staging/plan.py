@@ -7,7 +7,7 @@ from typing import Literal
 
 from bottleneck.staging.verification import Facts, Verification
 
-Strategy = Literal["template", "replay", "fetch"]
+Strategy = Literal["template", "replay", "tail", "fetch"]
 
 # Code outside the cuts that takes less than this share of an item's time is not worth a stage of its own.
 _NEGLIGIBLE_SHARE = 0.03
@@ -41,11 +41,12 @@ class Plan:
 
     Attributes:
         strategy: `template`: the augmentation is called with its recorded arguments and its output put into the
-            recorded sample. `replay`: `__getitem__` runs, and its cuts serve their recorded outputs. `fetch`:
-            no cut inside `__getitem__`.
+            recorded sample. `replay`: `__getitem__` runs, and its cuts serve their recorded outputs. `tail`: the
+            second half of `__getitem__` runs, from recorded local variables. `fetch`: no cut inside.
         sites: The sites in use.
         copy_arguments: Sites that change their arguments and get a copy each time.
         copy_outputs: Code behind a cut changes its output.
+        copy_locals: The second half of `__getitem__` changes its local variables.
         copy_samples: Collation changes or keeps the samples.
         within_sample: The stages inside `__getitem__`, from the device outwards.
         can_stop: The code behind the augmentation can be left out.
@@ -57,6 +58,7 @@ class Plan:
     sites: frozenset[int] = frozenset()
     copy_arguments: frozenset[int] = frozenset()
     copy_outputs: bool = True
+    copy_locals: bool = False
     copy_samples: bool = True
     within_sample: tuple[str, ...] = ("fetch",)
     can_stop: bool = False
@@ -102,6 +104,7 @@ def make_plan(reports: list[Report], names: dict[int, str], *, iterable: bool) -
         sites=augment | load if strategy != "fetch" else frozenset(),
         copy_arguments=changing,
         copy_outputs=copy_samples or any(v.changes_outputs for v in verified) or not verified,
+        copy_locals=any(v.changes_locals for v in verified),
         copy_samples=copy_samples,
         within_sample=within,
         can_stop=bool(verified) and all(v.stop for v in verified) and len(facts.orders) == 1,
@@ -144,10 +147,13 @@ def _choose(
         return "fetch", ("fetch",), "code follows the augmentation, and its items cannot be asked for again"
     if len(facts.orders) > 1:
         return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
-    if not all(v.replay for v in verified):
+    if not all(v.replay or v.tail for v in verified):
         return "fetch", ("fetch",), "its recorded calls did not replay to what the direct path gives"
+    replays = all(v.replay for v in verified)
     uncovered_s = facts.head_s - facts.load_s if augment else 0.0
-    if uncovered_s > negligible_s:
+    if uncovered_s > negligible_s or not replays:
+        if augment and all(v.tail for v in verified):
+            return "tail", ("finish", "augment", "load"), ""
         return "fetch", ("fetch",), "code that is not in a function of its own runs before the augmentation"
     if not augment:
         # Only the loading is cut: what the dataset does with what was loaded is its augmentation.

@@ -26,9 +26,8 @@ class Unit:
     calls: list[Call]
     holes: list[tuple[int, Path, Path]] = field(default_factory=list)
     """(number of the call, path in its output, path in the value): where outputs of cuts went."""
-    seconds: float = 0.0
-    head_s: float = 0.0
-    """Time before the first call of the augmentation."""
+    locals: dict[str, Any] | None = None
+    """Local variables at the first call of the augmentation; see `bottleneck.staging.tail`."""
     nbytes: int = 0
 
 

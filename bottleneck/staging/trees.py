@@ -39,7 +39,8 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
     if _is_named_tuple(value) or isinstance(value, (list, tuple)):
         return list(enumerate(value))
     if _is_dataclass(value):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+        names = (field.name for field in dataclasses.fields(value))
+        return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
     return None
 
 

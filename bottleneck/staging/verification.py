@@ -25,6 +25,8 @@ class Verification:
         augment: The augmentation alone, called with its recorded arguments, gives its recorded output.
         replay: The item comes out the same with the recorded outputs of all cuts served.
         stop: The code behind the augmentation can be left out.
+        tail: The second half of `__getitem__`, run from its recorded local variables, gives the same item.
+        changes_locals: That half changes its local variables in place.
         changes_arguments: Sites that change their arguments in place; these get a copy each time.
         changes_outputs: Code behind a cut changes its output in place.
     """
@@ -34,6 +36,8 @@ class Verification:
     augment: bool = False
     replay: bool = False
     stop: bool = False
+    tail: bool = False
+    changes_locals: bool = False
     changes_arguments: frozenset[int] = frozenset()
     changes_outputs: bool = False
 
@@ -70,17 +74,21 @@ def _verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int) -> V
         _seed(seed)
         with tape.recording(keep_rng=True) as calls:
             recorded = run(request)
+    local_variables = tape.locals
     if not same(direct, recorded):
         return Verification(reproducible=reproducible)
     calls = [call for call in calls if call.site not in tape.unusable]
     augment, changing = check_augment_alone(calls, tape, same)
     replay, changes_outputs = _check_replay(run, request, tape, calls, seed, direct, same)
+    tail, changes_locals = _check_tail(tape, calls, local_variables, direct, same)
     return Verification(
         reproducible=reproducible,
         recorded=True,
         augment=augment,
         replay=replay,
         stop=_check_stop(run, request, tape, calls),
+        tail=tail,
+        changes_locals=changes_locals,
         changes_arguments=frozenset(changing),
         changes_outputs=changes_outputs,
     )
@@ -128,6 +136,37 @@ def _check_replay(
     for old, call in zip(before, calls, strict=True):
         call.output = old
     return held, changed
+
+
+def _check_tail(
+    tape: Tape,
+    calls: list[Call],
+    local_variables: dict[str, Any] | None,
+    direct: Any,
+    same: Callable[[Any, Any], bool],
+) -> tuple[bool, bool]:
+    first = next((call for call in calls if tape.stage(call.site) == "augment"), None)
+    if tape.tail is None or local_variables is None or first is None or first.rng_before is None:
+        return False, False
+    sites = frozenset(call.site for call in calls)
+    before = copy_locals(local_variables, tape.tail.self_name)
+    play = Playback(stages.LOAD, sites, recorded_arguments=True, copy_arguments=sites)
+    first.rng_before.restore()
+    try:
+        with tape.replaying(calls, play):
+            item = tape.tail.function(copy_locals(local_variables, tape.tail.self_name))
+            held = same(direct, item)
+        with tape.replaying(calls, play):
+            tape.tail.function(local_variables)
+    except Exception:  # noqa: BLE001 - a half that cannot run alone is not used
+        return False, False
+    changed = any(not trees.equal(before[name], local_variables[name]) for name in tape.tail.names if name in before)
+    return held, changed
+
+
+def copy_locals(local_variables: dict[str, Any], self_name: str) -> dict[str, Any]:
+    """Copy recorded local variables; the dataset among them stays the same object."""
+    return {n: value if n == self_name else trees.copy_deep(value) for n, value in local_variables.items()}
 
 
 def _check_stop(run: Callable[[Any], Any], request: Any, tape: Tape, calls: list[Call]) -> bool:

@@ -1,7 +1,8 @@
 """The model, the optimizer and what goes with them are as they were, bit for bit, in the same objects."""
 
 import copy
-import pickle
+import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ OPTIMIZERS = {
     "adamw, fused": lambda params: torch.optim.AdamW(params, lr=0.1, fused=True),
     "tensor lr": lambda params: torch.optim.Adam(params, lr=torch.tensor(0.1)),
     "rmsprop": lambda params: torch.optim.RMSprop(params, lr=0.1, momentum=0.9),
-    "lbfgs": lambda params: torch.optim.LBFGS([p for p in params if p.requires_grad], lr=0.1),
+    "lbfgs": lambda params: torch.optim.LBFGS([p for p in params if p.requires_grad], lr=0.1, max_iter=3),
 }
 
 
@@ -55,6 +56,15 @@ def train(model, optimizer, steps=3):
 
     for _ in range(steps):
         optimizer.step(closure)
+
+
+def frozen(value):
+    """Nested containers as comparable values, tensors as their bytes."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.detach().clone().numpy().tobytes()
+    if isinstance(value, dict):
+        return [(key, frozen(item)) for key, item in value.items()]
+    return [frozen(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def everything(model, optimizer):
@@ -75,7 +85,7 @@ def everything(model, optimizer):
         "attributes": {name: sorted(vars(module)) for name, module in model.named_modules()},
         "calls": model.calls,
         "hooks": [len(module._forward_hooks) for module in model.modules()],
-        "state": pickle.dumps(copy.deepcopy(optimizer.state_dict())),
+        "state": frozen(optimizer.state_dict()),
         "state ids": sorted(
             (key, id(value))
             for state in optimizer.state.values()
@@ -95,7 +105,7 @@ def test_model_and_optimizer_are_as_they_were(name, steps_before, fails):
     optimizer = OPTIMIZERS[name](model.parameters())
     train(model, optimizer, steps_before)
     before = everything(model, optimizer)
-    try:
+    with nullcontext() if not fails else pytest.raises(ValueError, match="half way"):  # noqa: SIM117
         with preserved(model=model, optimizer=optimizer) as kept:
             train(model, optimizer)
             model.eval()
@@ -105,8 +115,6 @@ def test_model_and_optimizer_are_as_they_were(name, steps_before, fails):
             optimizer.param_groups[0]["lr"] = 7.0
             if fails:
                 raise ValueError("half way")
-    except ValueError as error:
-        assert fails, error
     assert everything(model, optimizer) == before
     assert kept.notes == []
 
@@ -210,6 +218,11 @@ def test_a_buffer_that_became_part_of_a_graph_is_a_leaf_again():
     assert model.mean.tolist() == [0, 0, 0]
 
 
+def _inference_tensor():
+    with torch.inference_mode():
+        return torch.arange(3.0)
+
+
 ODD_TENSORS = {
     "expanded": lambda: torch.ones(1).expand(5),
     "transposed": lambda: torch.arange(6.0).view(2, 3).t(),
@@ -224,13 +237,8 @@ ODD_TENSORS = {
     "sparse": lambda: torch.eye(3).to_sparse(),
     "csr": lambda: torch.eye(3).to_sparse_csr(),
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
-    "inference": lambda: _inference_tensor(),
+    "inference": _inference_tensor,
 }
-
-
-def _inference_tensor():
-    with torch.inference_mode():
-        return torch.arange(3.0)
 
 
 def _dense(tensor):
@@ -251,7 +259,7 @@ def _overwrite(tensor):
         torch.empty(0, dtype=torch.uint8).set_(storage).fill_(1)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:.*quantized tensor:UserWarning")
 @pytest.mark.parametrize("name", ODD_TENSORS)
 def test_odd_tensors_are_put_back(name):
     model = nn.Module()
@@ -317,7 +325,7 @@ def test_what_cannot_be_kept_is_said_and_the_rest_is_put_back():
 LAZY = {
     "linear": (lambda: nn.LazyLinear(3), (2, 5)),
     "conv": (lambda: nn.LazyConv2d(3, 1), (2, 4, 5, 5)),
-    "norm": (lambda: nn.LazyBatchNorm1d(), (4, 5)),
+    "norm": (nn.LazyBatchNorm1d, (4, 5)),
 }
 
 
@@ -337,7 +345,9 @@ def test_lazy_modules_are_lazy_again_and_can_take_another_shape(name):
 
 
 def test_scripted_modules_are_put_back():
-    model = torch.jit.trace(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), torch.randn(3, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and still met
+        model = torch.jit.trace(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), torch.randn(3, 2))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
     with preserved(model=model) as kept:
@@ -372,7 +382,7 @@ def test_attributes_of_modules_go_back_in_place():
 def test_a_model_that_does_not_fit_into_memory_is_refused_untouched(monkeypatch):
     model = nn.Linear(10, 10)
     monkeypatch.setattr(preserve_tensors, "free_memory_bytes", lambda: 500)
-    with pytest.raises(MeasurementError, match="takes 0.0 GB of memory"), preserved(model=model):
+    with pytest.raises(MeasurementError, match="GB of memory"), preserved(model=model):
         pytest.fail("the body must not run")
 
 

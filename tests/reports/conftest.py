@@ -6,8 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-
-HOST, HOME = "build-agent-17", "/home/ada"
+from report_machine import HOME, HOST
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Text of the user's shows as text: in no format does it become markup, a command to the terminal, or a leak."""
+"""Text of the user's shows as text: it becomes no markup, no command to the terminal, and no leak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from conftest import HOME, HOST
+from report_machine import HOME, HOST
 from results_factory import make_result
 
 from bottleneck.reports import clean
@@ -42,6 +42,7 @@ ANCHOR = "qzx"  # marks the user's text, to find it again
 def everywhere(text: str) -> Result:
     """A result with `text` in every field that user code, or a file, can fill."""
     text = f"{ANCHOR} {text}"
+    line = " ".join(text.split())
     result = make_result()
     experiments = tuple(
         replace(e, name=f"{text} {e.name}", reason=text if e.reason else None) for e in result.experiments
@@ -54,7 +55,7 @@ def everywhere(text: str) -> Result:
         result.verdict,
         bottleneck=f"{text} augment",
         contributors=(f"{text} load",),
-        sentence=f"{text} is the bottleneck.",
+        sentence=f"{line} is the bottleneck.",
     )
     return make_result(
         tool=Tool(text, text),
@@ -66,7 +67,7 @@ def everywhere(text: str) -> Result:
         stages=stages,
         verdict=verdict,
         advice=(
-            Advice(text, text, text, text, text, {text: text}),
+            Advice(text, text, text, text, line, {text: text}),
             Advice("b", None, text, text, f"a\n{text}"),
         ),
         evidence={text: text},
@@ -77,8 +78,6 @@ def everywhere(text: str) -> Result:
 class Structure(HTMLParser):
     """Counts the elements of a document, attributes included, and checks that they nest."""
 
-    VOID = {"meta"}
-
     def __init__(self) -> None:
         super().__init__()
         self.elements: Counter[tuple[str, tuple[str, ...]]] = Counter()
@@ -87,7 +86,7 @@ class Structure(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.elements[tag, tuple(name for name, _ in attributes)] += 1
-        if tag not in self.VOID:
+        if tag != "meta":
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
@@ -141,6 +140,12 @@ def test_markdown_holds_no_markup_of_the_users(text):
     assert not re.search(r"@\w", prose)
     assert not re.search(r"(?<!&)#\d|GH-\d", prose)
     assert not re.search(r"(?<!\\)!?\[[^\]]*(?<!\\)\]\(", prose)
+
+
+def test_a_line_of_the_verdict_is_a_paragraph_and_no_more():
+    verdict = replace(make_result().verdict, sentence="answer\n# x\n- y\n1. z\n---\n```\n<b>")
+    lines = render(make_result(verdict=verdict), "markdown").split("| stage")[0].split("\n\n")
+    assert lines == ["**answer**", "&#35; x", "&#45; y", "&#49;. z", "&#45;--", r"\`\`\`", ""]
 
 
 @pytest.mark.parametrize("format", ["markdown", "html"])

@@ -34,7 +34,7 @@ def test_every_result_can_be_shown_in_every_format(make, format):
 
 
 def test_an_unknown_format_is_refused():
-    with pytest.raises(UsageError, match="no report format 'pdf'. Use one of text, markdown, html, json"):
+    with pytest.raises(UsageError, match=r"no report format 'pdf'\. Use one of text, markdown, html, json"):
         render(make_result(), "pdf")
 
 

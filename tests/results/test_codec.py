@@ -249,7 +249,7 @@ def test_a_value_of_the_wrong_type_is_named(path, value, said):
 
 def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
-    optional = {"first_half_seconds", "batches", "further_rounds"}
+    optional = {"batches", "first_half_seconds", "worker_seconds", "further_rounds"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

@@ -1,0 +1,103 @@
+"""The Python entry points; the measuring has tests of its own, so what it measured is given here."""
+
+import json
+from dataclasses import FrozenInstanceError
+
+import pytest
+import torch
+from results_factory import make_result
+
+import bottleneck
+from bottleneck.api import Diagnosis, attempt_diagnosis
+from bottleneck.errors import MeasurementError, PipelineError, UsageError
+from bottleneck.measure import session
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.session import Outcome
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.results.codec import save, to_measurement
+
+JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What `measure` is asked, and the failure that it shall hand back."""
+    record = {"failure": None, "asked": []}
+
+    def measure(pipeline, options, *, judge, on_progress):
+        record["asked"].append((pipeline, options, on_progress))
+        return Outcome(to_measurement(make_result()), record["failure"])
+
+    monkeypatch.setattr(session, "measure", measure)
+    return record
+
+
+def test_a_diagnosis_of_a_mapping(measured):
+    diagnosis = bottleneck.diagnose(JOB, budget="2m", quick=True, seed=3, cache_bytes=1000)
+    assert isinstance(diagnosis, Diagnosis)
+    assert diagnosis.verdict.bottleneck == "augment"
+    [(pipeline, options, _)] = measured["asked"]
+    assert pipeline.dataset == [1, 2, 3, 4]
+    assert options == MeasureOptions(budget_s=120.0, quick=True, seed=3, cache_budget_bytes=1000)
+
+
+def test_progress_is_handed_through(measured):
+    updates = []
+    bottleneck.diagnose(Pipeline(**JOB), progress=updates.append)
+    assert measured["asked"][0][2] == updates.append
+
+
+@pytest.mark.parametrize("failure", [MeasurementError("Worker 1 died."), KeyboardInterrupt()])
+def test_a_failure_is_raised_with_what_was_measured(measured, failure):
+    measured["failure"] = failure
+    with pytest.raises(type(failure)) as caught:
+        bottleneck.diagnose(JOB)
+    assert caught.value.diagnosis.experiments
+    attempt = attempt_diagnosis(Pipeline(**JOB), MeasureOptions())
+    assert attempt.failure is failure
+    assert attempt.diagnosis.experiments
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "options", "words"),
+    [
+        (torch.utils.data.DataLoader([1]), {}, "not a DataLoader.*from_loader"),
+        (None, {}, "not a NoneType"),
+        ({**JOB, "modle": 1}, {}, "'model'"),
+        ({**JOB, "batch_size": 5}, {}, "batch_size=5 is never filled"),
+        (JOB, {"budget": "soon"}, "not a duration"),
+        (JOB, {"budget": -1}, "not a duration"),
+        (JOB, {"seed": 1.5}, "seed must be a whole number"),
+        (JOB, {"seed": -1}, "seed must be a whole number, 0 or more"),
+        (JOB, {"cache_bytes": 0}, "cache_bytes must be a whole number, 1 or more"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_measured(measured, pipeline, options, words):
+    with pytest.raises(UsageError, match=words):
+        bottleneck.diagnose(pipeline, **options)
+    assert measured["asked"] == []
+
+
+def test_a_description_that_cannot_be_run_is_a_pipeline_error(measured):
+    with pytest.raises(PipelineError, match="no model and no train_step"):
+        bottleneck.diagnose({"dataset": [1, 2]})
+
+
+def test_saved_and_loaded_again_it_is_the_same(tmp_path, measured):
+    diagnosis = bottleneck.diagnose(JOB)
+    save(diagnosis, tmp_path / "result.json")
+    loaded = bottleneck.load(tmp_path / "result.json")
+    assert isinstance(loaded, Diagnosis)
+    assert loaded.to_json() == diagnosis.to_json()
+    assert json.loads(loaded.to_json())["schema_version"] == 1
+
+
+def test_it_is_immutable_and_prints_its_report(measured):
+    diagnosis = bottleneck.diagnose(JOB)
+    with pytest.raises(FrozenInstanceError):
+        diagnosis.verdict = None
+    text = str(diagnosis)
+    assert text.startswith("The input pipeline holds this job at")
+    assert not text.endswith("\n")
+    assert "\n" not in repr(diagnosis)
+    assert "| " in diagnosis.to_markdown()

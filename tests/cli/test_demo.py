@@ -1,0 +1,118 @@
+"""The demo: the order of what it does, and the job it builds. The measuring itself is replaced or short."""
+
+import pytest
+from results_factory import make_empty_result, make_result
+
+from bottleneck import api
+from bottleneck.cli import demo
+from bottleneck.cli.main import run
+from bottleneck.cli.photographs import ensure_photographs
+from bottleneck.errors import ExitStatus, MeasurementError
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def few_photographs(monkeypatch, tmp_path):
+    """Drawing them is tested elsewhere."""
+    made = ensure_photographs(4, parent=tmp_path / "few")
+    asked = []
+
+    def ensure(images, on_progress):
+        asked.append(images)
+        on_progress(images, images)
+        return made
+
+    monkeypatch.setattr(demo, "ensure_photographs", ensure)
+    return asked
+
+
+def answer_with(monkeypatch, result, failure=None):
+    asked = []
+
+    def attempt(pipeline, options, progress):
+        asked.append((pipeline, options))
+        return api.Attempt(api._as_diagnosis(result), failure)
+
+    monkeypatch.setattr(api, "attempt_diagnosis", attempt)
+    return asked
+
+
+def test_it_prints_the_verdict_and_writes_the_report(monkeypatch, few_photographs, tmp_path, capsys):
+    result = make_result()
+    asked = answer_with(monkeypatch, result)
+    assert run(["demo"]) == ExitStatus.OK
+    out, err = capsys.readouterr()
+    first_words = " ".join(result.verdict.sentence.split()[:8])
+    assert " ".join(out.split()).startswith(first_words)
+    assert first_words in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "Wrote report.md" in err
+    assert err.rstrip().endswith("bottleneck diagnose myjob.py:build")
+    assert few_photographs == [300]
+    assert [options.budget_s for _, options in asked] == [40.0]
+
+
+def test_its_options_reach_the_measuring(monkeypatch, few_photographs, tmp_path):
+    asked = answer_with(monkeypatch, make_result())
+    assert run(["demo", "--budget", "1m30s", "--images", "64", "--report", "other.md"]) == ExitStatus.OK
+    assert few_photographs == [64]
+    assert asked[0][1].budget_s == 90.0
+    assert (tmp_path / "other.md").is_file()
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_made(few_photographs, capsys):
+    assert run(["demo", "--report", "no/such/folder/report.md"]) == ExitStatus.USAGE
+    assert "no/such/folder" in capsys.readouterr().err
+    assert few_photographs == []
+
+
+def test_what_was_measured_before_a_failure_is_written(monkeypatch, few_photographs, tmp_path, capsys):
+    answer_with(monkeypatch, make_result(), MeasurementError("Worker 1 was killed.", "Give it more memory."))
+    assert run(["demo"]) == ExitStatus.COULD_NOT_MEASURE
+    assert (tmp_path / "report.md").is_file()
+    assert "Error: Worker 1 was killed. Give it more memory." in capsys.readouterr().err
+
+
+def test_an_interrupted_demo_says_so(monkeypatch, few_photographs, tmp_path):
+    answer_with(monkeypatch, make_result(), KeyboardInterrupt())
+    assert run(["demo"]) == ExitStatus.INTERRUPTED
+    assert (tmp_path / "report.md").is_file()
+
+
+def test_nothing_is_written_when_nothing_was_measured(monkeypatch, few_photographs, tmp_path):
+    answer_with(monkeypatch, make_empty_result(), MeasurementError("It failed at once."))
+    assert run(["demo"]) == ExitStatus.COULD_NOT_MEASURE
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_too_few_photographs_for_a_batch_are_refused(few_photographs, capsys):
+    assert run(["demo", "--images", "8"]) == ExitStatus.USAGE
+    assert few_photographs == []
+
+
+def test_the_job_it_builds_can_be_run(tmp_path):
+    from bottleneck.pipeline.description import check
+
+    folder = ensure_photographs(demo.BATCH_SIZE, parent=tmp_path)
+    pipeline = demo.build_demo(folder)
+    check(pipeline)
+    image, label = pipeline.dataset[0]
+    assert image.shape == (3, 224, 224)
+    assert label == 0
+    assert pipeline.model(image[None].to(pipeline.device)).shape == (1, 4)
+
+
+@pytest.mark.integration
+def test_the_whole_demo(tmp_path, capfd):
+    assert run(["demo", "--images", "64", "--budget", "12s"]) == ExitStatus.OK
+    out, err = capfd.readouterr()
+    assert {"device", "before_augment", "raw"} <= {
+        line.split()[0] for line in out.splitlines() if line.strip()
+    }
+    assert "before_augment" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "Traceback" not in err

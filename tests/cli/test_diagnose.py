@@ -1,0 +1,181 @@
+"""The command without the measuring, which has tests of its own: its results are given here."""
+
+import json
+import os
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+from results_factory import make_empty_result, make_interrupted_result, make_result
+
+import bottleneck.api
+from bottleneck.api import Attempt, Diagnosis
+from bottleneck.cli.main import run
+from bottleneck.errors import MeasurementError
+
+JOB = """
+import os
+print("hello from the module")
+
+def build():
+    os.write(1, b"hello from a child\\n")
+    return {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
+"""
+
+
+def as_diagnosis(result):
+    return Diagnosis(**vars(result))
+
+
+@pytest.fixture
+def asked(folder, monkeypatch):
+    """A working directory with a job; what the command asks to have measured, and what it is given."""
+    (folder / "job.py").write_text(dedent(JOB))
+    record = {"attempt": Attempt(as_diagnosis(make_result()), None), "calls": []}
+
+    def attempt_diagnosis(pipeline, options, progress=None):
+        record["calls"].append((pipeline, options, progress))
+        return record["attempt"]
+
+    monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", attempt_diagnosis)
+    return record
+
+
+def test_the_report_is_on_standard_output_and_what_the_job_prints_is_not(asked, capfd):
+    assert run(["diagnose", "job.py:build"]) == 0
+    output = capfd.readouterr()
+    assert "augment" in output.out
+    assert "hello" not in output.out
+    assert "hello from the module" in output.err
+    assert "hello from a child" in output.err
+
+
+def test_options_reach_the_measuring(asked):
+    arguments = ["--budget", "1m30s", "--quick", "--seed", "7", "--device", "cpu", "--set", "batch_size=4"]
+    assert run(["diagnose", "job:build", *arguments, "--set", "shuffle=true"]) == 0
+    [(pipeline, options, progress)] = asked["calls"]
+    assert (options.budget_s, options.quick, options.seed) == (90.0, True, 7)
+    assert (pipeline.device, dict(pipeline.loader_args)) == ("cpu", {"batch_size": 4, "shuffle": True})
+    assert progress is None  # standard error is no terminal here
+
+
+def test_reports_are_written_and_said_so(asked, tmp_path, capsys):
+    files = {"json": "r.json", "markdown": "r.md"}
+    arguments = [text for form, name in files.items() for text in (f"--{form}", name)]
+    assert run(["diagnose", "job:build", *arguments]) == 0
+    output = capsys.readouterr()
+    assert json.loads((tmp_path / "r.json").read_text())["verdict"]["bottleneck"] == "augment"
+    assert "augment" in (tmp_path / "r.md").read_text()
+    assert "Wrote r.json\nWrote r.md\n" in output.err
+    assert "augment" in output.out
+
+
+def test_a_report_on_standard_output_is_alone_there(asked, capsys):
+    assert run(["diagnose", "job:build", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--json", "-", "--markdown", "-"], "--json and --markdown both go to standard output"),
+        (["--json", "x", "--markdown", "./x"], "--json and --markdown both go to ./x"),
+        (["--json", "no/such/folder/r.json"], "Cannot write 'no/such/folder/r.json': there is no folder"),
+        (["--json", "."], "Cannot write '.': it is a folder"),
+        (["--json", ""], "Cannot write '': the name is empty"),
+        (["--json", "x" * 300], "file name too long"),
+        (["--budget", "soon"], "'soon' is not a duration"),
+        (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
+        (["--fail-under", "many"], "'many' is not a share"),
+        (["--seed", "-1"], "--seed"),
+        (["--set", "num_wrokers=3"], "Did you mean 'num_workers'?"),
+        (["--set", "num_workers=three"], "must be a whole number, not 'three'"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_job_is_loaded(asked, arguments, words, capsys):
+    assert run(["diagnose", "job:build", *arguments]) == 2
+    output = capsys.readouterr()
+    assert words in output.err
+    assert output.err.startswith("Error: ")
+    assert output.err.count("\n") == 1
+    assert asked["calls"] == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_refused(asked, tmp_path, capsys):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    assert run(["diagnose", "job:build", "--json", "closed/r.json"]) == 2
+    assert "permission denied" in capsys.readouterr().err
+
+
+def test_looking_whether_a_path_can_be_written_leaves_no_trace(asked, tmp_path):
+    (tmp_path / "old.json").write_text("old")
+    asked["attempt"] = Attempt(as_diagnosis(make_empty_result()), MeasurementError("It failed."))
+    assert run(["diagnose", "job:build", "--json", "old.json", "--markdown", "new.md"]) == 3
+    assert (tmp_path / "old.json").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["job.py", "old.json"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "message"),
+    [
+        (MeasurementError("Worker 1 died."), 3, "Error: Worker 1 died."),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+    ],
+)
+def test_what_was_measured_until_a_failure_is_kept(asked, tmp_path, failure, status, message, capsys):
+    asked["attempt"] = Attempt(as_diagnosis(make_interrupted_result()), failure)
+    assert run(["diagnose", "job:build", "--json", "r.json"]) == status
+    output = capsys.readouterr()
+    assert output.err.rstrip().splitlines()[-1] == message
+    assert json.loads((tmp_path / "r.json").read_text())["experiments"]
+    assert output.out
+
+
+@pytest.mark.parametrize(("share", "status"), [("0.9", 1), ("90%", 1), ("0.38", 0), ("0.1", 0)])
+def test_the_gate(asked, share, status, capsys):
+    result = asked["attempt"].diagnosis
+    assert result.verdict.efficiency.low < 0.38 < result.verdict.efficiency.high
+    assert run(["diagnose", "job:build", "--fail-under", share]) == status
+    assert ("Gate failed" in capsys.readouterr().err) == bool(status)
+
+
+def test_a_gate_that_cannot_be_judged_does_not_fail(asked, capsys):
+    asked["attempt"] = Attempt(as_diagnosis(make_empty_result()), None)
+    assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 0
+    assert "cannot be judged" in capsys.readouterr().err
+
+
+def test_a_failed_job_is_reported_before_its_gate(asked):
+    asked["attempt"] = Attempt(as_diagnosis(make_interrupted_result()), MeasurementError("It failed."))
+    assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 3
+
+
+def test_public_names_reach_a_target_where_pydatas_bottleneck_owns_the_name(tmp_path):
+    """As in an environment where pydata's Bottleneck was installed after this package."""
+    (tmp_path / "job.py").write_text(
+        "import bottleneck\nfrom bottleneck import Pipeline, diagnose\n"
+        "assert bottleneck.__version__ == '1.6.0'\n"
+        "def build(): return Pipeline(dataset=[], train_step=print)\n"
+    )
+    code = (
+        "import bottleneck, sys\n"
+        "for name in ('__getattr__', '__dir__'): delattr(bottleneck, name)\n"
+        "bottleneck.__version__ = '1.6.0'\n"
+        "from bottleneck.cli.main import main\n"
+        "sys.argv = ['bottleneck', 'diagnose', 'job.py:build']\n"
+        "main()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: dataset is empty")

@@ -1,0 +1,129 @@
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from bottleneck.cli.boundary import exit_status_of
+from bottleneck.cli.main import COMMANDS, run
+from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError, PipelineError
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS), ["--version"]])
+def test_help_needs_no_heavy_library(arguments):
+    code = (
+        "import sys, json; from bottleneck.cli.main import run; status = run(sys.argv[1:]);"
+        "heavy = set('torch numpy scipy torchvision PIL jinja2 rich psutil'.split()) & set(sys.modules);"
+        "print(json.dumps([status, sorted(heavy)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [0, []]
+    assert done.stdout.startswith(("Usage: bottleneck", "bottleneck, version"))
+
+
+def test_help_lists_every_command_with_the_exit_statuses(capsys):
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in COMMANDS)
+    assert "130 interrupted" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_tracebacks_on_request(name, capsys):
+    run([name, "--help"])
+    assert "--traceback" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "Error: No such command 'nonsense'. Try 'bottleneck --help'."),
+        (["report"], "Error: Missing argument 'RESULT.json'. Try 'bottleneck report --help'."),
+        (["report", "r.json", "--fromat", "html"], "Try 'bottleneck report --help'."),
+        (["report", "nowhere.json"], "Error: There is no file nowhere.json."),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(arguments, words, capsys):
+    assert run(arguments) == ExitStatus.USAGE
+    output = capsys.readouterr()
+    assert words in output.err
+    assert output.err.count("\n") == 1
+    assert output.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (PipelineError("a\nb.", "Write c."), 2, "Error: a b. Write c.\n"),
+        (MeasurementError("The job failed."), 3, "Error: The job failed.\n"),
+        (BottleneckError("Odd."), 4, "Error: Odd.\n"),
+        (KeyboardInterrupt(), 130, "Interrupted.\n"),
+        (SystemExit("bye"), 3, "Error: The job's own code ended the process (SystemExit: bye). "),
+        (
+            ZeroDivisionError("division\nby zero"),
+            4,
+            "Error: ZeroDivisionError: division by zero. This is a fault",
+        ),
+        (KeyError(), 4, "Error: KeyError. This is a fault"),
+        (click.exceptions.Exit(0), 0, ""),
+    ],
+)
+def test_every_error_has_a_message_and_a_status(error, status, message, capsys):
+    assert exit_status_of(error) == status
+    shown = capsys.readouterr().err
+    assert shown.startswith(message)
+    assert shown.count("\n") == (1 if message else 0)
+    assert "Traceback" not in shown
+
+
+def test_the_users_own_traceback_is_shown_once(capsys):
+    details = "Traceback (most recent call last):\nValueError: bad sample\n"
+    error = MeasurementError("Sample 3 failed.", details=details)
+    exit_status_of(error)
+    shown = capsys.readouterr().err
+    assert shown == f"{details}Error: Sample 3 failed.\n"
+    error.__cause__ = RuntimeError(details)
+    exit_status_of(error, show_traceback=True)
+    assert capsys.readouterr().err.count("ValueError: bad sample") == 1
+
+
+def test_traceback_is_shown_on_request(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", "nowhere.json", "--traceback"]) == ExitStatus.USAGE
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback (most recent call last)")
+    assert shown.rstrip().splitlines()[-1].startswith("Error: There is no file")
+
+
+def test_a_fault_of_ours_asks_to_report_it(monkeypatch, capsys):
+    def broken(path):
+        raise AssertionError("unexpected")
+
+    monkeypatch.setattr("bottleneck.cli.report.load", broken)
+    assert run(["report", "r.json"]) == ExitStatus.INTERNAL
+    assert (
+        "AssertionError: unexpected. This is a fault of bottleneck: please report it"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error(tmp_path):
+    from results_factory import make_result
+
+    from bottleneck.results.codec import save
+
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+    code = "from bottleneck.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "report", str(path), "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(60) == 0
+    assert errors == b""

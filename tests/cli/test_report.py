@@ -1,0 +1,67 @@
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from results_factory import make_result
+
+from bottleneck.cli.main import run
+from bottleneck.results.codec import load, save
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_a_saved_result_becomes_a_report(saved, form, capsys):
+    assert run(["report", str(saved), "--format", form]) == 0
+    output = capsys.readouterr()
+    assert "augment" in output.out
+    assert output.out.endswith("\n")
+    assert output.err == ""
+
+
+def test_json_in_json_out(saved, capsys):
+    run(["report", str(saved), "--format", "json"])
+    assert json.loads(capsys.readouterr().out) == json.loads(saved.read_text())
+
+
+def test_it_needs_no_torch(saved):
+    code = (
+        "import sys; from bottleneck.cli.main import run; status = run(sys.argv[1:]);"
+        "print(status, 'torch' in sys.modules, file=sys.stderr)"
+    )
+    arguments = [sys.executable, "-c", code, "report", str(saved), "--format", "markdown"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "0 False\n"
+
+
+def test_into_a_file(saved, tmp_path, capsys):
+    target = tmp_path / "report.md"
+    assert run(["report", str(saved), "--format", "markdown", "-o", str(target)]) == 0
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"Wrote {target}\n")
+    assert "augment" in target.read_text()
+
+
+def test_from_standard_input(saved, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(saved.read_text()))
+    assert run(["report", "-"]) == 0
+    assert load(saved).verdict.sentence.split(". ")[0].split(" %")[0] in capsys.readouterr().out
+
+
+def test_a_broken_result_is_refused(tmp_path, capsys):
+    path = tmp_path / "broken.json"
+    path.write_text('{"schema_version": 99}')
+    assert run(["report", str(path)]) == 2
+    assert "schema_version 99" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_found_first(saved, tmp_path, capsys):
+    assert run(["report", str(saved), "-o", str(tmp_path)]) == 2
+    assert "it is a folder" in capsys.readouterr().err

@@ -1,0 +1,259 @@
+"""The machine as the job sees it, by made-up control groups, and the load of others, by made-up clocks."""
+
+import getpass
+import json
+import multiprocessing
+import os
+import platform
+from collections import namedtuple
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bottleneck.measure import environment
+from bottleneck.measure.environment import (
+    OtherLoad,
+    ProcessTimes,
+    cpu_cores_available,
+    describe_environment,
+    free_memory_bytes,
+    shm_free_bytes,
+)
+
+GIB = 2**30
+
+
+@pytest.fixture
+def roomy(monkeypatch):
+    """A machine with 64 cores and 256 GiB, of which 200 are free."""
+    monkeypatch.setattr(environment, "_usable_cpus", lambda: list(range(64)))
+    Memory = namedtuple("Memory", "total available")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(256 * GIB, 200 * GIB))
+
+
+def system(root: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """Write a control group tree and what the kernel says about this process's place in it."""
+    for name, content in {"proc/self/cgroup": groups, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    (root / "cgroup").mkdir(exist_ok=True)
+    return root / "cgroup", root / "proc"
+
+
+@pytest.mark.usefixtures("roomy")
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/\n", {"cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/\n", {"cgroup/cpu.max": "max 100000\n"}, 64),
+        ("0::/\n", {}, 64),
+        (
+            "0::/job/task\n",
+            {"cgroup/job/cpu.max": "400000 100000", "cgroup/job/task/cpu.max": "max 100000"},
+            4,
+        ),
+        ("0::/job\n", {"cgroup/cpu.max": "200000 100000", "cgroup/job/cpu.max": "800000 100000"}, 2),
+        ("0::/../outside\n", {"cgroup/cpu.max": "300000 100000"}, 3),
+        (
+            "4:cpu,cpuacct:/box\n",
+            {"cgroup/cpu/box/cpu.cfs_quota_us": "250000", "cgroup/cpu/box/cpu.cfs_period_us": "100000"},
+            2.5,
+        ),
+        (
+            "4:cpu,cpuacct:/\n",
+            {"cgroup/cpu/cpu.cfs_quota_us": "-1", "cgroup/cpu/cpu.cfs_period_us": "100000"},
+            64,
+        ),
+        (
+            "4:cpu:/hidden\n",
+            {"cgroup/cpu/cpu.cfs_quota_us": "50000", "cgroup/cpu/cpu.cfs_period_us": "100000"},
+            0.5,
+        ),
+        ("0::/\n", {"cgroup/cpu.max": "nonsense"}, 64),
+        ("garbage", {}, 64),
+    ],
+)
+def test_cores_within_quotas(tmp_path, groups, files, cores):
+    assert cpu_cores_available(*system(tmp_path, groups, files)) == cores
+
+
+def test_cores_within_the_affinity(monkeypatch, tmp_path):
+    monkeypatch.setattr(environment, "_usable_cpus", lambda: [3, 5])
+    assert cpu_cores_available(tmp_path, tmp_path) == 2
+
+
+def test_cores_where_there_is_neither_affinity_nor_proc(monkeypatch, tmp_path):
+    monkeypatch.setattr(environment, "_usable_cpus", lambda: None)
+    assert cpu_cores_available(tmp_path, tmp_path) == os.cpu_count()
+
+
+@pytest.mark.usefixtures("roomy")
+@pytest.mark.parametrize(
+    ("groups", "files", "free_gib"),
+    [
+        ("0::/\n", {}, 200),
+        ("0::/\n", {"cgroup/memory.max": "max", "cgroup/memory.current": "5"}, 200),
+        ("0::/\n", {"cgroup/memory.max": str(8 * GIB), "cgroup/memory.current": str(3 * GIB)}, 5),
+        (
+            "0::/job\n",
+            {
+                "cgroup/job/memory.max": str(8 * GIB),
+                "cgroup/job/memory.current": str(7 * GIB),
+                "cgroup/job/memory.stat": f"anon 1\ninactive_file {4 * GIB}\nactive_file 7\n",
+            },
+            5,
+        ),
+        ("0::/\n", {"cgroup/memory.max": str(2 * GIB), "cgroup/memory.current": str(3 * GIB)}, 0),
+        (
+            "9:memory:/box\n",
+            {
+                "cgroup/memory/box/memory.limit_in_bytes": str(4 * GIB),
+                "cgroup/memory/box/memory.usage_in_bytes": str(3 * GIB),
+                "cgroup/memory/box/memory.stat": f"total_inactive_file {GIB}\n",
+                "cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+                "cgroup/memory/memory.usage_in_bytes": str(30 * GIB),
+            },
+            2,
+        ),
+    ],
+)
+def test_free_memory_within_limits(tmp_path, groups, files, free_gib):
+    assert free_memory_bytes(*system(tmp_path, groups, files)) == free_gib * GIB
+
+
+def test_this_machine():
+    assert 0 < cpu_cores_available() <= os.cpu_count()
+    assert 0 < free_memory_bytes() <= psutil.virtual_memory().total
+    if Path("/dev/shm").is_dir():
+        assert shm_free_bytes() >= 0
+
+
+def test_the_description_is_json_with_all_keys():
+    described = describe_environment(torch.device("cpu"))
+    assert json.loads(json.dumps(described)) == described
+    assert set(described) == {
+        "device", "device_name", "torch", "torchvision", "numpy", "python", "platform", "cpu_model",
+        "cpu_cores", "cpu_cores_available", "memory_bytes", "memory_available_bytes", "shm_bytes",
+        "shm_free_bytes", "open_files_limit", "torch_threads", "start_method",
+    }  # fmt: skip
+    assert described["device"] == "cpu"
+    assert described["torch"] == str(torch.__version__)
+    assert described["torch_threads"] == torch.get_num_threads()
+    assert described["memory_available_bytes"] <= described["memory_bytes"]
+
+
+def test_the_description_names_no_host_user_or_home(monkeypatch):
+    monkeypatch.setattr(platform, "node", lambda: "my-very-own-host")
+    text = json.dumps(describe_environment("cpu"))
+    assert "my-very-own-host" not in text
+    assert str(Path.home()) not in text or str(Path.home()) == "/"
+    assert f'"{getpass.getuser()}' not in text
+
+
+def test_the_description_without_proc(monkeypatch, tmp_path):
+    """As on macOS: no /proc, no control groups, no shared memory file system."""
+    monkeypatch.setattr(environment, "_read", lambda path: None)
+    monkeypatch.setattr(environment, "_SHM", str(tmp_path / "missing"))
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    described = describe_environment("cpu")
+    assert described["cpu_model"] is described["device_name"] is None
+    assert described["shm_bytes"] is described["shm_free_bytes"] is None
+    assert described["cpu_cores_available"] == os.cpu_count()
+
+
+def test_a_device_that_is_not_there_has_no_name():
+    assert describe_environment("meta")["device_name"] is None
+
+
+def test_the_description_does_not_fix_the_start_method():
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(None, force=True)
+    try:
+        described = describe_environment("cpu")
+        assert multiprocessing.get_start_method(allow_none=True) is None
+        assert described["start_method"] == multiprocessing.get_all_start_methods()[0]
+    finally:
+        multiprocessing.set_start_method(chosen, force=True)
+
+
+def load(*moments):
+    """An OtherLoad that sees the given moments: (clock, busy seconds, process times)."""
+    clocks, busy, times = (iter(column) for column in zip(*moments, strict=True))
+    return OtherLoad(lambda: next(busy), lambda: next(times), lambda: next(clocks))
+
+
+def test_load_of_others_is_what_is_not_ours():
+    other = load(
+        (0.0, 100.0, ProcessTimes(1.0, 0.0, {(7, 0.0): 2.0})),
+        (10.0, 140.0, ProcessTimes(6.0, 0.0, {(7, 0.0): 12.0})),
+    )
+    other.start()
+    assert other.stop() == pytest.approx((40 - 5 - 10) / 10)
+
+
+def test_children_that_begin_and_end_in_between_are_ours():
+    start = ProcessTimes(0.0, 50.0, {(7, 0.0): 20.0, (8, 0.0): 1.0})
+    # 7 has ended after 4 further seconds, 8 has used 2 more, 9 is new and has used 3, another used 5
+    stop = ProcessTimes(0.0, 50.0 + 24.0 + 5.0, {(8, 0.0): 3.0, (9, 4.0): 3.0})
+    assert stop.since(start) == pytest.approx(4 + 5 + 2 + 3)
+
+
+def test_children_that_end_where_the_system_does_not_add_them_up():
+    start = ProcessTimes(0.0, 0.0, {(7, 0.0): 20.0})
+    assert ProcessTimes(1.0, 0.0, {}).since(start) == pytest.approx(1.0)
+
+
+def test_a_process_id_that_is_used_again_is_another_child():
+    start = ProcessTimes(0.0, 0.0, {(7, 0.0): 20.0})
+    stop = ProcessTimes(0.0, 21.0, {(7, 5.0): 2.0})
+    assert stop.since(start) == pytest.approx(1 + 2)
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=2, max_size=2),
+    st.lists(st.floats(0, 1e6), min_size=4, max_size=4),
+    st.floats(-1, 1e6),
+)
+def test_load_is_never_negative(busy, own, elapsed_s):
+    other = load(
+        (0.0, busy[0], ProcessTimes(own[0], own[1], {})),
+        (elapsed_s, busy[1], ProcessTimes(own[2], own[3], {})),
+    )
+    other.start()
+    assert other.stop() >= 0
+
+
+def test_a_load_that_was_not_started_is_none():
+    assert load((0.0, 0.0, ProcessTimes(0.0, 0.0, {}))).stop() == 0
+
+
+def test_only_cpus_that_we_may_use_count(monkeypatch):
+    Times = namedtuple("Times", "user nice system idle iowait steal")
+    table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: table)
+    monkeypatch.setattr(environment, "_usable_cpus", lambda: [0, 2])
+    assert environment._read_busy_seconds() == 11 + 26
+    monkeypatch.setattr(environment, "_usable_cpus", lambda: [70])  # numbers that do not match the table
+    assert environment._read_busy_seconds() == 11 + 100 + 26
+
+
+@pytest.mark.integration
+def test_our_own_work_and_that_of_our_children_is_not_load_of_others():
+    def burn(cpu_s):
+        start = psutil.Process().cpu_times()
+        while sum(psutil.Process().cpu_times()[:2]) - sum(start[:2]) < cpu_s:
+            sum(range(10_000))
+
+    before = environment._read_process_times()
+    child = multiprocessing.get_context("fork").Process(target=burn, args=(0.3,))
+    child.start()
+    burn(0.2)
+    child.join()
+    child.close()
+    # no bound from above: children of other tests may be waited for meanwhile
+    assert environment._read_process_times().since(before) >= 0.45
