@@ -59,13 +59,9 @@ class Report:
 
 
 @click.command()
-@click.option(
-    "--only", multiple=True, metavar="NAME", help="Only the verdict on this planted pipeline; repeatable."
-)
+@click.option("--only", multiple=True, metavar="NAME", help="Only the verdict on this planted pipeline; repeatable.")
 @click.option("--quick", is_flag=True, help="Quick diagnoses and fewer pairs; writes no RESULTS.md.")
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Where to write."
-)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Where to write.")
 def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
     """Measure the numbers to hold and write them down."""
     start = time.perf_counter()
@@ -119,9 +115,7 @@ def measure_observer(report: Report, *, quick: bool) -> None:
     for name in OBSERVED:
         click.echo(f"observer effect on {name} …", err=True)
         pairs = PAIRS_QUICK if quick else PAIRS
-        effects.append(
-            observer.measure_observer_effect(find_planted(name), pairs=pairs, plain_seconds=PLAIN_SECONDS)
-        )
+        effects.append(observer.measure_observer_effect(find_planted(name), pairs=pairs, plain_seconds=PLAIN_SECONDS))
     report.add("Observer effect", observer.observer_table(effects), [observer.check_observer(effects)])
 
 
@@ -133,9 +127,7 @@ def measure_resources(report: Report, trials: Sequence[Trial], *, quick: bool) -
     report.add("Size of the dataset and of the caches", resources.footprints_table(footprints), checks)
     first = [trial for trial in trials if trial.planted.name in REPEATED]
     second = [announced_trial(trial.planted, quick=quick, seed=1) for trial in first]
-    report.add(
-        "Two runs", resources.agreement_table(first, second), [resources.check_agreement(first, second)]
-    )
+    report.add("Two runs", resources.agreement_table(first, second), [resources.check_agreement(first, second)])
 
 
 def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0) -> Trial:

@@ -18,9 +18,7 @@ class Check:
 
 def checks_table(checks: Iterable[Check]) -> str:
     """The checks as a markdown table."""
-    rows = [
-        (check.what, check.bar, check.measured, "held" if check.held else "**missed**") for check in checks
-    ]
+    rows = [(check.what, check.bar, check.measured, "held" if check.held else "**missed**") for check in checks]
     return markdown_table(("what", "bar", "measured", ""), rows)
 
 
@@ -34,8 +32,7 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     cells = [[_cell(text) for text in row] for row in (headers, *rows)]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(headers))]
     lines = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |"
-        for row in cells
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in cells
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)

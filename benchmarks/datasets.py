@@ -168,16 +168,19 @@ def rebuild(work: Work, content: Any) -> CostlyToUnpickle:
 
 
 class Collate:
-    """PyTorch's own collation, lasting as long as planted."""
+    """PyTorch's own collation, and then the planted work.
+
+    The work comes on top: writing the batch into shared memory, as PyTorch's own collation does, counts as
+    `handoff`, because it has to be done whatever collates.
+    """
 
     def __init__(self, work: Work) -> None:
         self.work = work
 
     def __call__(self, samples: list[Any]) -> Any:
         """The batch, as `default_collate` makes it."""
-        mark = self.work.begin()
         batch = default_collate(samples)
-        self.work.complete(mark)
+        self.work.run()
         return batch
 
 

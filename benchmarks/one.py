@@ -28,9 +28,7 @@ def main(name: str, length: int, quick: bool) -> None:
     trial = run_trial(find_planted(name), quick=quick, length=length)
     if trial.failure:
         raise click.ClickException(trial.failure)
-    click.echo(
-        json.dumps({"seconds": trial.seconds, "peak_bytes": peak_bytes(), "verdict": trial.bottleneck})
-    )
+    click.echo(json.dumps({"seconds": trial.seconds, "peak_bytes": peak_bytes(), "verdict": trial.bottleneck}))
 
 
 if __name__ == "__main__":

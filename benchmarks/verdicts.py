@@ -72,9 +72,7 @@ def run_trial(
         result = diagnose(fields, quick=quick, seed=seed, cache_bytes=cache_bytes)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the other pipelines are still to be run
         seconds = time.perf_counter() - start
-        return Trial(
-            planted, seconds, "failed", None, None, None, (), failure=f"{type(error).__name__}: {error}"
-        )
+        return Trial(planted, seconds, "failed", None, None, None, (), failure=f"{type(error).__name__}: {error}")
     return read_trial(planted, result, time.perf_counter() - start)
 
 
@@ -102,15 +100,12 @@ def check_trials(trials: Sequence[Trial]) -> list[Check]:
     """The two bars about being right."""
     wrong = [trial.planted.name for trial in trials if not trial.right]
     costs = [(trial.planted.name, cost) for trial in trials for cost in trial.costs]
-    off = [
-        f"{name}/{cost.stage} ({percent(cost.error)})" for name, cost in costs if not cost.within_tolerance
-    ]
+    off = [f"{name}/{cost.stage} ({percent(cost.error)})" for name, cost in costs if not cost.within_tolerance]
     return [
         Check(
             "verdicts on planted pipelines",
             "all right",
-            f"{len(trials) - len(wrong)} of {len(trials)} right"
-            + (f"; wrong: {', '.join(wrong)}" if wrong else ""),
+            f"{len(trials) - len(wrong)} of {len(trials)} right" + (f"; wrong: {', '.join(wrong)}" if wrong else ""),
             not wrong,
         ),
         Check(
@@ -147,9 +142,7 @@ def costs_table(trials: Sequence[Trial]) -> str:
             cost.stage,
             milliseconds(cost.planted_s),
             milliseconds(None if cost.estimate is None else cost.estimate.estimate),
-            "–"
-            if cost.estimate is None
-            else f"{milliseconds(cost.estimate.low)} – {milliseconds(cost.estimate.high)}",
+            "–" if cost.estimate is None else f"{milliseconds(cost.estimate.low)} – {milliseconds(cost.estimate.high)}",
             percent(cost.error) + ("" if cost.within_tolerance else " **off**"),
         )
         for trial in trials

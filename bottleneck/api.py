@@ -59,7 +59,7 @@ class Attempt:
     """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
 
 
-def diagnose(  # noqa: PLR0913 - the options of the contract
+def diagnose(
     pipeline: Pipeline | Mapping[str, Any],
     *,
     budget: str | float | None = None,
@@ -99,9 +99,7 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
     return attempt.diagnosis
 
 
-def attempt_diagnosis(
-    pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None
-) -> Attempt:
+def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None) -> Attempt:
     """Measure and analyse; a failure of the job is handed back beside what was measured until then.
 
     Raises:

@@ -35,7 +35,10 @@ class BottleneckError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message} {self.remedy}".strip()
+        message = self.message
+        if self.remedy and message[-1:] not in (".", ":", "!", "?"):
+            message += "."  # a message may end with what the user's code said
+        return f"{message} {self.remedy}".strip()
 
 
 class UsageError(BottleneckError):

@@ -27,9 +27,7 @@ def make_job(images: int = 10_000, batch_size: int = 64, num_workers: int = 2):
         ]
     )
     train_set = datasets.FakeData(images, image_size=(3, 64, 64), num_classes=10, transform=augmentation)
-    loader = DataLoader(
-        train_set, batch_size=batch_size, shuffle=True, num_workers=num_workers, drop_last=True
-    )
+    loader = DataLoader(train_set, batch_size=batch_size, shuffle=True, num_workers=num_workers, drop_last=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = nn.Sequential(
         nn.Conv2d(3, 32, 3, stride=2),

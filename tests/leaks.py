@@ -54,9 +54,7 @@ class ProcessState:
 
 def take_state() -> ProcessState:
     """Look at the process as it is now."""
-    return ProcessState(
-        _children(), frozenset(threading.enumerate()), _descriptors(), _shared_memory(), _settings()
-    )
+    return ProcessState(_children(), frozenset(threading.enumerate()), _descriptors(), _shared_memory(), _settings())
 
 
 def _allowed_pids() -> set[int]:
@@ -124,9 +122,7 @@ def _shared_memory() -> frozenset[str]:
 
 def _settings() -> dict[str, Any]:
     loader = torch.utils.data.DataLoader
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(_CHANGING_VARIABLES)
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_CHANGING_VARIABLES)}
     return {
         "DataLoader.__init__": loader.__init__,
         "DataLoader.__iter__": loader.__iter__,

@@ -38,7 +38,6 @@ BLOCKS = st.builds(
     seconds=AMOUNTS,
     batches=COUNTS,
     first_half_seconds=st.none() | AMOUNTS,
-    worker_seconds=st.none() | AMOUNTS,
 )
 RATES = st.builds(Rate, AMOUNTS, NUMBERS, NUMBERS, AMOUNTS, st.lists(BLOCKS, max_size=3).map(tuple))
 FREE_FORM = st.dictionaries(
@@ -89,9 +88,7 @@ RESULTS = st.builds(
     without=tuples_of(st.builds(Without, NAMES, st.none() | RATES), 2),
     stages=tuples_of(STAGES),
     verdict=VERDICTS,
-    advice=tuples_of(
-        st.builds(Advice, NAMES, st.none() | NAMES, st.text(), st.text(), st.text(), FREE_FORM), 2
-    ),
+    advice=tuples_of(st.builds(Advice, NAMES, st.none() | NAMES, st.text(), st.text(), st.text(), FREE_FORM), 2),
     evidence=FREE_FORM,
     warnings=tuples_of(st.builds(Warning, NAMES, st.text()), 2),
     cost=st.builds(Cost, AMOUNTS, COUNTS, COUNTS, COUNTS),

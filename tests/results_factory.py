@@ -96,9 +96,7 @@ def make_experiments() -> tuple[Experiment, ...]:
     ladder = []
     for name, seconds in COUPLED_S_PER_BATCH.items():
         drained = DRAINED_S_PER_BATCH.get(name)
-        ladder.append(
-            Experiment(name, True, None, make_rate(seconds), make_rate(drained) if drained else None)
-        )
+        ladder.append(Experiment(name, True, None, make_rate(seconds), make_rate(drained) if drained else None))
     reason = "no code follows the augmentation inside __getitem__, so it is the same as before_collate"
     ladder.insert(4, Experiment("after_augment", False, reason, None, None))
     return tuple(ladder)
@@ -258,8 +256,7 @@ def make_interrupted_result(**changes: Any) -> Result:
     """Stopped after one round: two rungs have one block, the others none, and nothing is decided."""
     one_block = replace(make_rate(0.0094, rounds=1), low=BATCH_SIZE / 0.0094, high=BATCH_SIZE / 0.0094)
     experiments = tuple(
-        replace(e, coupled=one_block if e.name in {"device", "raw"} else None, drained=None)
-        for e in make_experiments()
+        replace(e, coupled=one_block if e.name in {"device", "raw"} else None, drained=None) for e in make_experiments()
     )
     stages = tuple(
         replace(

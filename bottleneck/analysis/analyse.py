@@ -80,9 +80,7 @@ def _state(log_efficiency: Spread | None) -> tuple[State, Interval | None, int |
     return state(efficiency), efficiency, further_rounds(log_efficiency)
 
 
-def _verdict(
-    measurement: Measurement, readings: Readings, stages: tuple[Stage, ...], choice: Choice
-) -> Verdict:
+def _verdict(measurement: Measurement, readings: Readings, stages: tuple[Stage, ...], choice: Choice) -> Verdict:
     """Put the verdict together, with its sentence."""
     present, efficiency, further = _state(readings.log_efficiency())
     findings = Findings(

@@ -13,9 +13,6 @@ MARGIN = 1.03
 
 _LADDER_CONFIDENCE = 0.95
 
-_BUSY_SHARE = 0.9
-"""Share of its time that a worker is at work where the workers are what limits the loader."""
-
 
 def attribute(readings: Readings) -> tuple[Stage, ...]:
     """Return what each stage costs, from the device outwards."""
@@ -82,17 +79,17 @@ def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
 def _drained_cost(readings: Readings, span: StageSpan) -> Interval | None:
     """Return the time per batch that the stage adds to the loader alone [s].
 
-    The innermost loader stage has no loader experiment inside it; all of its drained time is its own. Where the
-    workers of the inner experiment had to wait, for the main process or a queue, part of the stage's work fills
-    that wait, and the drop of throughput would understate it: there the workers' own time is compared.
+    With workers the comparison is of the workers alone. Hand-off shares a process, and there Python's global
+    lock, with the stages before it, and overlaps with them as far as they wait; a drop of the drained throughput
+    would therefore understate a stage that waits and overstate one that computes.
+
+    The innermost loader stage has no loader experiment inside it; all of its drained time is its own.
     """
-    outer = readings.drained.get(span.outer)
-    if outer is None:
-        return None
-    inner = readings.drained.get(span.inner or "")
-    if inner is not None and inner.worker_share < _BUSY_SHARE and math.isfinite(outer.worker_share):
-        return _per_batch(outer.of_the_workers(), inner.of_the_workers())
-    return _per_batch(outer, inner)
+    outer, inner = readings.workers.get(span.outer), readings.workers.get(span.inner or "")
+    if outer is not None and inner is not None:
+        return _per_batch(outer, inner)
+    outer, inner = readings.drained.get(span.outer), readings.drained.get(span.inner or "")
+    return None if outer is None else _per_batch(outer, inner)
 
 
 def _per_batch(outer: Series, inner: Series | None) -> Interval | None:

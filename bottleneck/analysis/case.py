@@ -90,9 +90,7 @@ class Case:
         return min(factor, max(self.headroom, 1.0))
 
 
-def open_case(
-    measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict
-) -> Case | None:
+def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> Case | None:
     """Gather what the rules need; None before both ends of the ladder were measured."""
     raw, device, drained = readings.raw, readings.device, readings.drained.get(RAW)
     if raw is None or device is None:

@@ -22,6 +22,7 @@ class Readings:
 
     coupled: Mapping[str, Series]
     drained: Mapping[str, Series]
+    workers: Mapping[str, Series]
     without: Mapping[str, Series]
     spans: tuple[StageSpan, ...]
 
@@ -47,6 +48,7 @@ def read(measurement: Measurement) -> Readings:
     return Readings(
         coupled=_by_name((e.name, e.coupled) for e in measurement.experiments),
         drained=_by_name((e.name, e.drained) for e in measurement.experiments),
+        workers=_by_name((e.name, e.workers) for e in measurement.experiments),
         without=_by_name((w.stage, w.coupled) for w in measurement.without),
         spans=measurement.stages,
     )
@@ -61,6 +63,7 @@ def experiments(measurement: Measurement, readings: Readings) -> tuple[Experimen
             reason=e.reason,
             coupled=_rate(readings.coupled.get(e.name), e.coupled),
             drained=_rate(readings.drained.get(e.name), e.drained),
+            workers=_rate(readings.workers.get(e.name), e.workers),
         )
         for e in measurement.experiments
     )
@@ -68,9 +71,7 @@ def experiments(measurement: Measurement, readings: Readings) -> tuple[Experimen
 
 def withouts(measurement: Measurement, readings: Readings) -> tuple[Without, ...]:
     """Return the throughput without each stage."""
-    return tuple(
-        Without(w.stage, _rate(readings.without.get(w.stage), w.coupled)) for w in measurement.without
-    )
+    return tuple(Without(w.stage, _rate(readings.without.get(w.stage), w.coupled)) for w in measurement.without)
 
 
 def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series]:

@@ -58,9 +58,9 @@ def _input_bound(findings: Findings, efficiency: Interval) -> str:
     choice = findings.choice
     held = f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do."
     if choice.bottleneck is None:
-        return f"{held} Which stage does it was not measured.\n{_bounds(findings)}"
+        return f"{held} Which stage does it was not measured. {_bounds(findings)}"
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
-    return f"{held} Bottleneck: {choice.bottleneck}.{also}\n{_worth(findings)} {_bounds(findings)}"
+    return f"{held} Bottleneck: {choice.bottleneck}.{also} {_worth(findings)} {_bounds(findings)}"
 
 
 def _worth(findings: Findings) -> str:
@@ -77,10 +77,7 @@ def _worth(findings: Findings) -> str:
 
 def _device_bound(findings: Findings, efficiency: Interval) -> str:
     lost = percent_interval(loss(efficiency))
-    return (
-        f"The device holds this job: the input pipeline costs it {lost}. Bottleneck: compute.\n"
-        f"{_bounds(findings)}"
-    )
+    return f"The device holds this job: the input pipeline costs it {lost}. Bottleneck: compute. {_bounds(findings)}"
 
 
 def _undecided(findings: Findings, efficiency: Interval) -> str:
@@ -89,7 +86,7 @@ def _undecided(findings: Findings, efficiency: Interval) -> str:
         f"Undecided: the input pipeline costs this job {lost} of its throughput, neither surely over "
         f"{percent(LOSS_WORTH_TOUCHING, 0)} nor surely under {percent(LOSS_SURELY_SMALL, 0)}."
     )
-    return f"{line}\n{_what_decides(findings)} {_bounds(findings)}"
+    return f"{line} {_what_decides(findings)} {_bounds(findings)}"
 
 
 def _what_decides(findings: Findings) -> str:
@@ -110,7 +107,7 @@ def _too_little(findings: Findings) -> str:
         return f"Undecided: {names(absent)} {were} not measured, so there is no loss to speak of. {remedy}"
     return (
         f"Undecided: the input pipeline seems to cost this job {percent(1 - raw / device)} of its "
-        f"throughput, but fewer than two whole rounds give no interval. {remedy}\n{_bounds(findings)}"
+        f"throughput, but fewer than two whole rounds give no interval. {remedy} {_bounds(findings)}"
     )
 
 

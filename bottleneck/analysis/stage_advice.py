@@ -96,8 +96,7 @@ def stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
             id=remedy.id,
             stage=stage.name,
             title=remedy.title,
-            why=f"{stage.name} takes {duration(known.estimate)} a batch, at a step of "
-            f"{duration(case.step_s)}.{worth}",
+            why=f"{stage.name} takes {duration(known.estimate)} a batch, at a step of {duration(case.step_s)}.{worth}",
             how=remedy.how,
             evidence=evidence,
         ),

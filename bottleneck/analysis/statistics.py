@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +39,12 @@ class Series:
         samples: Samples processed in each round.
         batches: Batches processed in each round.
         seconds: Seconds spent in each round.
-        worker_seconds: Seconds that a worker spent on its share of the batches; NaN where that is not known.
     """
 
     rounds: NDArray[np.int64]
     samples: FloatArray
     batches: FloatArray
     seconds: FloatArray
-    worker_seconds: FloatArray
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -55,15 +53,6 @@ class Series:
     def seconds_per_sample(self) -> float:
         """Total time over total samples."""
         return float(self.seconds.sum() / self.samples.sum())
-
-    @property
-    def worker_share(self) -> float:
-        """How much of the time a worker was at work; NaN where that is not known."""
-        return float(self.worker_seconds.sum() / self.seconds.sum())
-
-    def of_the_workers(self) -> Series:
-        """Return the series with the workers' time in the place of the wall-clock time."""
-        return replace(self, seconds=self.worker_seconds)
 
     @property
     def samples_per_batch(self) -> float:
@@ -106,13 +95,9 @@ def series(blocks: Iterable[Block]) -> Series:
     Blocks without a sample or without a positive, finite time say nothing of a rate and are left out.
     """
     usable = [b for b in blocks if b.samples > 0 and b.seconds > 0 and math.isfinite(b.seconds)]
-    columns = [
-        (b.samples, b.batches, b.seconds, math.nan if b.worker_seconds is None else b.worker_seconds)
-        for b in usable
-    ]
-    table = np.array(columns, dtype=np.float64).reshape(-1, 4)
+    table = np.array([(b.samples, b.batches, b.seconds) for b in usable], dtype=np.float64).reshape(-1, 3)
     rounds, position = np.unique(np.array([b.round for b in usable], dtype=np.int64), return_inverse=True)
-    sums = np.zeros((len(rounds), 4))
+    sums = np.zeros((len(rounds), 3))
     np.add.at(sums, position, table)
     return Series(rounds, *sums.T)
 
@@ -184,7 +169,4 @@ def _restrict(member: Series, rounds: NDArray[np.int64]) -> Series:
     if len(rounds) == len(member.rounds):
         return member
     keep = np.isin(member.rounds, rounds)
-    return Series(
-        member.rounds[keep], member.samples[keep], member.batches[keep], member.seconds[keep],
-        member.worker_seconds[keep],
-    )  # fmt: skip
+    return Series(member.rounds[keep], member.samples[keep], member.batches[keep], member.seconds[keep])

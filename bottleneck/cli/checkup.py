@@ -75,9 +75,7 @@ def examine_target(target: str) -> list[Finding]:
 
 def examine_versions() -> Finding:
     """Python, the platform and this package."""
-    return Finding(
-        "ok", "python", f"{platform.python_version()} on {platform.system()}, torch-bottleneck {VERSION}"
-    )
+    return Finding("ok", "python", f"{platform.python_version()} on {platform.system()}, torch-bottleneck {VERSION}")
 
 
 def examine_torch() -> Finding:
@@ -85,9 +83,7 @@ def examine_torch() -> Finding:
     try:
         import torch
     except (ImportError, OSError) as error:
-        return Finding(
-            "problem", "torch", f"cannot be imported: {_first_line(error)}", "pip install torch torchvision"
-        )
+        return Finding("problem", "torch", f"cannot be imported: {_first_line(error)}", "pip install torch torchvision")
     return Finding("ok", "torch", str(torch.__version__))
 
 
@@ -125,9 +121,7 @@ def examine_device() -> Finding:
     except (ImportError, OSError, RuntimeError) as error:
         return Finding("problem", "device", f"cannot be found out: {_first_line(error)}")
     if device.type == "cpu":
-        return Finding(
-            "ok", "device", "cpu: no accelerator, the train step competes with the workers for cores"
-        )
+        return Finding("ok", "device", "cpu: no accelerator, the train step competes with the workers for cores")
     return Finding("ok", "device", str(device))
 
 
@@ -158,9 +152,7 @@ def usable_cores() -> float:
     return min(float(allowed_cores()), cgroup_quota_cores() or float("inf"))
 
 
-def cgroup_quota_cores(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> float | None:
+def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
     """Processor time that the control groups of this process may use, in cores; None: no limit."""
     quotas = [quota for group in _own_groups(root, own) if (quota := _quota_of(group)) is not None]
     return min(quotas) if quotas else None
@@ -251,9 +243,7 @@ def examine_ptrace(scope_file: Path = Path("/proc/sys/kernel/yama/ptrace_scope")
         return Finding("ok", "ptrace", "processes of this user may be profiled")
     if scope == "1":
         return Finding("ok", "ptrace", "scope 1: workers may be profiled after they allow it themselves")
-    return Finding(
-        "warning", "ptrace", f"scope {scope}: py-spy needs root", "sudo sysctl kernel.yama.ptrace_scope=1"
-    )
+    return Finding("warning", "ptrace", f"scope {scope}: py-spy needs root", "sudo sysctl kernel.yama.ptrace_scope=1")
 
 
 def examine_import_name() -> Finding:
@@ -267,15 +257,12 @@ def examine_import_name() -> Finding:
         return Finding(
             "warning",
             "import name",
-            f"`import bottleneck` gives pydata's Bottleneck {theirs or ''}".rstrip()
-            + ", installed after this package",
+            f"`import bottleneck` gives pydata's Bottleneck {theirs or ''}".rstrip() + ", installed after this package",
             "In scripts `from bottleneck import Pipeline` fails; pip install --force-reinstall --no-deps "
             "torch-bottleneck (its functions stay available).",
         )
     if pydata_version() is not None:
-        return Finding(
-            "ok", "import name", f"shared: the functions of pydata's Bottleneck {theirs} are forwarded"
-        )
+        return Finding("ok", "import name", f"shared: the functions of pydata's Bottleneck {theirs} are forwarded")
     return Finding("ok", "import name", "`import bottleneck` gives this package")
 
 

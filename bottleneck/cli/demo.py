@@ -46,9 +46,7 @@ Next, your own job: write a function that returns bottleneck.Pipeline(dataset=..
     show_default=True,
     help="How many photographs to make.",
 )
-@click.option(
-    "--report", metavar="FILE", default="report.md", show_default=True, help="Where to write the report."
-)
+@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Where to write the report.")
 @traceback_option
 def demo_command(budget: float, images: int, report: str) -> int:
     """Diagnose a small job on made-up photographs.

@@ -17,13 +17,9 @@ from bottleneck.results.records import Result
 
 @click.command("diagnose", epilog="'-' instead of FILE is standard output, which then holds nothing else.")
 @click.argument("target")
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a Pipeline field; repeatable."
-)
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a Pipeline field; repeatable.")
 @click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the diagnosis."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the diagnosis.")
 @click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
 @click.option("--quick", is_flag=True, help="Aim at 20 seconds and wider intervals.")
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
@@ -94,9 +90,7 @@ def gate(result: Result, fail_under: float) -> int:
     """Whether the efficiency is surely below what is wanted, and a sentence about it on standard error."""
     efficiency = result.verdict.efficiency
     if efficiency is None:
-        click.echo(
-            f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.", err=True
-        )
+        click.echo(f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.", err=True)
         return ExitStatus.OK
     if efficiency.high < fail_under:
         click.echo(

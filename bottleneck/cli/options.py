@@ -15,9 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def traceback_option(function: Function) -> Function:
     """Add `--traceback`; the boundary looks for it among the arguments itself."""
-    option = click.option(
-        "--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error."
-    )
+    option = click.option("--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error.")
     return option(function)
 
 

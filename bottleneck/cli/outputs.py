@@ -48,9 +48,7 @@ def plan_outputs(paths: Mapping[str, str | None]) -> Outputs:
         place = path if path == STANDARD_OUTPUT else os.path.realpath(path)
         if place in places:
             shown = "standard output" if path == STANDARD_OUTPUT else path
-            raise UsageError(
-                f"--{places[place]} and --{format} both go to {shown}.", "Give them two different files."
-            )
+            raise UsageError(f"--{places[place]} and --{format} both go to {shown}.", "Give them two different files.")
         places[place] = format
         if path != STANDARD_OUTPUT:
             check_writable(path)
@@ -68,9 +66,7 @@ def check_writable(path: str) -> None:
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
     if reason is not None:
-        raise UsageError(
-            f"Cannot write {path!r}: {reason}.", "Give a file in a folder that you may write to."
-        )
+        raise UsageError(f"Cannot write {path!r}: {reason}.", "Give a file in a folder that you may write to.")
 
 
 def _why_not_writable(path: str) -> str | None:

@@ -40,6 +40,8 @@ class Rung:
     """Why it is not available; None when it is."""
     coupled: Arm | None = None
     drained: Arm | None = None
+    workers: Arm | None = None
+    """As drained, but nothing is handed over; without workers there is no such arm."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Ladder:
         """Every arm once."""
         found: dict[Arm, None] = {}
         for rung in self.rungs:
-            for arm in (rung.coupled, rung.drained):
+            for arm in (rung.coupled, rung.drained, rung.workers):
                 if arm is not None:
                     found[arm] = None
         for _, arm in self.without:
@@ -124,28 +126,31 @@ def _reasons(can: Capabilities) -> dict[str, str]:
 def build_ladder(can: Capabilities) -> Ladder:
     """List the experiments, the stages and the arms for a pipeline."""
     reasons = _reasons(can)
-    rungs = tuple(_rung(name, reasons.get(name)) for name in stages.EXPERIMENTS)
+    rungs = tuple(_rung(name, reasons.get(name), can) for name in stages.EXPERIMENTS)
     there = [rung.name for rung in rungs if rung.reason is None]
     added = {"device": "compute", "host": "copy", "after_collate": "handoff", "before_collate": "collate"}
     added |= {_OUTER_EXPERIMENT[stage]: stage for stage in can.within_sample}
     if not can.has_samples:
         added["raw"] = "fetch"  # collation cannot be told apart without cached samples
-    spans = tuple(
-        StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True)
-    )
-    without = tuple(
-        (span.name, arm) for span in spans if (arm := _without(span.name, can, spans)) is not None
-    )
+    spans = tuple(StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True))
+    without = tuple((span.name, arm) for span in spans if (arm := _without(span.name, can, spans)) is not None)
     return Ladder(rungs, spans, without)
 
 
-def _rung(name: str, reason: str | None) -> Rung:
+def _rung(name: str, reason: str | None, can: Capabilities) -> Rung:
     if reason is not None:
         return Rung(name, reason)
     if name in ("device", "host"):
         return Rung(name, None, Arm(None, "device" if name == "device" else "host"))
     mode = stages.MODE_OF_EXPERIMENT[name]
-    return Rung(name, None, Arm(mode, "loader"), Arm(mode, "loader", coupled=False))
+    without_handoff = Arm(mode & ~stages.HANDOFF, "loader", coupled=False)
+    return Rung(
+        name,
+        None,
+        coupled=Arm(mode, "loader"),
+        drained=Arm(mode, "loader", coupled=False),
+        workers=without_handoff if can.hands_over and can.has_collated and can.passes_tokens else None,
+    )
 
 
 def _without(stage: str, can: Capabilities, spans: tuple[StageSpan, ...]) -> Arm | None:
@@ -161,10 +166,10 @@ def _without(stage: str, can: Capabilities, spans: tuple[StageSpan, ...]) -> Arm
     if stage == "collate" and not can.has_collated:
         return None
     if stage == "fetch" and not can.has_samples:
-        return _inner_arm(stage, spans)
+        return _inner_arm(stage, spans, can)
     return Arm(stages.ALL & ~stages.BIT_OF_STAGE[stage], "loader")
 
 
-def _inner_arm(stage: str, spans: tuple[StageSpan, ...]) -> Arm | None:
+def _inner_arm(stage: str, spans: tuple[StageSpan, ...], can: Capabilities) -> Arm | None:
     inner = next(span.inner for span in spans if span.name == stage)
-    return _rung(inner, None).coupled if inner is not None else None
+    return _rung(inner, None, can).coupled if inner is not None else None

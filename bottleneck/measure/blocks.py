@@ -88,7 +88,6 @@ class Bench:
         even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0
         samples, half_s = 0, None
         self.synchronize()
-        work_before = self.loader.work_done()
         started = self.clock()
         for number in range(batches):
             if number == half and even and self.split_blocks:
@@ -99,20 +98,7 @@ class Bench:
         self.waits_s.setdefault(arm, []).extend(waits)
         self.batches += batches
         self.samples += samples
-        return Block(round_, samples, seconds, batches, half_s, self._worker_seconds(arm, work_before, batches))
-
-    def _worker_seconds(self, arm: Arm, before: tuple[int, int], batches: int) -> float | None:
-        """Return the time that the block's batches took a worker, by the batches that were made meanwhile.
-
-        Where the main process or a queue is the limit, this is less than the block took.
-        """
-        if arm.mode is None:
-            return None
-        now_ns, now_batches = self.loader.work_done()
-        made = now_batches - before[1]
-        if made <= 0:
-            return None
-        return (now_ns - before[0]) / 1e9 / made * batches / max(1, self.loader.num_workers)
+        return Block(round_, samples, seconds, batches, half_s)
 
 
 def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:

@@ -57,4 +57,6 @@ def describe_arm(arm: Arm, ladder: Ladder | None) -> str:
             return rung.name
         if rung.drained == arm:
             return f"{rung.name} (drained)"
+        if rung.workers == arm:
+            return f"{rung.name} (workers alone)"
     return next((f"without {stage}" for stage, candidate in ladder.without if candidate == arm), "raw")

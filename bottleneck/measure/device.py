@@ -16,5 +16,5 @@ def make_synchronize(device: torch.device) -> Callable[[], None]:
     if synchronize is None:
         return lambda: None
     if device.type == "mps":
-        return lambda: synchronize()
+        return synchronize  # type: ignore[no-any-return]
     return lambda: synchronize(device)

@@ -33,7 +33,7 @@ def _one_line(error: BaseException) -> str:
     return traceback.format_exception_only(type(error), error)[-1].strip().splitlines()[0]
 
 
-def explain_loader_failure(error: Exception, experiment: str) -> MeasurementError:
+def explain_loader_failure(error: BaseException, experiment: str) -> MeasurementError:
     """Explain an exception that came out of the loader."""
     failure = find_failure(error)
     if failure is not None:
@@ -76,7 +76,7 @@ def explain_loader_failure(error: Exception, experiment: str) -> MeasurementErro
     )
 
 
-def explain_step_failure(error: Exception, experiment: str, what: str = "train step") -> MeasurementError:
+def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
     """Explain an exception that the train step or the transfer raised."""
     remedy = "Run the step by itself on one batch of the loader; it must work there first."
     if "out of memory" in str(error).lower():

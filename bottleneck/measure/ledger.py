@@ -13,6 +13,7 @@ from bottleneck.results.records import (
     MeasuredExperiment,
     MeasuredWithout,
     Measurement,
+    StageSpan,
     Warning,
 )
 from bottleneck.staging.stages import EXPERIMENTS
@@ -52,11 +53,13 @@ class Ledger:
         if self.ladder is None:
             reason = "the diagnosis ended before it was measured"
             experiments = tuple(MeasuredExperiment(name, False, reason) for name in EXPERIMENTS)
-            spans, without = (), ()
+            spans: tuple[StageSpan, ...] = ()
+            without: tuple[MeasuredWithout, ...] = ()
         else:
             experiments = tuple(
                 MeasuredExperiment(
-                    rung.name, rung.reason is None, rung.reason, self._blocks(rung.coupled), self._blocks(rung.drained)
+                    rung.name, rung.reason is None, rung.reason,
+                    self._blocks(rung.coupled), self._blocks(rung.drained), self._blocks(rung.workers),
                 )
                 for rung in self.ladder.rungs
             )  # fmt: skip

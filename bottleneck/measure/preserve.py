@@ -48,7 +48,7 @@ class Preserved:
 
 
 @contextmanager
-def preserved(  # noqa: PLR0913 - one argument for each thing that a pipeline has
+def preserved(
     *,
     model: Any = None,
     optimizer: Any = None,

@@ -111,9 +111,7 @@ class Search:
             try:
                 taken.append(StateSnapshot(entry.value, entry.what, self._vault.holds))
             except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
-                self._notes.add_failure(
-                    "could not tell its state, and so was not put back", entry.what, error
-                )
+                self._notes.add_failure("could not tell its state, and so was not put back", entry.what, error)
         return taken
 
     def walk(self, root: object, what: str, *, data: bool = False, own: bool = False) -> None:
@@ -315,9 +313,7 @@ class Search:
             self._snapshots.append(AttributesSnapshot(owner, entry.what))
         for name, value in attributes(owner).items():
             if issubclass(cls, Sampler) and isinstance(value, types.GeneratorType):
-                self._notes.add(
-                    f"{entry.what}.{name} is a running generator: what it yielded could not be put back."
-                )
+                self._notes.add(f"{entry.what}.{name} is a running generator: what it yielded could not be put back.")
             self._push(entry, value, f".{name}", owned=restored)
         if callable(owner) and isinstance(cls.__call__, types.FunctionType):
             self._push(entry, cls.__call__, "", owned=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bottleneck.measure.arms import Arm, Ladder
 from bottleneck.measure.blocks import block_batches
+from bottleneck.staging import stages
 
 MIN_ROUNDS = 6
 _DEFAULT_BUDGET_S = 55.0
@@ -20,7 +21,8 @@ _FIRST_ROUNDS_SHARE = 0.7
 """The share of the budget in which the first six rounds shall fit; the rest is for more of them."""
 _BLOCK_BATCHES = 20
 _QUICK_BLOCK_BATCHES = 8
-_SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.15, 1.5
+SHORTEST_BLOCK_S = 0.15
+_LONGEST_BLOCK_S = 1.5
 
 
 @dataclass
@@ -36,7 +38,7 @@ class OrderOfArms:
     """Random orders, each followed by its reverse, so that drift within a round cancels."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - an order, not a secret
+        self._random = random.Random(seed)
         self._reverse: list[Arm] | None = None
         self._arms: frozenset[Arm] = frozenset()
 
@@ -71,10 +73,15 @@ class Lengths:
 def lengths_for(paces: dict[Arm, Pace], target_s: float, workers: int) -> Lengths:
     """Give every arm a block of about `target_s`."""
     batches = {
-        arm: block_batches(arm, pace.seconds_per_batch, target_s, workers) for arm, pace in paces.items()
+        arm: block_batches(arm, pace.seconds_per_batch, target_s * _weight(arm), workers) for arm, pace in paces.items()
     }
     seconds = {arm: pace.preparing_s + batches[arm] * pace.seconds_per_batch for arm, pace in paces.items()}
     return Lengths(batches, seconds)
+
+
+def _weight(arm: Arm) -> float:
+    """Drained blocks with the hand-off say what the loader supplies, and nothing is decided by them."""
+    return 0.5 if not arm.coupled and arm.mode is not None and arm.mode & stages.HANDOFF else 1.0
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ def make_schedule(
     arms = ladder.arms()
     step_s = paces[ladder.device].seconds_per_batch
     block_batches_wanted = _QUICK_BLOCK_BATCHES if quick else _BLOCK_BATCHES
-    target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, block_batches_wanted * step_s))
+    target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, block_batches_wanted * step_s))
     total_s = total_budget_s(budget_s, quick=quick)
     shortest = lengths_for(paces, 0.0, workers)
     if budget_s is None and not quick:

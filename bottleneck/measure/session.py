@@ -26,7 +26,14 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.preserve import preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
-from bottleneck.measure.schedule import MIN_ROUNDS, OrderOfArms, Pace, make_schedule, total_budget_s
+from bottleneck.measure.schedule import (
+    MIN_ROUNDS,
+    SHORTEST_BLOCK_S,
+    OrderOfArms,
+    Pace,
+    make_schedule,
+    total_budget_s,
+)
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import make_train_step
@@ -112,7 +119,7 @@ def measure(
 class Session:
     """The state of one diagnosis while it runs."""
 
-    def __init__(  # noqa: PLR0913 - the parts of one diagnosis
+    def __init__(
         self,
         pipeline: Pipeline,
         loader: DataLoader[Any],
@@ -213,7 +220,7 @@ class Session:
         """Let the workers record, keep some of their batches, and settle how the dataset is cut."""
         self._tell("recording")
         loader, host_bytes = self._loader, int(self._cache_bytes * _HOST_SHARE)
-        if not self._device.type == "cpu":
+        if self._device.type != "cpu":
             host_bytes //= 2  # the same batches are kept on the device
         size = trees.nbytes(first_batch)
         del first_batch
@@ -262,9 +269,9 @@ class Session:
         def guarded_step(batch: Any) -> Any:
             try:
                 return step(batch)
-            except BottleneckError as error:
-                raise MeasurementError(error.message, error.remedy) from error
-            except Exception as error:
+            except BottleneckError:
+                raise
+            except (Exception, SystemExit) as error:
                 raise explain_step_failure(error, "device") from error
 
         self._tell("warming up")
@@ -302,17 +309,18 @@ class Session:
 
     def _measure_rounds(self) -> None:
         ladder = self._ledger.ladder
-        assert self._bench is not None and ladder is not None  # noqa: S101, PT018 - narrows the types
+        assert self._bench is not None and ladder is not None  # noqa: PT018 - narrows the types
         workers = self._loader.num_workers
         self._other_load.start()
         self._reads.start(self._loader.workers)
-        paces = {arm: self._try_out(arm) for arm in ladder.arms()}
+        deciding, full = OrderOfArms(self._options.seed), OrderOfArms(self._options.seed + 1)
+        paces = {arm: self._try_out(arm) for arm in full.next_round(ladder.arms())}
+        self._rounds = 1
         schedule = make_schedule(
             ladder, paces, workers, started_s=self._started_s, now_s=self._clock(),
             budget_s=self._options.budget_s, quick=self._options.quick,
         )  # fmt: skip
-        deciding, full = OrderOfArms(self._options.seed), OrderOfArms(self._options.seed + 1)
-        self._rounds_planned = MIN_ROUNDS + schedule.decide_first
+        self._rounds_planned = 1 + MIN_ROUNDS + schedule.decide_first
         for number in range(10_000):
             narrow = number < schedule.decide_first
             arms = deciding.next_round((ladder.device, ladder.raw)) if narrow else full.next_round(ladder.arms())
@@ -337,11 +345,11 @@ class Session:
         cheapest_s = 0.0 if narrow else next_s / 4
         if not narrow and self._clock() + cheapest_s > deadline_s:
             return True
-        return not narrow and self._rounds >= MIN_ROUNDS and self._judgement is not None and self._judgement.precise
+        return not narrow and self._rounds > MIN_ROUNDS and self._judgement is not None and self._judgement.precise
 
     def _try_out(self, arm: Arm) -> Pace:
-        """Run an arm for a moment, to know how long its blocks take; the result is thrown away."""
-        assert self._bench is not None  # noqa: S101 - narrows the type
+        """Run an arm for a moment, to know how long its blocks take."""
+        assert self._bench is not None
         self._tell("trying out", arm)
         bench = self._bench
         with self._failures(arm):
@@ -349,12 +357,16 @@ class Session:
             bench.prepare(arm)
             prepared = self._clock()
             batches = max(1, self._loader.num_workers) if arm.mode is not None else 2
-            block = bench.measure(arm, -1, batches)
-        bench.waits_s.pop(arm, None)
+            block = bench.measure(arm, 0, batches)
+        if block.seconds >= SHORTEST_BLOCK_S:
+            # Of a slow job every batch is dear: this was a block like any other.
+            self._ledger.add(arm, block)
+        else:
+            bench.waits_s.pop(arm, None)
         return Pace(block.seconds / batches, prepared - started)
 
     def _visit(self, arm: Arm, batches: int) -> None:
-        assert self._bench is not None  # noqa: S101 - narrows the type
+        assert self._bench is not None
         with self._failures(arm):
             self._bench.prepare(arm)
             before = self._reads.read()
@@ -366,7 +378,7 @@ class Session:
                 cache.clones = True
                 self._ledger.warn(
                     "batch-changed-in-place",
-                    "The train step changed a cached batch in place after a while; from then on each step gets a clone. "
+                    "The train step changed a cached batch in place after a while; from then on each gets a clone. "
                     "Make the step copy before it works in place, and measure again.",
                 )
 
@@ -376,11 +388,11 @@ class Session:
         name = describe_arm(arm, self._ledger.ladder)
         try:
             yield
-        except BottleneckError as error:
-            raise MeasurementError(error.message, error.remedy) from error
+        except BottleneckError:
+            raise
         except LoaderEnded as error:
             raise _nothing_to_load() from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if _came_from_loader(error):
                 raise explain_loader_failure(error, name) from error
             raise explain_step_failure(error, name) from error

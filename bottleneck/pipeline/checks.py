@@ -39,9 +39,7 @@ def _check_kind_of_dataset(dataset: Any) -> None:
             f"Write dataset={dataset.__name__}(...).",
         )
     if isinstance(dataset, DataLoader):
-        raise PipelineError(
-            "dataset is a DataLoader.", "Write Pipeline.from_loader(loader, model=model, ...) instead."
-        )
+        raise PipelineError("dataset is a DataLoader.", "Write Pipeline.from_loader(loader, model=model, ...) instead.")
     if isinstance(dataset, str | bytes):
         raise PipelineError(
             f"dataset is the text {dataset[:60]!r}, not a dataset.",
@@ -85,8 +83,7 @@ def _length(dataset: Any, *, needed: bool) -> int | None:
         ) from error
     except Exception as error:
         raise PipelineError(
-            f"dataset has no length: len() of this {type(dataset).__name__} raised "
-            f"{type(error).__name__}: {error}.",
+            f"dataset has no length: len() of this {type(dataset).__name__} raised {type(error).__name__}: {error}.",
             "Let its __len__ return the number of samples.",
         ) from error
 

@@ -59,7 +59,7 @@ class Pipeline:
     loader_args: Mapping[str, Any]
     loader: DataLoader[Any] | None
 
-    def __init__(  # noqa: PLR0913 - the fields of the contract
+    def __init__(
         self,
         *,
         dataset: Any,
@@ -99,7 +99,7 @@ class Pipeline:
         return f"Pipeline({', '.join(shown)})"
 
     @classmethod
-    def from_loader(  # noqa: PLR0913 - the fields of the contract
+    def from_loader(
         cls,
         loader: DataLoader[Any],
         *,
@@ -221,9 +221,7 @@ def _refuse_unknown(name: Any) -> None:
     if name in field_names():
         return
     if name in ("loader", "dataloader", "data_loader"):
-        raise PipelineError(
-            f"Pipeline has no field {name!r}.", "Write Pipeline.from_loader(loader, model=model, ...)."
-        )
+        raise PipelineError(f"Pipeline has no field {name!r}.", "Write Pipeline.from_loader(loader, model=model, ...).")
     near = closest_field(name)
     remedy = f"Did you mean {near!r}?" if near else f"Its fields are {', '.join(field_names())}."
     raise PipelineError(f"Pipeline has no field {name!r}.", remedy)

@@ -113,9 +113,7 @@ def _wrong_value(name: str, value: Any, wanted: str) -> PipelineError:
     example: Any = _EXAMPLES[name]
     if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
         example = int(value)
-    return PipelineError(
-        f"{name} must be {wanted}, not {_describe(value)}.", f"Write for example {name}={example}."
-    )
+    return PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write for example {name}={example}.")
 
 
 def _describe(value: Any) -> str:

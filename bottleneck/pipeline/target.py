@@ -158,9 +158,7 @@ def _import_failed(name: str, error: BaseException) -> BottleneckError:
 def _not_found(owner: Any, name: str, place: str) -> TargetError:
     names = [n for n in dir(owner) if not n.startswith("_") and callable(getattr(owner, n, None))]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    own = [
-        n for n in names if getattr(getattr(owner, n), "__module__", None) == getattr(owner, "__name__", "")
-    ]
+    own = [n for n in names if getattr(getattr(owner, n), "__module__", None) == getattr(owner, "__name__", "")]
     if near:
         remedy = f"Did you mean {place}{near[0]}?"
     elif own:
@@ -175,15 +173,12 @@ def _refuse_arguments(function: Callable[..., Any], target: str) -> None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return
-    needed = [
-        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if needed:
         name = getattr(function, "__name__", "build")
         raise TargetError(
             f"{target} needs arguments: {', '.join(needed)}.",
-            f"Give them defaults, or add a function without any: "
-            f"def build_default(): return {name}({needed[0]}=...).",
+            f"Give them defaults, or add a function without any: def build_default(): return {name}({needed[0]}=...).",
         )
 
 
@@ -215,11 +210,7 @@ def describe_error(error: BaseException) -> str:
 
 def _is_user_frame(filename: str) -> bool:
     own = str(Path(__file__).parents[1]) + os.sep
-    return (
-        not filename.startswith((own, "<"))
-        and "site-packages" not in filename
-        and "importlib" not in filename
-    )
+    return not filename.startswith((own, "<")) and "site-packages" not in filename and "importlib" not in filename
 
 
 def _remedy_for(error: BaseException) -> str:

@@ -90,9 +90,7 @@ def _call_model(model: Any, batch: Any) -> Any:
         return model(*batch)
     if isinstance(batch, torch.Tensor):
         return model(batch)
-    raise PipelineError(
-        f"The model cannot be given a batch that is {describe_batch(batch)}.", _TRAIN_STEP_REMEDY
-    )
+    raise PipelineError(f"The model cannot be given a batch that is {describe_batch(batch)}.", _TRAIN_STEP_REMEDY)
 
 
 def _split(batch: Any) -> tuple[Any, Any]:

@@ -36,9 +36,7 @@ _SECRET = re.compile(
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"
 )
 _SECRET_KEY = re.compile(r"token|secret|passw|credential|api_?key", re.IGNORECASE)
-_OTHER_HOME = re.compile(
-    r"(?<![\w.~-])(?:/(?:home|Users)/[^\s/\\:'\"]+|[A-Za-z]:[\\/]Users[\\/][^\s/\\:'\"]+)"
-)
+_OTHER_HOME = re.compile(r"(?<![\w.~-])(?:/(?:home|Users)/[^\s/\\:'\"]+|[A-Za-z]:[\\/]Users[\\/][^\s/\\:'\"]+)")
 
 
 def lines(text: str) -> list[str]:
@@ -59,9 +57,7 @@ def public(text: str) -> str:
         text = re.sub(rf"(?<![\w.~-]){re.escape(home)}(?![\w.-])", "~", text)
     text = _OTHER_HOME.sub("~", text)
     if host:
-        text = re.sub(
-            rf"(?<!\w){re.escape(host)}(?:\.[a-z][\w-]*)*(?!\w)", "[host]", text, flags=re.IGNORECASE
-        )
+        text = re.sub(rf"(?<!\w){re.escape(host)}(?:\.[a-z][\w-]*)*(?!\w)", "[host]", text, flags=re.IGNORECASE)
     return _SECRET.sub("[hidden]", text)
 
 

@@ -66,13 +66,10 @@ def paragraph(text: str, width: int, first: str = "", rest: str = "", style: Sty
     return [fit_line(line, width) for line in made]
 
 
-def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Span]], width: int, indent: int = 2
-) -> list[Line]:
+def table(columns: Sequence[Column], rows: Sequence[Sequence[Span]], width: int, indent: int = 2) -> list[Line]:
     """A header and rows in aligned columns, two cells apart, cut to `width` where they must be."""
     widths = [
-        max(cells(column.title), *(cells(row[index].text) for row in rows), 0)
-        for index, column in enumerate(columns)
+        max(cells(column.title), *(cells(row[index].text) for row in rows), 0) for index, column in enumerate(columns)
     ]
     _shrink(widths, columns, width - indent - 2 * (len(columns) - 1))
     header = [Span(column.title, "dim") for column in columns]

@@ -117,8 +117,7 @@ def _folds(result: Result) -> Iterator[Fold]:
     yield Fold(
         "Not measured",
         items=tuple(
-            f"- {clean.markdown_code(name)}: {clean.markdown(reason)}"
-            for name, reason in view.unavailable(result)
+            f"- {clean.markdown_code(name)}: {clean.markdown(reason)}" for name, reason in view.unavailable(result)
         ),
     )
     yield _chart(result)
@@ -165,8 +164,7 @@ def _chart(result: Result) -> Fold:
     bars = [
         (clean.mermaid(rung.experiment.name), speed)
         for rung in view.ladder(result)[:MAX_ROWS]
-        if rung.experiment.coupled
-        and (speed := numbers.finite(rung.experiment.coupled.samples_per_s)) is not None
+        if rung.experiment.coupled and (speed := numbers.finite(rung.experiment.coupled.samples_per_s)) is not None
     ]
     highest = max((speed for _, speed in bars), default=0.0)
     if highest <= 0:
@@ -239,9 +237,7 @@ def _fold(fold: Fold, room: int) -> str:
     missing = len(fold.items) - len(shown)
     if missing and not shown:
         return ""
-    note = (
-        f"\n_{missing:,} of {len(fold.items):,} left out for want of room. {_SEE_ALL}_\n" if missing else ""
-    )
+    note = f"\n_{missing:,} of {len(fold.items):,} left out for want of room. {_SEE_ALL}_\n" if missing else ""
     return opening + "".join(f"{item}\n" for item in shown) + note + closing
 
 

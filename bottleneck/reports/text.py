@@ -91,10 +91,7 @@ def _ladder(result: Result, width: int) -> list[Line]:
     if not rungs:
         return []
     added = _two_columns(
-        [
-            (_name(rung.stage), numbers.duration(_exposed_s(rung.stage))) if rung.stage else ("", "")
-            for rung in rungs
-        ]
+        [(_name(rung.stage), numbers.duration(_exposed_s(rung.stage))) if rung.stage else ("", "") for rung in rungs]
     )
     columns = [
         Column("cached at", shrinks_to=MIN_NAME),
@@ -109,9 +106,7 @@ def _ladder(result: Result, width: int) -> list[Line]:
         rate, found = rung.experiment.coupled, view.finding(rung.stage)
         rows.append(
             [
-                Span(
-                    clean.one_line(rung.experiment.name), "bold" if _is_bottleneck(result, rung.stage) else ""
-                ),
+                Span(clean.one_line(rung.experiment.name), "bold" if _is_bottleneck(result, rung.stage) else ""),
                 Span(speed),
                 Span(numbers.duration(rate.seconds_per_batch if rate else None)),
                 Span(adds),
@@ -192,8 +187,7 @@ def _two_columns(pairs: Sequence[tuple[str, str]]) -> list[str]:
     left = max((cells(name) for name, _ in pairs), default=0)
     right = max((cells(value) for _, value in pairs), default=0)
     return [
-        f"{name}{' ' * (left - cells(name))}  {' ' * (right - cells(value))}{value}".rstrip()
-        for name, value in pairs
+        f"{name}{' ' * (left - cells(name))}  {' ' * (right - cells(value))}{value}".rstrip() for name, value in pairs
     ]
 
 

@@ -125,9 +125,7 @@ def from_json(text: str, source: str = "result") -> Result:
 
 def _parse(text: str, source: str) -> Any:
     def refuse_constant(name: str) -> NoReturn:
-        raise ResultFileError(
-            f"{source} is not a valid result: it holds {name}, which JSON does not know.", REMEDY
-        )
+        raise ResultFileError(f"{source} is not a valid result: it holds {name}, which JSON does not know.", REMEDY)
 
     if not text.strip():
         raise ResultFileError(f"{source} is empty.", REMEDY)
@@ -135,9 +133,7 @@ def _parse(text: str, source: str) -> Any:
         return json.loads(text, parse_constant=refuse_constant)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
-            raise ResultFileError(
-                f"{source} is cut off: its JSON ends in line {error.lineno}.", REMEDY
-            ) from None
+            raise ResultFileError(f"{source} is cut off: its JSON ends in line {error.lineno}.", REMEDY) from None
         raise ResultFileError(
             f"{source} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.",
             "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
@@ -145,9 +141,7 @@ def _parse(text: str, source: str) -> Any:
     except RecursionError:
         raise ResultFileError(f"{source} is not a valid result: it is nested too deep.", REMEDY) from None
     except ValueError:  # Python refuses whole numbers of thousands of digits
-        raise ResultFileError(
-            f"{source} is not a valid result: it holds a number that is too long.", REMEDY
-        ) from None
+        raise ResultFileError(f"{source} is not a valid result: it holds a number that is too long.", REMEDY) from None
 
 
 def _check_version(root: Node) -> None:
@@ -180,7 +174,9 @@ def to_measurement(result: Result) -> Measurement:
         environment=result.environment,
         pipeline=result.pipeline,
         experiments=tuple(
-            MeasuredExperiment(e.name, e.available, e.reason, _blocks(e.coupled), _blocks(e.drained))
+            MeasuredExperiment(
+                e.name, e.available, e.reason, _blocks(e.coupled), _blocks(e.drained), _blocks(e.workers)
+            )
             for e in result.experiments
         ),
         without=tuple(MeasuredWithout(w.stage, _blocks(w.coupled)) for w in result.without),

@@ -77,7 +77,6 @@ def _read_block(node: Node, samples_per_batch: float) -> Block:
         seconds=node.key("seconds").amount(),
         batches=batches,
         first_half_seconds=node.optional_key("first_half_seconds").maybe(Node.amount),
-        worker_seconds=node.optional_key("worker_seconds").maybe(Node.amount),
     )
 
 
@@ -95,6 +94,7 @@ def _read_experiment(node: Node) -> Experiment:
         reason=node.key("reason").maybe(Node.text),
         coupled=node.key("coupled").maybe(_read_rate),
         drained=node.key("drained").maybe(_read_rate),
+        workers=node.optional_key("workers").maybe(_read_rate),
     )
 
 

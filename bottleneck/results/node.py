@@ -53,9 +53,7 @@ class Node:
         """
         place = self.path or "the whole document"
         found = _KINDS.get(type(self.value), "something else")
-        raise ResultFileError(
-            f"{self.source} is not a valid result: {place} must be {wanted}, not {found}.", REMEDY
-        )
+        raise ResultFileError(f"{self.source} is not a valid result: {place} must be {wanted}, not {found}.", REMEDY)
 
     def key(self, name: str) -> Node:
         """The value of a key that must be there. Keys that nobody asks for are ignored."""
@@ -76,9 +74,7 @@ class Node:
         """Every item of a list, read by `read`."""
         if not isinstance(self.value, list):
             self.fail("a list")
-        return tuple(
-            read(Node(item, f"{self.path}[{index}]", self.source)) for index, item in enumerate(self.value)
-        )
+        return tuple(read(Node(item, f"{self.path}[{index}]", self.source)) for index, item in enumerate(self.value))
 
     def maybe(self, read: Callable[[Node], Item]) -> Item | None:
         """None for null, else what `read` makes of it."""

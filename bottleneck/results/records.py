@@ -38,8 +38,6 @@ class Block:
     """Batches processed in the block."""
     first_half_seconds: float | None = None
     """Time until half of the batches were done; shows a block that had not reached its steady state."""
-    worker_seconds: float | None = None
-    """Time that a worker spent fetching and collating its share of the block's batches, mean over the workers."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,8 @@ class Experiment:
     """With the train step."""
     drained: Rate | None
     """The loader alone."""
+    workers: Rate | None = None
+    """The workers alone: as drained, but batches are thrown away instead of handed over."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,7 @@ class MeasuredExperiment:
     reason: str | None = None
     coupled: tuple[Block, ...] = ()
     drained: tuple[Block, ...] = ()
+    workers: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,11 @@ from bottleneck.staging import stages
 
 _MODE, _PLAN_VERSION, _SLOTS_FROM = 0, 1, 8
 _INT_BYTES = 8
-_SLOT_INTS = 3  # cache bytes, busy nanoseconds, batches
 
 
 def _make_folder(size: int) -> Path:
     """Make the folder in shared memory if a file of this size fits there, else among temporary files."""
-    for parent in ("/dev/shm", None):  # noqa: S108 - tmpfs never writes back, so the map never stalls
+    for parent in ("/dev/shm", None):
         if parent is not None and not os.access(parent, os.W_OK):
             continue
         folder = Path(tempfile.mkdtemp(prefix="torch-bottleneck-", dir=parent))
@@ -50,7 +49,7 @@ class Control:
     """
 
     def __init__(self, workers: int) -> None:
-        self._size = max(4096, (_SLOTS_FROM + _SLOT_INTS * max(1, workers)) * _INT_BYTES)
+        self._size = max(4096, (_SLOTS_FROM + max(1, workers)) * _INT_BYTES)
         self._folder = _make_folder(self._size)
         self._open()
         self.mode = stages.ALL
@@ -83,22 +82,11 @@ class Control:
 
     def set_cache_bytes(self, worker: int, nbytes: int) -> None:
         """Tell how many bytes a worker's caches hold."""
-        self._view[_SLOTS_FROM + _SLOT_INTS * worker] = nbytes
+        self._view[_SLOTS_FROM + worker] = nbytes
 
     def cache_bytes(self) -> int:
         """Bytes in the caches of all workers together."""
-        return sum(self._view.tolist()[_SLOTS_FROM::_SLOT_INTS])
-
-    def count_batch(self, worker: int, busy_ns: int) -> None:
-        """Count a batch that a worker has fetched and collated, and how long that took."""
-        at = _SLOTS_FROM + _SLOT_INTS * worker
-        self._view[at + 1] += busy_ns
-        self._view[at + 2] += 1
-
-    def work_done(self) -> tuple[int, int]:
-        """Return nanoseconds spent and batches made by all workers together, since the beginning."""
-        slots = self._view.tolist()[_SLOTS_FROM:]
-        return sum(slots[1::_SLOT_INTS]), sum(slots[2::_SLOT_INTS])
+        return sum(self._view.tolist()[_SLOTS_FROM:])
 
     def publish_plan(self, plan: object) -> None:
         """Hand a plan to all workers; each picks it up at its next batch."""
@@ -125,7 +113,7 @@ class Control:
 
     def _read(self, name: str) -> Any:
         # Only our own processes write here, into a folder that nobody else may enter.
-        return pickle.loads((self._folder / name).read_bytes())  # noqa: S301
+        return pickle.loads((self._folder / name).read_bytes())
 
     def close(self) -> None:
         """Unmap and delete the file; safe to call twice."""

@@ -24,7 +24,7 @@ from bottleneck.staging.tail import Tail
 _BIT = {"load": stages.LOAD, "augment": stages.AUGMENT}
 
 
-class StopAfterCut(BaseException):  # noqa: N818 - control flow, not an error
+class StopAfterCut(BaseException):
     """Leaves `__getitem__` after its last cut, so that the code behind it does not run."""
 
 
@@ -74,6 +74,7 @@ class Cut:
         self._cut_tape = tape
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record, replay or pass through, as the tape says."""
         handler = self._cut_tape.handler
         if handler is None:
             return self._cut_function(*args, **kwargs)
@@ -114,7 +115,16 @@ def _itself(value: Any) -> Any:
 
 
 # Looked up on the class, past `__getattr__`: a dataset may iterate over its augmentation instead of calling it.
-_SPECIAL = ("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "__bool__", "__enter__", "__exit__")
+_SPECIAL = (
+    "__len__",
+    "__iter__",
+    "__next__",
+    "__getitem__",
+    "__contains__",
+    "__bool__",
+    "__enter__",
+    "__exit__",
+)
 
 
 def _cut_class(cls: type) -> type[Cut]:
@@ -211,7 +221,7 @@ class Tape:
         for call in calls:
             remaining.setdefault(call.site, []).append(call)
         last = max((n for n, call in enumerate(calls) if self._stage(call.site) == "augment"), default=-1)
-        position = {site: 0 for site in remaining}
+        position = dict.fromkeys(remaining, 0)
         augment_calls_left = sum(self._stage(call.site) == "augment" for call in calls[: last + 1])
         inside = False
 
@@ -341,7 +351,7 @@ def _copied_holder(copied: dict[tuple[str | int, ...], Any], path: tuple[str | i
 def _copy_level(value: Any) -> Any:
     """Copy an object without its contents, past a `__copy__` or `__reduce__` of the user's where there is a dict."""
     state = getattr(value, "__dict__", None)
-    if state is None or type(value).__new__ is not object.__new__:
+    if state is None or getattr(type(value), "__new__") is not object.__new__:  # noqa: B009 - mypy takes the two for unlike
         return copy.copy(value)
     clone = object.__new__(type(value))
     clone.__dict__.update(state)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import get_worker_info
+from torch.utils.data import Subset, get_worker_info
 
 from bottleneck.pipeline.cuts import CutSite
 from bottleneck.staging import stages, trees
 from bottleneck.staging.control import Control
-from bottleneck.staging.cutting import Playback, StopAfterCut, Tape, install
+from bottleneck.staging.cutting import Call, Playback, StopAfterCut, Tape, install
 from bottleneck.staging.failures import UserCodeError, describe_failure
 from bottleneck.staging.plan import Plan, Report
 from bottleneck.staging.recording import (
@@ -30,8 +30,8 @@ from bottleneck.staging.recording import (
     shared_copy,
     storages,
 )
-from bottleneck.staging.tail import make_tail
-from bottleneck.staging.verification import Facts, Verification, check_augment_alone, copy_locals, verify
+from bottleneck.staging.tail import copy_locals, make_tail
+from bottleneck.staging.verification import Facts, Verification, check_augment_alone, verify
 
 _SLOW_ITEM_S = 0.5
 
@@ -51,6 +51,10 @@ class Cached:
 
     def __init__(self, size: int) -> None:
         self.size = size
+
+
+class NoShareError(Exception):
+    """An iterable dataset gave not a single item: this worker has no share of the data."""
 
 
 class Engine:
@@ -91,7 +95,6 @@ class Engine:
         self._plan = Plan("fetch")
         self._plan_version = 0
         self._mode = stages.ALL
-        self._batch_began_ns = 0
 
     # --- start -------------------------------------------------------------------------------------------
 
@@ -118,7 +121,7 @@ class Engine:
         self._pending: list[Unit] = []
         self._replayed: list[Unit] = []
         self._batch_nbytes = 0
-        self._has_getitems = bool(getattr(self._dataset, "__getitems__", None))
+        self._has_getitems = _fetches_batches(self._dataset)
         self._source: Iterator[Any] | None = None
 
     def latch_mode(self) -> int:
@@ -160,7 +163,6 @@ class Engine:
         Raises:
             UserCodeError: If the user's dataset raised.
         """
-        self._batch_began_ns = time.perf_counter_ns()
         mode = self.latch_mode()
         if isinstance(request, Blank):
             if mode & (stages.LOAD | stages.RECORD):
@@ -180,7 +182,7 @@ class Engine:
         dataset, index = self._dataset, None
         try:
             samples = []
-            for index in request:  # noqa: B007 - the index is wanted when a sample raises
+            for index in request:
                 samples.append(dataset[index])
         except Exception as error:
             raise self._failure(error, index) from None
@@ -208,17 +210,19 @@ class Engine:
         """Yield samples for ever, each in the mode that is present when it is asked for."""
         self.start()
         while True:
-            if not self._batch_began_ns:
-                self._batch_began_ns = time.perf_counter_ns()
             mode = self.latch_mode()
-            if mode & stages.RECORD:
-                yield self._record_unit(None)
-            elif mode & stages.LOAD:
-                yield self._iterate_really(mode)
-            elif not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
-                yield Cached(0)
-            else:
-                yield from self._serve(mode, None, None) if self._batched else [self._serve(mode, 1, None)]
+            try:
+                if mode & stages.RECORD:
+                    samples = [self._record_unit(None)]
+                elif mode & stages.LOAD:
+                    samples = [self._iterate_really(mode)]
+                elif not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
+                    samples = [Cached(0)]
+                else:
+                    samples = self._serve(mode, None, None) if self._batched else [self._serve(mode, 1, None)]
+            except NoShareError:
+                return
+            yield from samples
 
     def _iterate_really(self, mode: int) -> Any:
         if mode & stages.WITHIN_SAMPLE == stages.WITHIN_SAMPLE or self._plan.strategy == "fetch":
@@ -238,7 +242,7 @@ class Engine:
             self._source = iter(self._dataset)
             return next(self._source)
         except StopIteration:
-            raise  # not a single item: this worker has no share of the data
+            raise NoShareError from None
         except Exception as error:
             raise self._failure(error, None) from None
 
@@ -286,7 +290,8 @@ class Engine:
         last_augment = [n for n, call in enumerate(calls) if self._tape.stage(call.site) == "augment"][-1:]
         filled = all(any(hole[0] == number for hole in unit.holes) for number in last_augment)
         self._facts.add(self._tape, calls, started, ended, filled)
-        unit.nbytes = trees.nbytes((unit.value, [(c.args, c.kwargs, c.output) for c in calls]))
+        kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
+        unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
         if self._iterable and calls and self._facts.items <= 2:
             self._check_iterable_item(calls)
         forget_originals(unit)
@@ -303,6 +308,8 @@ class Engine:
         units, self._pending = self._pending, []
         size = len(samples) if self._batched else 1
         batch = self._collate_really(samples)
+        if self._iterable and len(units) != size:
+            return batch  # begun in the mode before; it will be discarded
         values = units[0].value if len(units) == 1 and not self._batched else [unit.value for unit in units]
         if self._batched and self._has_getitems and not self._iterable:
             values = units[0].value
@@ -446,23 +453,19 @@ class Engine:
         Raises:
             UserCodeError: If the user's collate function raised.
         """
-        began_ns = self._batch_began_ns or time.perf_counter_ns()
-        batch = self._collate(samples)
-        self._control.count_batch(self._worker, time.perf_counter_ns() - began_ns)
-        self._batch_began_ns = 0
-        return batch
-
-    def _collate(self, samples: Any) -> Any:
         mode = self._mode
+        if mode & stages.STOP:
+            return None
         if mode & stages.RECORD:
             return self._record_batch(samples) if self._pending else None
         blank = _is_blank(samples)
         if blank or not mode & stages.COLLATE:
             if mode & (stages.LOAD | stages.RECORD) and blank:
                 return None
-            size = samples.size if isinstance(samples, Cached) else None
-            return self._serve_collated(size) if mode & stages.HANDOFF else None
-        batch = self._collate_really(samples)
+            batch = self._serve_collated(samples.size if isinstance(samples, Cached) else None)
+        else:
+            batch = self._collate_really(samples)
+        # Without the hand-off the batch is made, in shared memory as ever, and then not sent.
         return batch if mode & stages.HANDOFF else None
 
     def _collate_really(self, samples: Any) -> Any:
@@ -481,3 +484,10 @@ def _is_blank(samples: Any) -> bool:
     if isinstance(samples, list) and samples:
         return isinstance(samples[0], Cached) or isinstance(samples[-1], Cached)
     return isinstance(samples, Cached)
+
+
+def _fetches_batches(dataset: Any) -> bool:
+    """Whether a dataset fetches whole batches in its own way; a plain `Subset` only asks the one inside."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return bool(getattr(dataset, "__getitems__", None))

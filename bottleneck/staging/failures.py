@@ -44,9 +44,7 @@ class Failure:
 def users_traceback(error: BaseException) -> str:
     """Format a traceback without the frames of this package."""
     frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_OUR_FOLDER)
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OUR_FOLDER)
     ]
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     lines += traceback.format_exception_only(type(error), error)

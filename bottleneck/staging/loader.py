@@ -86,7 +86,7 @@ class SwitchedLoader:
         """
         if self._iterator is None:
             self.start()
-        assert self._iterator is not None  # noqa: S101 - narrows the type
+        assert self._iterator is not None
         try:
             batch = next(self._iterator)
         except StopIteration:
@@ -134,10 +134,6 @@ class SwitchedLoader:
         """Bytes in the caches of all workers together."""
         return self._control.cache_bytes()
 
-    def work_done(self) -> tuple[int, int]:
-        """Return nanoseconds that the workers have spent on batches, and the number of these, so far."""
-        return self._control.work_done()
-
     @property
     def samples_requested(self) -> int:
         """Samples asked of the loader so far, in any mode."""
@@ -155,7 +151,7 @@ class SwitchedLoader:
         try:
             if hasattr(iterator, "_workers"):
                 self._order.stopped = True
-                self._control.mode = 0
+                self._control.mode = stages.STOP
                 drained = _drain(iterator, time.monotonic() + patience_s)
                 _stop_workers(iterator, kill=not drained)
         finally:
@@ -197,7 +193,7 @@ def _drain(iterator: Any, deadline_s: float) -> bool:
         except RuntimeError as error:
             if "timed out" not in str(error) and not find_failure(error):
                 return False
-        except Exception:  # noqa: BLE001, S110 - a failure of the user's code, seen and told before
+        except Exception:  # noqa: BLE001 - a failure of the user's code, seen and told before
             pass
     return False
 
@@ -206,7 +202,7 @@ def _stop_workers(iterator: Any, *, kill: bool) -> None:
     if kill:
         # Without this the loader's SIGCHLD handler would report the workers that we kill as failures.
         if getattr(iterator, "_worker_pids_set", False):
-            _utils.signal_handling._remove_worker_pids(id(iterator))
+            _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
             iterator._worker_pids_set = False
         for worker in iterator._workers:
             if worker.is_alive():

@@ -54,6 +54,7 @@ class CollateProxy:
         self.engine = engine
 
     def __call__(self, samples: Any) -> Any:
+        """Collate in the present mode."""
         return self.engine.collate(samples)
 
 
@@ -67,12 +68,13 @@ class WorkerInit:
         self._worker_init_fn = worker_init_fn
 
     def __call__(self, worker: int) -> None:
+        """Prepare a worker."""
         import signal
 
         # Ctrl-C reaches the whole process group; the main process stops the workers, in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         info = get_worker_info()
-        engine = info.dataset.engine  # type: ignore[union-attr, attr-defined]
+        engine = info.dataset.engine  # type: ignore[union-attr]
         object.__setattr__(info, "dataset", engine.user_dataset)
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)

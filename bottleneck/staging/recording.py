@@ -94,8 +94,7 @@ def replace_at(tree: Any, path: Path, value: Any) -> Any:
     if not path:
         return value
     parts = [
-        (key, replace_at(part, path[1:], value) if key == path[0] else part)
-        for key, part in trees.children(tree) or ()
+        (key, replace_at(part, path[1:], value) if key == path[0] else part) for key, part in trees.children(tree) or ()
     ]
     return trees.rebuild(tree, parts)
 
@@ -150,11 +149,14 @@ class Served:
 
 
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor into fresh shared memory, in one pass."""
-    if tensor.layout != torch.strided or tensor.is_quantized or not tensor.numel() or tensor.device.type != "cpu":
+    """Copy a tensor into fresh shared memory, in one pass, with the strides that a clone would have."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
         return tensor.clone()
-    storage = tensor._typed_storage()._new_shared(tensor.numel(), device=tensor.device)
-    fresh = tensor.new(storage).resize_(tensor.shape)
+    if not tensor.numel() or tensor.device.type != "cpu":
+        return tensor.clone()
+    strides = torch.empty_like(tensor, device="meta").stride()
+    storage = torch.UntypedStorage._new_shared(tensor.numel() * tensor.element_size())  # type: ignore[no-untyped-call]
+    fresh = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, tensor.shape, strides)
     return fresh.copy_(tensor)
 
 

@@ -19,6 +19,9 @@ ALL = WITHIN_SAMPLE | COLLATE | HANDOFF
 RECORD = 1 << 8
 """Everything real, and recorded on the way. Never timed."""
 
+STOP = 1 << 9
+"""Nothing works any more: what is still asked for is answered with nothing, at once."""
+
 BIT_OF_STAGE = {
     "load": LOAD,
     "augment": AUGMENT,

@@ -18,6 +18,7 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 from bottleneck.pipeline.cuts import CutSite, resolve
+from bottleneck.staging import trees
 
 _LOCALS = "__recorded_locals__"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -51,11 +52,25 @@ class Tail:
         if frame is None:
             return None
         present = frame.f_locals
-        dataset = present[self.self_name]
-        attributes = {id(value) for value in getattr(dataset, "__dict__", {}).values()}
-        found = {name: present[name] for name in self.names if name in present}
-        copied = {name: value if id(value) in attributes else copy(value) for name, value in found.items()}
-        return {self.self_name: dataset, **copied}
+        names = (self.self_name, *self.names)
+        return copy_locals({name: present[name] for name in names if name in present}, self.self_name, copy)
+
+    def copies(self, local_variables: dict[str, Any]) -> list[Any]:
+        """Return those of the recorded variables that take memory of their own."""
+        own = _own_objects(local_variables[self.self_name])
+        return [value for value in local_variables.values() if id(value) not in own]
+
+
+def _own_objects(dataset: Any) -> set[int]:
+    return {id(dataset), *(id(value) for value in getattr(dataset, "__dict__", {}).values())}
+
+
+def copy_locals(
+    local_variables: dict[str, Any], self_name: str, copy: Callable[[Any], Any] = trees.copy_deep
+) -> dict[str, Any]:
+    """Copy local variables; the dataset and its attributes, which may be large, stay the same objects."""
+    own = _own_objects(local_variables[self_name])
+    return {name: value if id(value) in own else copy(value) for name, value in local_variables.items()}
 
 
 def make_tail(dataset: Any, sites: tuple[CutSite, ...]) -> Tail | None:
@@ -105,6 +120,8 @@ def _cut(original: FunctionType, attributes: set[str]) -> Tail | None:
     at = next((number for number, found in enumerate(calls) if found), None)
     if at is None or any(_leaves_early(statement) for statement in definition.body[:at]):
         return None
+    if not _begins_with_call(definition.body[at], {id(call) for call in calls[at]}):
+        return None
     for found in calls[at:]:
         for call in found:
             call.args, call.keywords = [], []  # the recorded arguments are used
@@ -127,6 +144,25 @@ def _calls_on(statement: ast.stmt, self_name: str, attributes: set[str]) -> list
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id == self_name
     ]
+
+
+def _begins_with_call(statement: ast.stmt, calls: set[int]) -> bool:
+    """Whether no statement runs inside a statement before the one that calls the augmentation.
+
+    It would run again with the second half, and loading would be taken for augmentation.
+    """
+    if isinstance(statement, ast.If):
+        branches = [branch for branch in (statement.body, statement.orelse) if _contains(branch, calls)]
+        return bool(branches) and all(_begins_with_call(branch[0], calls) for branch in branches)
+    if isinstance(statement, ast.With):  # such as torch.no_grad()
+        opens = any(item.optional_vars is not None for item in statement.items)
+        return not opens and _begins_with_call(statement.body[0], calls)
+    simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr))
+    return simple and _contains([statement], calls)
+
+
+def _contains(statements: list[ast.stmt], calls: set[int]) -> bool:
+    return any(id(node) in calls for statement in statements for node in ast.walk(statement))
 
 
 def _leaves_early(statement: ast.stmt) -> bool:
@@ -161,27 +197,29 @@ def _compile(
     original: FunctionType, definition: ast.FunctionDef, at: int, names: tuple[str, ...]
 ) -> Callable[[dict[str, Any]], Any]:
     """Compile the second half, with the globals and the closure of the original."""
-    restore = [
-        ast.parse(f"if {name!r} in {_LOCALS}: {name} = {_LOCALS}[{name!r}]").body[0] for name in names
-    ]
+    restore = [ast.parse(f"if {name!r} in {_LOCALS}: {name} = {_LOCALS}[{name!r}]").body[0] for name in names[1:]]
     half = ast.FunctionDef(
         name=definition.name,
         args=ast.arguments(
-            posonlyargs=[], args=[ast.arg(_LOCALS)], kwonlyargs=[], kw_defaults=[], defaults=[], vararg=None, kwarg=None
+            posonlyargs=[], args=[ast.arg(names[0]), ast.arg(_LOCALS)], kwonlyargs=[], kw_defaults=[], defaults=[],
+            vararg=None, kwarg=None,
         ),
         body=[*restore, *definition.body[at:]],
         decorator_list=[],
         returns=None,
-        type_params=[],
     )  # fmt: skip
+    if "type_params" in half._fields:  # Python 3.12 and later
+        half.type_params = []  # type: ignore[attr-defined, unused-ignore]
     free = original.__code__.co_freevars
     outer = ast.parse(f"def factory({', '.join(free)}):\n    pass\n").body[0]
-    assert isinstance(outer, ast.FunctionDef)  # noqa: S101 - narrows the type
+    assert isinstance(outer, ast.FunctionDef)
     outer.body = [half, ast.Return(ast.Name(definition.name, ast.Load()))]
     module = ast.fix_missing_locations(ast.Module([outer], []))
     namespace: dict[str, Any] = {}
-    exec(compile(module, original.__code__.co_filename, "exec"), namespace)  # noqa: S102 - the user's own source
+    exec(compile(module, original.__code__.co_filename, "exec"), namespace)
     made = namespace["factory"](*(None for _ in free))
     cells = dict(zip(free, original.__closure__ or (), strict=True))
     closure = tuple(cells[name] for name in made.__code__.co_freevars)
-    return FunctionType(made.__code__, original.__globals__, definition.name, None, closure)
+    second_half = FunctionType(made.__code__, original.__globals__, definition.name, None, closure)
+    # The dataset is the first argument, where `super()` looks for it.
+    return lambda found: second_half(found[names[0]], found)

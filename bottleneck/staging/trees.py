@@ -150,9 +150,9 @@ def _equal_leaves(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
-        return a.dtype == object or a.tobytes() == b.tobytes()
+        return bool(a.dtype == object or a.tobytes() == b.tobytes())
     if isinstance(a, Image.Image):
-        return a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes()
+        return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
     if is_primitive(a):
         return bool(a == b) or (a != a and b != b)  # noqa: PLR0124
     try:

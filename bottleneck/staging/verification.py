@@ -12,6 +12,7 @@ import torch
 
 from bottleneck.staging import stages, trees
 from bottleneck.staging.cutting import Call, Playback, RngState, StopAfterCut, Tape
+from bottleneck.staging.tail import copy_locals
 
 
 @dataclass(frozen=True)
@@ -94,22 +95,23 @@ def _verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int) -> V
     )
 
 
-def check_augment_alone(
-    calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]
-) -> tuple[bool, set[int]]:
+def check_augment_alone(calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]) -> tuple[bool, set[int]]:
     """Call the augmentation with its recorded arguments.
 
     Returns:
         Whether the outputs are as recorded, and the sites that changed their arguments.
     """
-    held, changing = True, set()
+    held, changing = True, set[int]()
     for call in calls:
         if tape.stage(call.site) != "augment":
             continue
         if call.rng_before is not None:
             call.rng_before.restore()
         args, kwargs = trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
-        output = tape.call_really(call, args, kwargs)
+        try:
+            output = tape.call_really(call, args, kwargs)
+        except Exception:  # noqa: BLE001 - one that cannot run alone is not used so
+            return False, changing
         held = held and same(call.output, output)
         if not (trees.equal(args, call.args) and trees.equal(kwargs, call.kwargs)):
             changing.add(call.site)
@@ -129,9 +131,11 @@ def _check_replay(
     sites = frozenset(call.site for call in calls)
     _seed(seed)
     play = Playback(stages.LOAD | stages.AUGMENT, sites, copy_outputs=False, restore_rng=True)
-    with tape.replaying(calls, play):
-        replayed = run(request)
-    held = same(direct, replayed)
+    try:
+        with tape.replaying(calls, play):
+            held = same(direct, run(request))
+    except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
+        held = False
     changed = any(not trees.equal(old, call.output) for old, call in zip(before, calls, strict=True))
     for old, call in zip(before, calls, strict=True):
         call.output = old
@@ -164,11 +168,6 @@ def _check_tail(
     return held, changed
 
 
-def copy_locals(local_variables: dict[str, Any], self_name: str) -> dict[str, Any]:
-    """Copy recorded local variables; the dataset among them stays the same object."""
-    return {n: value if n == self_name else trees.copy_deep(value) for n, value in local_variables.items()}
-
-
 def _check_stop(run: Callable[[Any], Any], request: Any, tape: Tape, calls: list[Call]) -> bool:
     sites = frozenset(call.site for call in calls)
     try:
@@ -176,6 +175,8 @@ def _check_stop(run: Callable[[Any], Any], request: Any, tape: Tape, calls: list
             run(request)
     except StopAfterCut:
         return True
+    except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
+        return False
     return False
 
 

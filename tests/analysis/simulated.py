@@ -62,9 +62,7 @@ DEVICE_BOUND = Job(
 )
 
 
-def measure(
-    job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.0, seed: int = 0
-) -> Measurement:
+def measure(job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.0, seed: int = 0) -> Measurement:
     """Simulate the rounds of a job.
 
     Args:
@@ -81,9 +79,7 @@ def measure(
         if seconds_per_batch is None:
             return ()
         times = BATCHES * seconds_per_batch * speed * np.exp(random.normal(0, noise, rounds))
-        return tuple(
-            Block(r, BATCH_SIZE * BATCHES, float(t), BATCHES, float(t) / 2) for r, t in enumerate(times)
-        )
+        return tuple(Block(r, BATCH_SIZE * BATCHES, float(t), BATCHES, float(t) / 2) for r, t in enumerate(times))
 
     ladder = [name for name in LADDER if name in job.coupled]
     inner = [None, *ladder[:-1]]
@@ -93,8 +89,7 @@ def measure(
         environment=job.environment,
         pipeline=job.pipeline,
         experiments=tuple(
-            MeasuredExperiment(n, True, None, blocks(job.coupled[n]), blocks(job.drained.get(n)))
-            for n in ladder
+            MeasuredExperiment(n, True, None, blocks(job.coupled[n]), blocks(job.drained.get(n))) for n in ladder
         ),
         without=tuple(MeasuredWithout(n, blocks(job.without[n])) for n in names if n in job.without),
         stages=tuple(StageSpan(s, i, o) for s, i, o in zip(names, inner, ladder, strict=True)),

@@ -146,9 +146,7 @@ def test_a_stage_of_the_users_own_gets_advice_under_its_name():
     renamed = replace(
         measurement,
         stages=tuple(replace(s, name="decode<b>") if s.name == "augment" else s for s in measurement.stages),
-        without=tuple(
-            replace(w, stage="decode<b>") if w.stage == "augment" else w for w in measurement.without
-        ),
+        without=tuple(replace(w, stage="decode<b>") if w.stage == "augment" else w for w in measurement.without),
     )
 
     result = analyse(renamed)

@@ -57,9 +57,7 @@ def test_the_efficiency_covers_the_truth():
 
 
 def test_what_was_measured_is_passed_on_untouched():
-    measurement = measure(
-        replace(AUGMENT_BOUND, evidence={"first_batch_s": 1.5}, pipeline={"num_workers": 2})
-    )
+    measurement = measure(replace(AUGMENT_BOUND, evidence={"first_batch_s": 1.5}, pipeline={"num_workers": 2}))
 
     result = analyse(measurement)
 
@@ -111,9 +109,7 @@ def test_the_unit_of_time_does_not_matter(measurement, scale):
     """Powers of two, which scale floating-point numbers exactly, so that no knife-edge can tip."""
 
     def scaled(block):
-        return replace(
-            block, seconds=block.seconds * scale, first_half_seconds=block.first_half_seconds * scale
-        )
+        return replace(block, seconds=block.seconds * scale, first_half_seconds=block.first_half_seconds * scale)
 
     plain, changed = analyse(measurement), analyse(map_blocks(measurement, scaled))
 

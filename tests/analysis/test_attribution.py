@@ -65,9 +65,7 @@ def test_intervals_of_a_stage_cover_the_truth(quantity):
     }[quantity]
     covered = 0
     for seed in range(300):
-        interval = getattr(
-            stages_of(measure(LAST_STRAW, noise=0.03, drift=0.1, seed=seed))["augment"], quantity
-        )
+        interval = getattr(stages_of(measure(LAST_STRAW, noise=0.03, drift=0.1, seed=seed))["augment"], quantity)
         covered += interval.low <= truth <= interval.high
 
     assert 0.9 <= covered / 300 <= 0.99
@@ -120,9 +118,7 @@ def test_rounds_that_one_experiment_lacks_are_left_out_of_its_pairs():
     slowed = map_blocks(whole, lambda b: replace(b, seconds=b.seconds * 10) if b.round == 5 else b)
     cut = replace(
         slowed,
-        experiments=tuple(
-            e if e.name == "raw" else replace(e, coupled=e.coupled[:5]) for e in slowed.experiments
-        ),
+        experiments=tuple(e if e.name == "raw" else replace(e, coupled=e.coupled[:5]) for e in slowed.experiments),
     )
 
     assert stages_of(cut)["load"].exposed_s_per_batch.estimate == pytest.approx(0.0019)
@@ -132,9 +128,7 @@ def test_a_missing_inner_experiment_leaves_exposure_unknown():
     whole = measure(AUGMENT_BOUND)
     cut = replace(
         whole,
-        experiments=tuple(
-            replace(e, coupled=()) if e.name == "before_augment" else e for e in whole.experiments
-        ),
+        experiments=tuple(replace(e, coupled=()) if e.name == "before_augment" else e for e in whole.experiments),
     )
 
     load = stages_of(cut)["load"]
@@ -192,9 +186,7 @@ def test_rates_do_not_suffer_from_several_blocks_in_a_round():
     whole = measure(AUGMENT_BOUND, noise=0.02)
 
     def halves(block):
-        return [
-            replace(block, samples=block.samples // 2, seconds=block.seconds / 2, batches=block.batches // 2)
-        ] * 2
+        return [replace(block, samples=block.samples // 2, seconds=block.seconds / 2, batches=block.batches // 2)] * 2
 
     split = replace(
         whole,

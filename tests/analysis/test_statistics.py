@@ -21,7 +21,7 @@ from bottleneck.results.records import Block
 
 def simulated(random, mean, rounds, noise, speed=1.0):
     seconds = mean * speed * np.exp(random.normal(0, noise, rounds))
-    return Series(np.arange(rounds), np.full(rounds, 640.0), np.full(rounds, 20.0), 640 * seconds, np.full(rounds, np.nan))
+    return Series(np.arange(rounds), np.full(rounds, 640.0), np.full(rounds, 20.0), 640 * seconds)
 
 
 def test_blocks_of_one_round_are_summed():

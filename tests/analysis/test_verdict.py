@@ -235,9 +235,7 @@ def test_the_sentence_says_when_no_stage_gains_anything_by_itself():
     ("further", "rounds", "seconds", "budget"),
     [(6, 6, 20.0, "40s"), (6, 6, 43.0, "90s"), (12, 6, 60.0, "3m"), (6, 0, 20.0, None), (6, 6, 0.0, None)],
 )
-def test_the_budget_that_decides_holds_the_rounds_so_far_and_the_further_ones(
-    further, rounds, seconds, budget
-):
+def test_the_budget_that_decides_holds_the_rounds_so_far_and_the_further_ones(further, rounds, seconds, budget):
     assert budget_for(further, rounds, seconds) == budget
 
 

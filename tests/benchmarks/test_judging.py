@@ -35,9 +35,7 @@ def test_a_verdict_is_right_when_state_and_bottleneck_are():
     assert not trial(state="undecided").right
 
 
-@pytest.mark.parametrize(
-    ("estimate_s", "within"), [(0.0153, True), (0.0127, True), (0.0156, False), (0.0124, False)]
-)
+@pytest.mark.parametrize(("estimate_s", "within"), [(0.0153, True), (0.0127, True), (0.0156, False), (0.0124, False)])
 def test_a_cost_is_within_ten_percent_or_not(estimate_s, within):
     cost = CostFound("augment", 0.014, Interval(estimate_s, 0, 1))
     assert cost.within_tolerance is within
@@ -58,9 +56,7 @@ def test_checks_name_what_is_wrong():
 
 
 def test_a_failed_diagnosis_is_shown_as_wrong():
-    failed = trial(
-        state="failed", bottleneck=None, efficiency=None, costs=(), failure="ValueError: no | pipe"
-    )
+    failed = trial(state="failed", bottleneck=None, efficiency=None, costs=(), failure="ValueError: no | pipe")
     assert not check_trials([failed])[0].held
     assert "ValueError: no \\| pipe" in verdicts_table([failed])
 

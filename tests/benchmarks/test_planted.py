@@ -61,8 +61,7 @@ def test_one_batch_costs_what_was_planted(planted, done):
     pickle.loads(pickle.dumps(batch))  # what the hand-off from a worker does
     workers = max(planted.num_workers, 1)
     expected = sum(
-        stage.cost_s_per_batch * (1 if stage.name in ("copy", "handoff") else workers)
-        for stage in planted.stages
+        stage.cost_s_per_batch * (1 if stage.name in ("copy", "handoff") else workers) for stage in planted.stages
     )
     assert sum(done) == pytest.approx(expected)
 

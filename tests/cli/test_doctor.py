@@ -82,9 +82,7 @@ def test_fewer_usable_cores_than_present_are_told(monkeypatch):
     assert checkup.examine_cores().message.startswith("1.5 of 64 usable: the quota")
 
 
-@pytest.mark.parametrize(
-    ("scope", "user", "status"), [("0", 1000, "ok"), ("1", 1000, "ok"), ("2", 1000, "warning")]
-)
+@pytest.mark.parametrize(("scope", "user", "status"), [("0", 1000, "ok"), ("1", 1000, "ok"), ("2", 1000, "warning")])
 def test_the_ptrace_scope(tmp_path, monkeypatch, scope, user, status):
     monkeypatch.setattr("os.geteuid", lambda: user)
     path = tmp_path / "scope"
@@ -94,6 +92,4 @@ def test_the_ptrace_scope(tmp_path, monkeypatch, scope, user, status):
 
 def test_findings_have_their_remedies_below():
     findings = [Finding("ok", "python", "3.11"), Finding("warning", "cores", "few", "buy some")]
-    assert render_findings(findings) == (
-        "ok       python  3.11\nwarning  cores   few\n                 -> buy some\n"
-    )
+    assert render_findings(findings) == ("ok       python  3.11\nwarning  cores   few\n                 -> buy some\n")

@@ -104,10 +104,7 @@ def test_a_fault_of_ours_asks_to_report_it(monkeypatch, capsys):
 
     monkeypatch.setattr("bottleneck.cli.report.load", broken)
     assert run(["report", "r.json"]) == ExitStatus.INTERNAL
-    assert (
-        "AssertionError: unexpected. This is a fault of bottleneck: please report it"
-        in capsys.readouterr().err
-    )
+    assert "AssertionError: unexpected. This is a fault of bottleneck: please report it" in capsys.readouterr().err
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error(tmp_path):

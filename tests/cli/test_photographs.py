@@ -74,9 +74,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "damage", ["a picture is gone", "the marker is gone", "the marker is of another recipe"]
-)
+@pytest.mark.parametrize("damage", ["a picture is gone", "the marker is gone", "the marker is of another recipe"])
 def test_a_damaged_folder_is_made_again(folder, tmp_path, damage):
     marker = folder.parent / MARKER
     if damage == "a picture is gone":

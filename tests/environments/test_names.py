@@ -56,9 +56,7 @@ def test_all_public_names_are_listed():
 
 
 def test_load_needs_no_torch():
-    assert (
-        python("import sys; from bottleneck import load, Diagnosis; print('torch' in sys.modules)") == "False"
-    )
+    assert python("import sys; from bottleneck import load, Diagnosis; print('torch' in sys.modules)") == "False"
 
 
 def test_unknown_names_are_attribute_errors():
@@ -108,9 +106,7 @@ def test_only_pandas_question_silences_pandas_warning():
         scope = {"__name__": "pandas.compat._optional", "bottleneck": bottleneck}
         assert eval("bottleneck.__version__", scope) == VERSION
         assert len(warnings.filters) == len(before) + 1
-        warnings.warn(
-            "Pandas requires version '1.5.0' or newer of 'bottleneck' (version '0.1.0').", stacklevel=1
-        )
+        warnings.warn("Pandas requires version '1.5.0' or newer of 'bottleneck' (version '0.1.0').", stacklevel=1)
         warnings.warn("Pandas requires version '3.0' or newer of 'numexpr' (version '2').", stacklevel=1)
         warnings.warn("Something about bottleneck", stacklevel=1)
     assert [str(warning.message)[:30] for warning in caught] == [
@@ -119,9 +115,7 @@ def test_only_pandas_question_silences_pandas_warning():
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["nansum", "nanmean", "nanstd", "nanvar", "nanmin", "nanmax", "nanmedian", "median"]
-)
+@pytest.mark.parametrize("name", ["nansum", "nanmean", "nanstd", "nanvar", "nanmin", "nanmax", "nanmedian", "median"])
 @given(matrix=MATRICES, axis=AXES)
 def test_reductions_are_numpys_without_its_warnings(name, matrix, axis):
     with warnings.catch_warnings():

@@ -74,9 +74,7 @@ def test_every_command_is_understood(words):
 
 
 def test_every_make_target_exists():
-    targets = set(
-        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    )
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     named = {word for words in COMMAND_LINES if words[0] == "make" for word in words[1:]}
     assert named
     assert named <= targets

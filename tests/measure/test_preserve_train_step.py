@@ -42,10 +42,7 @@ def values(model, optimizer, scheduler=None):
         [p.tolist() for p in model.parameters()],
         [None if p.grad is None else p.grad.tolist() for p in model.parameters()],
         [
-            {
-                key: value.tolist() if isinstance(value, torch.Tensor) else value
-                for key, value in state.items()
-            }
+            {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
             for state in optimizer.state.values()
         ],
         [{**group, "params": len(group["params"])} for group in optimizer.param_groups],

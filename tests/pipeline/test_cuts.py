@@ -188,7 +188,17 @@ def test_several_paths():
 
 @pytest.mark.parametrize(
     "name",
-    ["tranform", "dataset.transform", "paths", "datasets[3].transform", "paths[0]", "", ".", "augment.", "[0]"],
+    [
+        "tranform",
+        "dataset.transform",
+        "paths",
+        "datasets[3].transform",
+        "paths[0]",
+        "",
+        ".",
+        "augment.",
+        "[0]",
+    ],
 )
 def test_a_path_that_leads_nowhere_is_refused_in_one_sentence(name):
     if name == "augment.":

@@ -157,17 +157,13 @@ def test_replace_on_a_loader_keeps_class_attributes_and_arguments():
 
 
 def test_a_rebuilt_loader_is_guarded_as_a_new_one():
-    clone = (
-        Pipeline.from_loader(DataLoader(samples()), model=nn.Linear(3, 2)).replace(timeout=0).make_loader()
-    )
+    clone = Pipeline.from_loader(DataLoader(samples()), model=nn.Linear(3, 2)).replace(timeout=0).make_loader()
     with pytest.raises(ValueError, match="should not be set"):
         clone.batch_size = 3
 
 
 def test_replace_dataset_on_a_loader_follows_with_pytorchs_samplers():
-    pipeline = Pipeline.from_loader(
-        DataLoader(samples(40), batch_size=4, shuffle=True), model=nn.Linear(3, 2)
-    )
+    pipeline = Pipeline.from_loader(DataLoader(samples(40), batch_size=4, shuffle=True), model=nn.Linear(3, 2))
     changed = pipeline.replace(dataset=samples(12)).make_loader()
     assert sorted(changed.sampler) == list(range(12))
     assert type(changed.sampler) is RandomSampler

@@ -44,9 +44,7 @@ def write(folder, name, text):
     return path
 
 
-@pytest.mark.parametrize(
-    "target", ["job_a:build", "job_a.py:build", "./job_a.py:Jobs.small", "job_a:mapping"]
-)
+@pytest.mark.parametrize("target", ["job_a:build", "job_a.py:build", "./job_a.py:Jobs.small", "job_a:mapping"])
 def test_modules_and_files_build_a_pipeline(folder, target):
     write(folder, "job_a.py", GOOD)
     assert build_pipeline(target).train_step is print

@@ -86,8 +86,7 @@ def test_every_part_can_be_long():
         make_result(
             stages=tuple(replace(stage, outer=f"{i}{'<' * 3000}") for i in range(300)),
             experiments=tuple(
-                replace(make_experiments()[i % 2 * 4], name=f"{i}{'<' * 3000}", reason="@" * 9000)
-                for i in range(300)
+                replace(make_experiments()[i % 2 * 4], name=f"{i}{'<' * 3000}", reason="@" * 9000) for i in range(300)
             ),
             advice=(advice,) * 50,
             warnings=tuple(Warning("w", "@" * 9000) for _ in range(50)),

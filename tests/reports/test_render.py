@@ -48,7 +48,5 @@ def test_reports_need_no_torch():
         "print(sorted({'torch', 'torchvision', 'numpy', 'scipy', 'rich', 'click'} & set(sys.modules)))\n"
     )
     saved = ROOT / "tests" / "golden" / "input_bound.json"
-    done = subprocess.run(
-        [sys.executable, "-c", program, saved], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program, saved], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")

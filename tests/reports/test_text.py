@@ -30,14 +30,10 @@ MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_e
 def renamed(name: str):
     """A result whose augmentation, its experiment included, is called `name`."""
     stages = tuple(
-        replace(
-            s, name=name if s.name == "augment" else s.name, outer=name if s.name == "augment" else s.outer
-        )
+        replace(s, name=name if s.name == "augment" else s.name, outer=name if s.name == "augment" else s.outer)
         for s in make_stages()
     )
-    experiments = tuple(
-        replace(e, name=name if e.name == "before_augment" else e.name) for e in make_experiments()
-    )
+    experiments = tuple(replace(e, name=name if e.name == "before_augment" else e.name) for e in make_experiments())
     return make_result(stages=stages, experiments=experiments)
 
 

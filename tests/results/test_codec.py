@@ -46,7 +46,7 @@ def test_keys_have_the_names_and_the_order_of_the_contract():
     )
     assert list(document["tool"]) == ["name", "version"]
     experiment = document["experiments"][-1]
-    assert list(experiment) == ["name", "available", "reason", "coupled", "drained"]
+    assert list(experiment) == ["name", "available", "reason", "coupled", "drained", "workers"]
     assert list(experiment["coupled"]) == ["samples_per_s", "low", "high", "seconds_per_batch", "blocks"]
     assert list(experiment["coupled"]["blocks"][0])[:3] == ["round", "samples", "seconds"]
     assert list(document["without"][0]) == ["stage", "coupled"]
@@ -145,9 +145,7 @@ def test_what_was_measured_comes_back_without_what_was_concluded():
     assert raw.drained == result.experiments[-1].drained.blocks
     assert measurement.experiments[4].reason == result.experiments[4].reason
     assert measurement.experiments[4].coupled == ()
-    assert {w.stage: w.coupled for w in measurement.without} == {
-        w.stage: w.coupled.blocks for w in result.without
-    }
+    assert {w.stage: w.coupled for w in measurement.without} == {w.stage: w.coupled.blocks for w in result.without}
     assert [(s.name, s.inner, s.outer) for s in measurement.stages][:2] == [
         ("compute", None, "device"),
         ("copy", "device", "host"),
@@ -249,7 +247,7 @@ def test_a_value_of_the_wrong_type_is_named(path, value, said):
 
 def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
-    optional = {"batches", "first_half_seconds", "worker_seconds", "further_rounds"}
+    optional = {"batches", "first_half_seconds", "workers", "further_rounds"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

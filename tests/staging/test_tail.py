@@ -46,7 +46,7 @@ class Statements(Base):
 class IfBlock(Base):
     def __getitem__(self, index):
         image = self.decode(index)
-        if self.transform is not None:
+        if self.transform is not None:  # noqa: SIM108 - the block is what is tested
             image = self.transform(image)
         else:
             image = image * 0
@@ -304,6 +304,9 @@ def test_a_wrapper_that_does_work_of_its_own_is_refused():
     class Wrapper(Subset):
         def __getitem__(self, index):
             return self.dataset[index] + 1
+
+        def __getitems__(self, indices):
+            return [self[index] for index in indices]
 
     dataset = Wrapper(Statements(), [0, 1])
     assert make_tail(dataset, (CutSite(("dataset",), "transform", "augment"),)) is None
