@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from bottleneck.errors import MeasurementError
+from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.staging import stages
 from bottleneck.staging.failures import find_failure
+from bottleneck.staging.loader import LoaderEnded, SwitchedLoader
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
@@ -84,3 +87,34 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
     return MeasurementError(
         f"The {what} raised, experiment {experiment}: {_one_line(error)}", remedy, _users_part(error)
     )
+
+
+def came_from_loader(error: BaseException) -> bool:
+    """Whether an exception passed through the loader's iterator on its way."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is SwitchedLoader.next_batch.__code__:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def nothing_to_load() -> MeasurementError:
+    """Explain a loader that gives no batch."""
+    return MeasurementError(
+        "The loader gave no batch: its dataset or its sampler is empty.",
+        "Check len(dataset), and with an IterableDataset that at least one worker gets a share of the data.",
+    )
+
+
+@contextmanager
+def loader_failures(experiment: str) -> Iterator[None]:
+    """Explain what the loader raises inside the block."""
+    try:
+        yield
+    except LoaderEnded as error:
+        raise nothing_to_load() from error
+    except BottleneckError:
+        raise
+    except Exception as error:
+        raise explain_loader_failure(error, experiment) from error

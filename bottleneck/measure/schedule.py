@@ -23,15 +23,20 @@ _BLOCK_BATCHES = 20
 _QUICK_BLOCK_BATCHES = 8
 SHORTEST_BLOCK_S = 0.15
 _LONGEST_BLOCK_S = 1.5
+_SHRINKINGS = 12
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pace:
     """What is known of an arm's speed so far."""
 
     seconds_per_batch: float
     preparing_s: float
     """Switching, discarding and warming up."""
+
+    def updated(self, seconds_per_batch: float, preparing_s: float) -> Pace:
+        """Return the pace after another visit; the first one may have been an exception."""
+        return Pace((self.seconds_per_batch + seconds_per_batch) / 2, (self.preparing_s + preparing_s) / 2)
 
 
 class OrderOfArms:
@@ -84,21 +89,6 @@ def _weight(arm: Arm) -> float:
     return 0.5 if not arm.coupled and arm.mode is not None and arm.mode & stages.HANDOFF else 1.0
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The plan for the time that is left.
-
-    Attributes:
-        lengths: The length of every visit.
-        decide_first: Rounds of device and raw alone before the full rounds; 0 when there is time for six full ones.
-        deadline_s: When to stop, by the session's clock.
-    """
-
-    lengths: Lengths
-    decide_first: int
-    deadline_s: float
-
-
 def total_budget_s(budget_s: float | None, *, quick: bool) -> float:
     """The time that the whole diagnosis may take, before it is known how slow the job is."""
     if budget_s is not None:
@@ -106,14 +96,17 @@ def total_budget_s(budget_s: float | None, *, quick: bool) -> float:
     return _QUICK_BUDGET_S if quick else _DEFAULT_BUDGET_S
 
 
-def make_schedule(
-    ladder: Ladder, paces: dict[Arm, Pace], workers: int, *, started_s: float, now_s: float,
-    budget_s: float | None, quick: bool,
-) -> Schedule:  # fmt: skip
-    """Fit the rounds into the budget.
-
-    The first six rounds shall fit into most of it. Where not even the shortest blocks fit, device and raw get six
-    rounds of their own first: they decide whether there is anything to explain.
+def find_deadline_s(
+    ladder: Ladder,
+    paces: dict[Arm, Pace],
+    workers: int,
+    *,
+    started_s: float,
+    now_s: float,
+    budget_s: float | None,
+    quick: bool,
+) -> float:
+    """Return when to stop measuring, by the session's clock.
 
     Args:
         ladder: What is to be measured.
@@ -124,21 +117,48 @@ def make_schedule(
         budget_s: The user's budget; None: ours, which grows for slow jobs.
         quick: Aim at 20 seconds.
     """
-    arms = ladder.arms()
-    step_s = paces[ladder.device].seconds_per_batch
-    block_batches_wanted = _QUICK_BLOCK_BATCHES if quick else _BLOCK_BATCHES
-    target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, block_batches_wanted * step_s))
     total_s = total_budget_s(budget_s, quick=quick)
-    shortest = lengths_for(paces, 0.0, workers)
     if budget_s is None and not quick:
-        needed_s = (now_s - started_s) + MIN_ROUNDS * shortest.round_s(arms) + _CLOSING_S
+        shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
+        needed_s = (now_s - started_s) + MIN_ROUNDS * shortest_s + _CLOSING_S
         total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
-    deadline_s = started_s + total_s - _CLOSING_S
-    left_s = max(0.0, deadline_s - now_s)
-    for _ in range(12):
-        lengths = lengths_for(paces, target_s, workers)
-        if MIN_ROUNDS * lengths.round_s(arms) <= _FIRST_ROUNDS_SHARE * left_s:
+    return started_s + total_s - _CLOSING_S
+
+
+def plan_round(
+    ladder: Ladder, paces: dict[Arm, Pace], workers: int, *, left_s: float, rounds_done: int, quick: bool
+) -> Lengths:
+    """Choose the length of the visits of the next round.
+
+    The first six rounds shall fit into most of the budget, so the blocks get shorter where time is short, down to
+    one burst of the workers.
+
+    Args:
+        ladder: What is to be measured.
+        paces: The speed of every arm, as far as it is known.
+        workers: Workers of the loader.
+        left_s: Time until the deadline.
+        rounds_done: Full rounds measured so far.
+        quick: Aim at 20 seconds.
+    """
+    arms = ladder.arms()
+    wanted = _QUICK_BLOCK_BATCHES if quick else _BLOCK_BATCHES
+    target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * paces[ladder.device].seconds_per_batch))
+    rounds_left = max(1, MIN_ROUNDS - rounds_done)
+    share = _FIRST_ROUNDS_SHARE if rounds_done == 0 else 1.0
+    lengths = lengths_for(paces, target_s, workers)
+    for _ in range(_SHRINKINGS):
+        if rounds_left * lengths.round_s(arms) <= share * left_s:
             break
         target_s *= 0.75
-    decide_first = 0 if MIN_ROUNDS * lengths.round_s(arms) <= left_s else MIN_ROUNDS
-    return Schedule(lengths, decide_first, deadline_s)
+        lengths = lengths_for(paces, target_s, workers)
+    return lengths
+
+
+def rounds_to_decide_first(ladder: Ladder, lengths: Lengths, left_s: float) -> int:
+    """Return how many rounds of device and raw alone come before the full rounds.
+
+    None where six full rounds fit. Where they do not, device and raw get six of their own: they decide whether
+    there is anything to explain.
+    """
+    return 0 if MIN_ROUNDS * lengths.round_s(ladder.arms()) <= left_s else MIN_ROUNDS

@@ -113,7 +113,14 @@ class SwitchedLoader:
 
     def discard_in_flight(self) -> None:
         """Receive and drop the batches that have been asked for so far."""
+        iterator = self._worker_iterator()
+        asked_for = getattr(iterator, "_send_idx", 0)
         for _ in range(self._order.sent - self._received):
+            self.next_batch()
+        if getattr(self._loader, "in_order", True):
+            return
+        # Otherwise a quick worker's new batch may have come before a slow one's old batch.
+        while iterator._send_idx >= asked_for and any(number < asked_for for number in iterator._task_info):
             self.next_batch()
 
     def rest(self) -> None:

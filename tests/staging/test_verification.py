@@ -261,6 +261,7 @@ def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
     assert facts.augment_calls == 2
     assert facts.orders == {(0, 1, 1)}
     assert facts.filled
+    tape.copies = []
     facts.add(tape, [], started_s=0.0, ended_s=1.0, filled=False)
     assert facts.items == 2
     assert facts.total_s == 10.25

@@ -1,0 +1,136 @@
+"""What has to be ready before the first block: recorded data, cached batches, and the list of experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.measure.arms import Capabilities, Ladder, build_ladder
+from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
+from bottleneck.measure.failure import explain_step_failure, loader_failures
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.pipeline.transfer import copies_nothing
+from bottleneck.staging import stages, trees
+from bottleneck.staging.loader import SwitchedLoader
+from bottleneck.staging.plan import Plan, make_plan
+
+_MOST_CACHED_BATCHES = 32
+_FEWEST_CACHED_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What recording has brought."""
+
+    plan: Plan
+    batches: list[CachedBatch]
+    """Batches in host memory."""
+
+
+def record(
+    loader: SwitchedLoader, first_batch: Any, host_bytes: int, limit_s: float, clock: Callable[[], float]
+) -> Recorded:
+    """Let the workers record, keep some of their batches, and settle how the dataset is cut.
+
+    Args:
+        loader: The running loader.
+        first_batch: A batch of it, to know its size.
+        host_bytes: What the batches in host memory may take.
+        limit_s: Time for it, once every worker has recorded a batch.
+        clock: Seconds from any beginning.
+
+    Raises:
+        MeasurementError: If not one batch fits, or the user's code fails.
+    """
+    size = trees.nbytes(first_batch)
+    if size > host_bytes:
+        raise MeasurementError(
+            f"One batch takes {size / 1e6:,.0f} MB, more than the {host_bytes / 1e6:,.0f} MB for cached batches.",
+            f"Give the caches more memory: cache_bytes={8 * size}.",
+        )
+    workers = max(1, loader.num_workers)
+    wanted = min(_MOST_CACHED_BATCHES, max(_FEWEST_CACHED_BATCHES, 2 * workers))
+    kept: list[CachedBatch] = []
+    started, taken = clock(), 0
+    with loader_failures("recording"):
+        loader.switch(stages.RECORD)
+        for number in range(10 * workers + wanted):
+            batch, samples = loader.next_batch()
+            room = taken + size <= host_bytes and len(kept) < wanted
+            if batch is not None and room:
+                kept.append(CachedBatch(keep_on_host(batch), samples))
+                taken += max(size, trees.nbytes(kept[-1].batch))
+            late = clock() - started > limit_s
+            everyone = len(loader.reports()) >= workers
+            if kept and ((everyone and (late or not room)) or (late and number > 4 * workers)):
+                break
+        names = {number: site.name for number, site in enumerate(loader.sites)}
+        plan = make_plan(loader.reports(), names, iterable=loader.iterable)
+        loader.use_plan(plan)
+        loader.rest()
+    return Recorded(plan, kept)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """The batches cached in the main process."""
+
+    host: BatchCache
+    device: BatchCache
+    """The same as `host` where nothing is copied."""
+    changed: bool
+    """The job changes its batches in place."""
+
+
+def make_caches(
+    kept: list[CachedBatch], *, copies: bool, transfer: Callable[[Any], Any], step: Callable[[Any], Any]
+) -> Caches:
+    """Put batches on the device, and see whether the job changes them in place; warms the train step up as well.
+
+    Raises:
+        MeasurementError: If the transfer or the train step raises.
+    """
+    host = BatchCache(kept)
+    on_device = host
+    if copies:
+        moving = _explained(transfer, "host", "transfer to the device")
+        on_device = BatchCache([CachedBatch(moving(trees.copy_deep(c.batch)), c.samples) for c in kept])
+    changed = on_device.probe(_explained(step, "device", "train step"))
+    if on_device is not host:
+        changed = host.probe(transfer) or changed
+    return Caches(host, on_device, changed)
+
+
+def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Callable[[Any], Any]:
+    def call(batch: Any) -> Any:
+        try:
+            return function(batch)
+        except BottleneckError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise explain_step_failure(error, experiment, what) from error
+
+    return call
+
+
+def make_ladder(
+    pipeline: Pipeline, user_loader: DataLoader[Any], device: torch.device, plan: Plan, *, pinned: bool
+) -> Ladder:
+    """List what can be measured in a pipeline."""
+    return build_ladder(
+        Capabilities(
+            copies=not copies_nothing(pipeline, device),
+            hands_over=user_loader.num_workers > 0 or pinned,
+            within_sample=plan.within_sample,
+            has_samples=plan.has_samples,
+            has_collated=plan.has_collated,
+            can_stop=plan.can_stop,
+            passes_tokens=type(user_loader).__iter__ is DataLoader.__iter__,
+            fetch_reason=plan.reason,
+        )
+    )

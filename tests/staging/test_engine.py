@@ -1,0 +1,532 @@
+"""What a worker does in each mode, in this very process: which stages run, and what comes out."""
+
+import itertools
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, default_collate
+
+from bottleneck.pipeline.cuts import find_sites
+from bottleneck.staging import stages, trees
+from bottleneck.staging.control import Control
+from bottleneck.staging.engine import Blank, Engine
+from bottleneck.staging.failures import UserCodeError, find_failure
+from bottleneck.staging.plan import make_plan
+from bottleneck.staging.recording import storages
+
+RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE = "load", "augment", "finish", "collate"
+LADDER = ("after_collate", "before_collate", "after_augment", "before_augment", "raw")
+
+
+def work(dataset, what):
+    """Writes down that a stage ran; it takes a thousandth of a second of an invented clock."""
+    dataset.log.append(what)
+    dataset.now_s[0] += 1e-3
+
+
+class Photos(Dataset):
+    """Every stage is work."""
+
+    finishes = True
+
+    def __init__(self):
+        self.log, self.now_s = [], [0.0]
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        image = self.load_image(index)
+        image = self.augment(image)
+        if self.finishes:
+            work(self, RUN_FINISH)
+            image = image * 2
+        return image, index
+
+    def load_image(self, index):
+        work(self, RUN_LOAD)
+        return torch.full((2,), float(index))
+
+    def augment(self, image):
+        work(self, RUN_AUGMENT)
+        return image + 0.5
+
+
+class NothingBehind(Photos):
+    finishes = False
+
+
+class Tail(Photos):
+    """Code without a function of its own in front of the augmentation, and behind it."""
+
+    def __getitem__(self, index):
+        work(self, RUN_LOAD)
+        image = torch.full((2,), float(index))
+        image = self.augment(image)
+        work(self, RUN_FINISH)
+        return image * 2, index
+
+
+class Opaque(Photos):
+    def __getitem__(self, index):
+        work(self, RUN_LOAD)
+        work(self, RUN_AUGMENT)
+        work(self, RUN_FINISH)
+        return torch.full((2,), float(index)), index
+
+
+class Batched(Photos):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Stream(IterableDataset):
+    """A finite stream; `endless` repeats it."""
+
+    def __init__(self, length=5, endless=False):
+        self.log, self.now_s = [], [0.0]
+        self.length = length
+        self.endless = endless
+
+    def __iter__(self):
+        numbers = itertools.cycle(range(self.length)) if self.endless else range(self.length)
+        for number in numbers:
+            work(self, RUN_LOAD)
+            yield self.augment(torch.full((2,), float(number)))
+
+    def augment(self, image):
+        work(self, RUN_AUGMENT)
+        return image + 0.5
+
+
+@pytest.fixture
+def make(request):
+    """Makes engines that have recorded, and closes what they hold."""
+    controls = []
+
+    def make_engine(dataset, *, batched=True, batches=2, cache_bytes=10**6, size=2, collate_fn=None, augment=None):
+        iterable = isinstance(dataset, IterableDataset)
+        log = _innermost(dataset).log
+
+        def collate(samples):
+            log.append(RUN_COLLATE)
+            return (collate_fn or default_collate)(samples)
+
+        control = Control(1)
+        controls.append(control)
+        sites = find_sites(dataset, augment)
+        engine = Engine(
+            dataset, collate, control, sites, cache_bytes, seed=0, batched=batched, iterable=iterable
+        )
+        engine.start()
+        now_s = _innermost(dataset).now_s
+        engine._tape.clock = lambda: now_s[0]
+        bench = Bench(engine, control, log, size)
+        for number in range(batches):
+            bench.record(number)
+        if batches:
+            names = {number: site.name for number, site in enumerate(sites)}
+            bench.plan = make_plan([engine.report()], names, iterable=iterable)
+            control.publish_plan(bench.plan)
+        return bench
+
+    yield make_engine
+    for control in controls:
+        control.close()
+
+
+def _innermost(dataset):
+    while not hasattr(dataset, "log"):
+        dataset = dataset.datasets[0] if isinstance(dataset, ConcatDataset) else dataset.dataset
+    return dataset
+
+
+class Bench:
+    def __init__(self, engine, control, log, size):
+        self.engine, self.control, self.log, self.size = engine, control, log, size
+        self.stream = engine.iterate() if engine._iterable else None
+        self.plan = None
+
+    def ask(self, mode, request):
+        """One batch in a mode, as a worker makes it."""
+        self.control.mode = mode
+        if self.stream is not None:
+            samples = list(itertools.islice(self.stream, self.size)) if self.engine._batched else next(self.stream)
+        else:
+            samples = self.engine.fetch(request)
+        return self.engine.collate(samples)
+
+    def record(self, number=0):
+        first = number * self.size
+        request = list(range(first, first + self.size)) if self.engine._batched else first
+        return self.ask(stages.RECORD | stages.ALL, request)
+
+    def run(self, experiment, first=50):
+        """One batch in an experiment's mode, and the stages that ran for it."""
+        mode = stages.MODE_OF_EXPERIMENT.get(experiment, experiment)
+        request = list(range(first, first + self.size)) if self.engine._batched else first
+        if not stages.reads_indices(mode):
+            request = Blank(self.size if self.engine._batched else 1)
+        self.log.clear()
+        batch = self.ask(mode, request)
+        return batch, set(self.log)
+
+
+# --- the ladder --------------------------------------------------------------------------------------------
+
+EVERYTHING = {RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE}
+
+
+@pytest.mark.parametrize("kind", [Photos, Tail])
+def test_each_experiment_runs_its_stages_and_no_others(make, kind):
+    bench = make(kind())
+    assert bench.plan.strategy == {"Photos": "replay", "Tail": "tail"}[kind.__name__]
+    ran = {name: bench.run(name)[1] for name in LADDER}
+    assert ran == {
+        "after_collate": set(),
+        "before_collate": {RUN_COLLATE},
+        "after_augment": {RUN_COLLATE, RUN_FINISH},
+        "before_augment": {RUN_COLLATE, RUN_FINISH, RUN_AUGMENT},
+        "raw": EVERYTHING,
+    }
+
+
+def test_each_experiment_where_nothing_follows_the_augmentation(make):
+    bench = make(NothingBehind())
+    assert bench.plan.strategy == "template"
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_AUGMENT}
+    assert bench.run("raw")[1] == {RUN_LOAD, RUN_AUGMENT, RUN_COLLATE}
+
+
+@pytest.mark.parametrize(
+    ("stage", "ran"),
+    [("load", RUN_LOAD), ("augment", RUN_AUGMENT), ("finish", RUN_FINISH), ("collate", RUN_COLLATE)],
+)
+def test_everything_but_one_stage(make, stage, ran):
+    bench = make(Photos())
+    assert bench.run(stages.ALL & ~stages.BIT_OF_STAGE[stage])[1] == EVERYTHING - {ran}
+
+
+def test_without_the_handoff_the_batch_is_made_and_not_sent(make):
+    bench = make(Photos())
+    batch, ran = bench.run(stages.ALL & ~stages.HANDOFF)
+    assert batch is None
+    assert ran == EVERYTHING
+
+
+@pytest.mark.parametrize("kind", [Photos, Tail, NothingBehind, Opaque, Batched])
+def test_every_experiment_serves_the_recorded_batches_in_turn(make, kind):
+    bench = make(kind())
+    for name in LADDER[:-1]:
+        if bench.plan.strategy == "fetch" and name in ("after_augment", "before_augment"):
+            continue
+        found = [bench.run(name)[0] for _ in range(4)]
+        assert [batch[1].tolist() for batch in found] == [[0, 1], [2, 3]] * 2
+        expected = [default_collate([kind()[i] for i in pair]) for pair in ((0, 1), (2, 3))]
+        assert all(trees.equal(batch, expected[n % 2]) for n, batch in enumerate(found))
+
+
+def test_where_nothing_can_be_cut_only_fetching_as_a_whole_is_replayed(make):
+    bench = make(Opaque())
+    assert bench.plan.within_sample == ("fetch",)
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("raw")[1] == EVERYTHING
+
+
+def test_loading_really_loads_what_was_asked_for_also_where_the_augmentation_is_replayed(make):
+    bench = make(NothingBehind())
+    assert bench.run("raw", first=70)[0][1].tolist() == [70, 71]
+    batch, ran = bench.run(stages.ALL & ~stages.AUGMENT, first=70)
+    assert batch[1].tolist() == [70, 71]
+    assert batch[0][:, 0].tolist() == [0.5, 1.5]  # the recorded output
+    assert RUN_LOAD in ran
+
+
+def test_every_serving_of_a_collated_batch_has_storages_of_its_own(make):
+    # Guards: the same tensor twice is handed over as a mere file descriptor, and decays in the train step.
+    bench = make(Photos(), batches=1)
+    first, second = bench.run("after_collate")[0], bench.run("after_collate")[0]
+    assert not storages(first) & storages(second)
+    first[0].zero_()
+    assert bench.run("after_collate")[0][0].sum() > 0
+
+
+def test_a_collate_function_that_changes_or_keeps_samples_gets_copies(make):
+    def changing(samples):
+        for image, _ in samples:
+            image.add_(100)  # decays from batch to batch, unless it is copied
+        return default_collate(samples)
+
+    def keeping(samples):
+        return samples
+
+    for collate_fn in (changing, keeping):
+        bench = make(Photos(), collate_fn=collate_fn, batches=1)
+        assert bench.plan.copy_samples
+        first, second = bench.run("before_collate")[0], bench.run("before_collate")[0]
+        assert trees.equal(first, second)
+        assert not storages(first) & storages(second)
+    assert not make(Photos()).plan.copy_samples
+
+
+def test_an_augmentation_that_works_in_place_gets_fresh_arguments(make):
+    class InPlace(NothingBehind):
+        def augment(self, image):
+            work(self, RUN_AUGMENT)
+            return image.add_(0.5)
+
+    bench = make(InPlace(), batches=1)
+    assert bench.plan.copy_arguments
+    first, second = bench.run("before_augment")[0], bench.run("before_augment")[0]
+    assert trees.equal(first, second)
+    assert first[0][:, 0].tolist() == [0.5, 1.5]
+
+
+def test_a_second_half_that_changes_its_variables_gets_fresh_ones(make):
+    class Changing(Tail):
+        def __getitem__(self, index):
+            work(self, RUN_LOAD)
+            mask = torch.zeros(2)
+            image = self.augment(torch.full((2,), float(index)))
+            work(self, RUN_FINISH)
+            mask.add_(1)
+            return image + mask, index
+
+    bench = make(Changing(), batches=1)
+    assert bench.plan.copy_locals
+    first, second = bench.run("before_augment")[0], bench.run("before_augment")[0]
+    assert trees.equal(first, second)
+
+
+# --- kinds of datasets -------------------------------------------------------------------------------------
+
+
+def test_batches_from_getitems(make):
+    bench = make(Batched())
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("before_augment")[1] >= {RUN_COLLATE, RUN_AUGMENT}
+    assert RUN_LOAD not in bench.run("before_augment")[1]
+    assert bench.run("raw")[0][1].tolist() == [50, 51]
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda d: Subset(d, range(99, -1, -1)), lambda d: Subset(ConcatDataset([d]), range(99, -1, -1))]
+)
+@pytest.mark.parametrize("kind", [Photos, Tail])
+def test_wrapped_datasets_are_cut_like_the_one_inside(make, wrap, kind):
+    # A plain Subset has __getitems__, but does no more there than ask for each sample.
+    bench = make(wrap(kind()))
+    assert bench.plan.strategy == {"Photos": "replay", "Tail": "tail"}[kind.__name__]
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_FINISH, RUN_AUGMENT}
+    assert bench.run("raw")[0][1].tolist() == [49, 48]
+
+
+def test_without_batching(make):
+    bench = make(Photos(), batched=False, collate_fn=lambda sample: sample, size=1)
+    assert bench.run("raw")[0][1] == 50
+    for name in LADDER[:-1]:
+        assert [bench.run(name)[0][1] for _ in range(4)] == [0, 1, 0, 1]
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_FINISH, RUN_AUGMENT}
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_streams_go_on_for_ever_and_are_cut_too(make, endless):
+    bench = make(Stream(endless=endless))
+    assert bench.plan.strategy == "template"
+    assert bench.run("after_collate")[1] == set()
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_AUGMENT}
+    found = [bench.run("raw")[0][:, 0].tolist() for _ in range(4)]
+    assert found == [[4.5, 0.5], [1.5, 2.5], [3.5, 4.5], [0.5, 1.5]]  # on from the fifth of five, and round again
+
+
+def test_a_stream_without_batching(make):
+    bench = make(Stream(), batched=False, collate_fn=lambda sample: sample, size=1)
+    assert [bench.run("before_collate")[0][0].item() for _ in range(3)] == [0.5, 1.5, 0.5]
+    assert bench.run("raw")[0][0].item() == 2.5
+
+
+def test_a_worker_without_a_share_of_a_stream_ends(make):
+    bench = make(Stream(length=0), batches=0)
+    bench.control.mode = stages.ALL
+    assert list(bench.stream) == []
+
+
+def test_a_batch_that_was_begun_before_the_recording_is_not_kept(make):
+    bench = make(Stream(length=50), batches=0, size=4)
+    bench.control.mode = stages.ALL
+    begun = [next(bench.stream), next(bench.stream)]
+    bench.control.mode = stages.RECORD | stages.ALL
+    bench.engine.collate(begun + [next(bench.stream), next(bench.stream)])
+    assert bench.engine.report().batch_sizes == ()
+    assert not bench.engine.report().changes_samples
+    bench.record()
+    assert bench.engine.report().batch_sizes == (4,)
+    assert not bench.engine.report().changes_samples
+
+
+# --- left-overs of the mode before -------------------------------------------------------------------------
+
+
+def test_blanks_that_arrive_after_a_switch_to_real_loading_do_no_harm(make):
+    bench = make(Photos())
+    for mode in (stages.ALL, stages.RECORD | stages.ALL):
+        assert bench.ask(mode, Blank(2)) is None
+    assert bench.engine.report().batch_sizes == (2, 2)
+
+
+def test_indices_that_arrive_after_a_switch_away_from_loading_do_no_harm(make):
+    bench = make(Photos())
+    assert bench.ask(stages.HANDOFF, [7, 8])[1].tolist() == [0, 1]
+    assert bench.ask(stages.HANDOFF | stages.COLLATE, [7, 8])[1].tolist() == [2, 3]
+
+
+def test_the_mode_is_read_once_a_batch(make):
+    bench = make(Photos())
+    bench.control.mode = stages.ALL
+    samples = bench.engine.fetch([7, 8])
+    bench.control.mode = stages.HANDOFF  # switched between fetching and collating
+    assert bench.engine.collate(samples)[1].tolist() == [7, 8]
+
+
+def test_when_it_is_stopped_nothing_works_any_more(make):
+    bench = make(Photos())
+    bench.log.clear()
+    assert bench.ask(stages.STOP, [7, 8]) is None
+    assert RUN_COLLATE not in bench.log
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+class Large(Photos):
+    def load_image(self, index):
+        return torch.full((2500,), float(index))  # 10 kB
+
+
+def test_the_caches_stay_within_their_memory(make):
+    bench = make(Large(), batches=8, cache_bytes=200_000)
+    assert 0 < bench.engine._pool.nbytes <= 200_000
+    assert bench.control.cache_bytes() == bench.engine._pool.nbytes
+    assert 0 < len(bench.engine._pool.batches) < 8
+    held = [(u.value, [(c.args, c.output) for c in u.calls]) for b in bench.engine._pool.batches for u in b.units]
+    assert trees.nbytes(held) <= 200_000
+
+
+def test_local_variables_count_as_memory_and_what_the_dataset_holds_does_not(make):
+    class Masked(Tail):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.zeros(10**6)  # 4 MB, once
+
+        def __getitem__(self, index):
+            work(self, RUN_LOAD)
+            table, mask = self.table, torch.zeros(2500)
+            image = self.augment(torch.full((2,), float(index)))
+            work(self, RUN_FINISH)
+            return image + mask.sum() + table[0], index
+
+    bench = make(Masked(), batches=1)
+    assert bench.plan.strategy == "tail"
+    assert 20_000 < bench.engine._pool.nbytes < 100_000
+
+
+def test_a_batch_that_does_not_fit_is_told(make):
+    nothing = make(Large(), cache_bytes=1000)
+    assert not nothing.plan.has_samples
+    assert not nothing.plan.has_collated
+    only_batch = make(Large(), cache_bytes=22_000)
+    assert only_batch.plan.has_collated
+    assert not only_batch.plan.has_samples
+    assert only_batch.run("after_collate")[0][1].tolist() == [0, 1]
+
+
+def test_recordings_that_the_plan_does_not_need_are_let_go(make):
+    bench = make(Opaque())
+    bench.run("before_collate")
+    assert all(not unit.calls and unit.locals is None for b in bench.engine._pool.batches for unit in b.units)
+    bench = make(NothingBehind())
+    bench.run("before_augment")
+    kept = [call for b in bench.engine._pool.batches for unit in b.units for call in unit.calls]
+    assert {bench.engine._tape.stage(call.site) for call in kept} == {"augment"}
+
+
+# --- failures ----------------------------------------------------------------------------------------------
+
+
+def test_a_sample_that_raises_is_told_with_its_index(make):
+    class Broken(Photos):
+        def load_image(self, index):
+            if index == 51:
+                raise ValueError("truncated file")
+            return super().load_image(index)
+
+    for wrap, shown in ((lambda d: d, "51"), (lambda d: Subset(d, range(100)), "51")):
+        bench = make(wrap(Broken()))
+        with pytest.raises(UserCodeError) as caught:
+            bench.run("raw")
+        failure = find_failure(caught.value)
+        assert failure.error == "ValueError: truncated file"
+        assert failure.index == shown
+        assert failure.where == "dataset"
+        assert failure.worker is None
+        assert failure.mode == stages.ALL
+        assert failure.traceback.count("ValueError: truncated file") == 1
+        assert "load_image" in failure.traceback
+        assert caught.value.__suppress_context__
+
+
+def test_a_batch_that_raises_as_a_whole_is_told_with_its_indices(make):
+    class Broken(Batched):
+        def __getitems__(self, indices):
+            if 51 in indices:
+                raise OSError("gone")
+            return super().__getitems__(indices)
+
+    bench = make(Broken())
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("raw")
+    assert find_failure(caught.value).index == "[50, 51]"
+
+
+def test_a_collate_function_that_raises_is_told(make):
+    def collate_fn(samples):
+        if samples[0][1] >= 50:
+            raise RuntimeError("cannot stack")
+        return default_collate(samples)
+
+    bench = make(Photos(), collate_fn=collate_fn)
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("raw")
+    assert find_failure(caught.value).where == "collate_fn"
+
+
+def test_an_augmentation_that_raises_when_replayed_names_the_recorded_index(make):
+    class Moody(NothingBehind):
+        broken = False
+
+        def augment(self, image):
+            if self.broken:
+                raise ValueError("moody")
+            return super().augment(image)
+
+    dataset = Moody()
+    bench = make(dataset)
+    bench.engine._dataset.broken = True
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("before_augment")
+    assert find_failure(caught.value).index == "0"
+
+
+def test_a_stream_that_raises_is_told(make):
+    class Broken(Stream):
+        def augment(self, image):
+            if image[0] == 4:
+                raise ValueError("bad record")
+            return super().augment(image)
+
+    bench = make(Broken())
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("raw")
+    assert "bad record" in find_failure(caught.value).error
