@@ -103,6 +103,12 @@ def build_demo(folder: Path) -> Pipeline:
         ]
     )
     device = resolve_device(None)
+    cores = usable_cores()
+    workers = max(1, min(2, cores - 1))
+    if device.type == "cpu":
+        # Threads of the train step that share cores with the workers spin at each other's barriers, and the step
+        # takes two or ten times as long from one moment to the next.
+        torch.set_num_threads(max(1, cores - workers))
     model = small_network(len(CLASSES)).to(device)
     return Pipeline(
         dataset=datasets.ImageFolder(str(folder), transform=augmentation),
@@ -112,7 +118,7 @@ def build_demo(folder: Path) -> Pipeline:
         device=device,
         batch_size=BATCH_SIZE,
         shuffle=True,
-        num_workers=min(2, usable_cores()),
+        num_workers=workers,
         pin_memory=device.type == "cuda",
         drop_last=True,
     )

@@ -15,6 +15,16 @@ from bottleneck.staging.loader import LoaderEnded, SwitchedLoader
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
+_SHM_REMEDY = (
+    "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
+    "prefetch_factor."
+)
+
+
+def _is_full(text: str) -> bool:
+    return any(sign in text for sign in ("shared memory", "Bus error", "No space left"))
+
+
 def name_mode(mode: int) -> str:
     """Name the experiment that a mode belongs to, for people."""
     if mode & stages.RECORD:
@@ -46,7 +56,9 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
         error_text = " ".join(failure.error.split())
         return MeasurementError(
             f"{what} raised{at}{who}, experiment {name_mode(failure.mode)}: {error_text}",
-            "The job itself would fail there too; fix that, or leave the index out.",
+            _SHM_REMEDY
+            if _is_full(failure.error)
+            else "The job itself would fail there too; fix that, or leave it out.",
             failure.traceback,
         )
     text = str(error)
@@ -55,11 +67,10 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
             f"The workers gave no batch for a long time, experiment {experiment}: {_one_line(error)}",
             "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
         )
-    if "out of shared memory" in text or "Bus error" in text or "No space left" in text:
+    if _is_full(text):
         return MeasurementError(
             f"Shared memory ran out, experiment {experiment}: {_one_line(error)}",
-            "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
-            "prefetch_factor.",
+            _SHM_REMEDY,
         )
     if "Too many open files" in text or "ancdata" in text:
         return MeasurementError(
@@ -90,7 +101,12 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
 
 
 def came_from_loader(error: BaseException) -> bool:
-    """Whether an exception passed through the loader's iterator on its way."""
+    """Whether an exception passed through the loader's iterator, or tells of a worker that died.
+
+    PyTorch's handler of SIGCHLD raises wherever the main process happens to be, such as in the train step.
+    """
+    if "DataLoader worker (pid" in str(error):
+        return True
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is SwitchedLoader.next_batch.__code__:

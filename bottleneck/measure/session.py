@@ -20,7 +20,7 @@ from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import Bench
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import make_synchronize
-from bottleneck.measure.environment import describe_environment, free_memory_bytes
+from bottleneck.measure.environment import cpu_cores_available, describe_environment, free_memory_bytes
 from bottleneck.measure.evidence import StorageReads, summarise_waits
 from bottleneck.measure.failure import explain_step_failure, loader_failures
 from bottleneck.measure.ledger import Ledger
@@ -149,6 +149,7 @@ class Session:
         self._bench = bench = self._make_bench(recorded)
         ladder = make_ladder(self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned)
         self._ledger.ladder = ladder
+        self._warn_of_shared_cores()
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
         self._reads = rounds.reads
         rounds.run()
@@ -244,6 +245,16 @@ class Session:
             loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer, step=self._step,
             synchronize=synchronize, clock=self._clock, split_blocks=self._device.type == "cpu",
         )  # fmt: skip
+
+    def _warn_of_shared_cores(self) -> None:
+        cores, threads, workers = cpu_cores_available(), torch.get_num_threads(), self._loader.num_workers
+        if self._device.type == "cpu" and threads > 1 and workers > 0 and threads + workers > cores:
+            self._ledger.warn(
+                "threads-share-cores",
+                f"The train step runs on the CPU with {threads} threads, beside {workers} workers on {cores:g} cores: "
+                "its threads wait for each other at every operation, and its time varies. Call torch.set_num_threads("
+                f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
+            )
 
 
 def _seed(seed: int) -> None:

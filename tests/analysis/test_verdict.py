@@ -168,7 +168,7 @@ def test_the_sentence_of_an_input_bound_job():
 
     assert sentence == (
         "The input pipeline holds this job at 38.1 % (38.1–38.1 %) of what its device can do. "
-        "Bottleneck: augment.\n"
+        "Bottleneck: augment. "
         "If augment were free: 2.35x (2.35–2.35) the throughput. Upper bound: 3,404 samples/s, now 1,296."
     )
 
@@ -176,14 +176,14 @@ def test_the_sentence_of_an_input_bound_job():
 def test_the_sentence_names_contributors():
     sentence = analyse(measure(TIED, noise=0)).verdict.sentence
 
-    assert "Bottleneck: augment. Contributing: load and collate.\n" in sentence
+    assert "Bottleneck: augment. Contributing: load and collate. " in sentence
 
 
 def test_the_sentence_of_a_device_bound_job():
     sentence = analyse(measure(DEVICE_BOUND, noise=0)).verdict.sentence
 
     assert sentence == (
-        "The device holds this job: the input pipeline costs it 1.0 % (1.0–1.0 %). Bottleneck: compute.\n"
+        "The device holds this job: the input pipeline costs it 1.0 % (1.0–1.0 %). Bottleneck: compute. "
         "Upper bound: 1,067 samples/s, now 1,056."
     )
 
@@ -218,7 +218,7 @@ def test_the_sentence_still_gives_the_loss_where_no_stage_can_be_named():
 
     assert sentence == (
         "The input pipeline holds this job at 50.0 % (50.0–50.0 %) of what its device can do. "
-        "Which stage does it was not measured.\n"
+        "Which stage does it was not measured. "
         "Upper bound: 3,200 samples/s, now 1,600."
     )
 

@@ -115,9 +115,7 @@ def make(request):
         control = Control(1)
         controls.append(control)
         sites = find_sites(dataset, augment)
-        engine = Engine(
-            dataset, collate, control, sites, cache_bytes, seed=0, batched=batched, iterable=iterable
-        )
+        engine = Engine(dataset, collate, control, sites, cache_bytes, seed=0, batched=batched, iterable=iterable)
         engine.start()
         now_s = _innermost(dataset).now_s
         engine._tape.clock = lambda: now_s[0]

@@ -81,6 +81,7 @@ def test_a_slow_batch_of_the_experiment_before_is_waited_for(in_order):
         wrapped.switch(stages.ALL)
         while max(column([wrapped.next_batch()[0]], INDEX)) < 97:
             pass
+        time.sleep(0.2)  # the slow batch has been begun
         wrapped.switch(stages.HANDOFF)
         until = time.monotonic() + 1.0
         while time.monotonic() < until:

@@ -1,0 +1,218 @@
+"""Stopping is quiet, bounded in time and complete, whatever the workers are doing; the leak check sees the rest."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from staged_datasets import FailsAt, SlowAt, Stream, Traced, plain, switched, take
+from torch.utils.data import default_collate
+
+from bottleneck.pipeline.cuts import find_sites
+from bottleneck.staging import stages
+from bottleneck.staging.failures import find_failure
+from bottleneck.staging.loader import SwitchedLoader
+
+pytestmark = pytest.mark.integration
+
+HERE = Path(__file__).parent
+BOUND_S = 10.0
+"""What no way of stopping may take, on a busy machine; most take a fraction of a second."""
+
+
+def all_ended(pids):
+    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids)
+
+
+def closed(loader, act=None):
+    """Start, record, do something, close; returns the seconds that the closing took."""
+    with switched(loader) as wrapped:
+        if act is not None:
+            act(wrapped)
+        pids, started = wrapped.workers, time.monotonic()
+        wrapped.close()
+        seconds = time.monotonic() - started
+        assert all_ended(pids)
+        return seconds
+
+
+@pytest.mark.parametrize("experiment", ["after_collate", "raw", stages.RECORD | stages.ALL])
+def test_in_every_mode(experiment):
+    assert closed(plain(Traced()), lambda wrapped: take(wrapped, experiment, 3)) < BOUND_S
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"pin_memory": True}, {"persistent_workers": True}], ids=str)
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
+def test_with_other_settings(options):
+    closed(plain(Traced(), **options), lambda wrapped: take(wrapped, "raw", 2))
+
+
+def test_before_anything_has_started_and_twice():
+    loader = plain(Traced())
+    wrapped = SwitchedLoader(loader, find_sites(loader.dataset), 10**6, seed=0, hang_s=30.0)
+    wrapped.close()
+    wrapped.close()
+
+
+def test_streams():
+    closed(plain(Stream()), lambda wrapped: take(wrapped, "raw", 2))
+    closed(plain(Stream(6)), lambda wrapped: take(wrapped, "raw", 6))
+
+
+def test_after_a_worker_was_killed():
+    def kill(wrapped):
+        take(wrapped, "raw", 2)
+        os.kill(wrapped.workers[0], signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="killed by signal|exited unexpectedly"):
+            for _ in range(1000):
+                wrapped.next_batch()
+
+    assert closed(plain(Traced()), kill) < BOUND_S
+
+
+def test_right_after_a_worker_was_killed():
+    # Nobody has noticed yet, and a queue's lock may have died with the worker.
+    assert closed(plain(Traced()), lambda wrapped: os.kill(wrapped.workers[1], signal.SIGKILL)) < BOUND_S
+
+
+def test_after_all_workers_were_killed():
+    def kill(wrapped):
+        for pid in wrapped.workers:
+            os.kill(pid, signal.SIGKILL)
+
+    assert closed(plain(Traced()), kill) < BOUND_S
+
+
+def test_while_a_worker_is_stopped():
+    assert closed(plain(Traced()), lambda wrapped: os.kill(wrapped.workers[0], signal.SIGSTOP)) < BOUND_S
+
+
+def test_while_a_worker_hangs_in_a_sample():
+    dataset = SlowAt(slow_index=100, slow_s=600.0)
+    loader = plain(dataset, batch_size=1, num_workers=1, sampler=range(1000))
+
+    def hang(wrapped):
+        wrapped.switch(stages.ALL)
+        while int(wrapped.next_batch()[0][0, 0]) < 99:
+            pass
+
+    assert closed(loader, hang) < BOUND_S
+
+
+def test_a_worker_that_hangs_is_noticed():
+    dataset = SlowAt(slow_index=100, slow_s=600.0)
+    loader = plain(dataset, batch_size=1, num_workers=1, sampler=range(1000))
+    with switched(loader, hang_s=0.5) as wrapped, pytest.raises(RuntimeError, match="timed out"):
+        wrapped.switch(stages.ALL)
+        for _ in range(200):
+            wrapped.next_batch()
+
+
+def test_after_a_sample_raised():
+    def fail(wrapped):
+        wrapped.switch(stages.ALL)
+        with pytest.raises(Exception, match="truncated") as caught:
+            for _ in range(200):
+                wrapped.next_batch()
+        failure = find_failure(caught.value)
+        assert failure.index == "150"
+        assert failure.worker in (0, 1)
+        assert failure.where == "dataset"
+        assert failure.mode == stages.ALL
+        assert failure.traceback.count("truncated file 150") == 1
+
+    closed(plain(FailsAt(150), batch_size=1), fail)
+
+
+def test_after_a_collate_function_raised():
+    def collate(samples):
+        if int(samples[0][0]) == 150:
+            raise RuntimeError("sizes differ")
+        return default_collate(samples)
+
+    def fail(wrapped):
+        wrapped.switch(stages.ALL)
+        with pytest.raises(Exception, match="sizes differ") as caught:
+            for _ in range(200):
+                wrapped.next_batch()
+        assert find_failure(caught.value).where == "collate_fn"
+
+    closed(plain(Traced(), batch_size=1, collate_fn=collate), fail)
+
+
+def test_failures_still_in_flight_do_no_harm():
+    class AlwaysFails(Traced):
+        def load(self, index):
+            if index >= 100:
+                raise ValueError(index)
+            return super().load(index)
+
+    def fail(wrapped):
+        wrapped.switch(stages.ALL)
+        with pytest.raises(Exception, match="UserCodeError"):
+            for _ in range(200):
+                wrapped.next_batch()
+
+    closed(plain(AlwaysFails(), batch_size=1), fail)
+
+
+def run_script(body):
+    script = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport time\nfrom staged_datasets import *\n{body}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=HERE.parents[1], check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("experiment", ["raw", "after_collate"])
+def test_quiet_with_large_pickles_in_flight(experiment):
+    # Guards: torch 2.15 workers abort at exit ('terminate called without an active exception'), and the loader's
+    # destructor prints a traceback.
+    done = run_script(
+        "for _ in range(3):\n"
+        "    with switched(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4)) as wrapped:\n"
+        f"        take(wrapped, {experiment!r}, 3)\n"
+        "        time.sleep(0.1)\n"
+        "print('done')\n"
+    )
+    assert done.stdout == "done\n"
+    assert done.stderr == ""
+
+
+def test_quiet_when_a_worker_hangs_and_when_one_was_killed():
+    done = run_script(
+        "import os, signal\n"
+        "with switched(plain(SlowAt(100, 600.0), batch_size=1, num_workers=1)) as wrapped:\n"
+        "    wrapped.switch(stages.ALL)\n"
+        "    while int(wrapped.next_batch()[0][0, 0]) < 99:\n"
+        "        pass\n"
+        "with switched(plain(Traced())) as wrapped:\n"
+        "    take(wrapped, 'raw', 3)\n"
+        "    os.kill(wrapped.workers[0], signal.SIGKILL)\n"
+        "print('done')\n"
+    )
+    assert done.stdout == "done\n"
+    assert done.stderr == ""
+
+
+def test_nothing_is_left_in_shared_memory():
+    before = set(os.listdir("/dev/shm"))
+    closed(plain(Traced()), lambda wrapped: take(wrapped, "raw", 3))
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("torch-bottleneck")]
+
+
+def test_ctrl_c_does_not_reach_the_workers():
+    # The main process stops them in order; a traceback of each of them would hide the message.
+    def interrupt(wrapped):
+        take(wrapped, "raw", 2)
+        for pid in wrapped.workers:
+            os.kill(pid, signal.SIGINT)
+        take(wrapped, "after_collate", 8)
+        take(wrapped, "raw", 8)
+
+    closed(plain(Traced()), interrupt)
