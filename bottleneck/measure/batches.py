@@ -24,10 +24,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in trees.leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _versions(value: Any) -> list[int]:
-    return [tensor._version for tensor in tensors_of(value) if not tensor.is_inference()]
-
-
 def keep_on_host(batch: Any) -> Any:
     """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
 
@@ -52,7 +48,7 @@ class BatchCache:
     def __init__(self, batches: list[CachedBatch]) -> None:
         self._batches = batches
         self._next = 0
-        self._expected = [_versions(cached.batch) for cached in batches]
+        self._watch()
         self.clones = False
         """Each serving is a clone."""
 
@@ -92,14 +88,19 @@ class BatchCache:
             if not trees.equal(pristine, cached.batch):
                 self._batches[number] = CachedBatch(pristine, cached.samples)
                 self.clones = True
-        self._expected = [_versions(cached.batch) for cached in self._batches]
+        self._watch()
         return self.clones
+
+    def _watch(self) -> None:
+        # The tensors are looked up once: after every block, a walk through large batches would take its time.
+        self._tensors = [t for cached in self._batches for t in tensors_of(cached.batch) if not t.is_inference()]
+        self._expected = [tensor._version for tensor in self._tensors]
 
     def changed_since_probe(self) -> bool:
         """Whether any batch was changed in place after all; looks at version counters, so it costs nothing."""
         if self.clones:
             return False
-        now = [_versions(cached.batch) for cached in self._batches]
+        now = [tensor._version for tensor in self._tensors]
         changed = now != self._expected
         self._expected = now
         return changed

@@ -22,11 +22,11 @@ from bottleneck.staging.recording import (
     RecordedBatch,
     Served,
     Unit,
+    fill,
     find_holes,
     follow,
     forget_originals,
     private_copy,
-    replace_at,
     shared_copy,
     storages,
 )
@@ -320,7 +320,7 @@ class Engine:
         return batch
 
     def _keep(self, units: list[Unit], size: int, batch: Any) -> None:
-        served = Served(batch, self._make_tensor)
+        served = Served(batch, self._make_tensor, travels=self._in_worker)
         self._batch_nbytes = served.nbytes
         whole = served.nbytes + sum(unit.nbytes for unit in units)
         if self._pool.has_room(whole):
@@ -404,10 +404,8 @@ class Engine:
                 outputs.append(self._tape.call_really(call, args, kwargs))
             except Exception as error:
                 raise self._failure(error, unit.request) from None
-        value = self._sample(unit)
-        for number, inner, outer in unit.holes:
-            value = replace_at(value, outer, follow(outputs[number], inner))
-        return value
+        fresh = [(outer, follow(outputs[number], inner)) for number, inner, outer in unit.holes]
+        return fill(self._sample(unit), fresh)
 
     def _replay_unit(self, mode: int, unit: Unit, index: Any) -> Any:
         """Run `__getitem__` with the recorded outputs of some of its cuts."""

@@ -105,9 +105,11 @@ class SwitchedLoader:
         return self._control.mode
 
     def switch(self, mode: int) -> None:
-        """Change which stages work for real, and throw away every batch that was asked for before."""
-        if mode == self._control.mode:
-            return
+        """Change which stages work for real, and throw away every batch that was asked for before.
+
+        Batches in flight are thrown away also when the mode stays the same: what piled up while nobody asked would
+        come for free.
+        """
         self._control.mode = mode
         self.discard_in_flight()
 
@@ -181,6 +183,7 @@ def _clone(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s:
         "worker_init_fn": WorkerInit(loader.worker_init_fn),
         "persistent_workers": loader.num_workers > 0,
         "_iterator": None,
+        "_IterableDataset_len_called": None,  # our stream is longer than the user's, and needs no warning
     }
     state["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
     if loader.num_workers > 0 and not loader.timeout:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,14 +91,29 @@ def follow(tree: Any, path: Path) -> Any:
     return tree
 
 
-def replace_at(tree: Any, path: Path, value: Any) -> Any:
-    """Return the tree with the node at a path replaced; the containers on the way are rebuilt."""
-    if not path:
-        return value
-    parts = [
-        (key, replace_at(part, path[1:], value) if key == path[0] else part) for key, part in trees.children(tree) or ()
-    ]
-    return trees.rebuild(tree, parts)
+def fill(tree: Any, replacements: list[tuple[Path, Any]]) -> Any:
+    """Return the tree with the nodes at some paths replaced; only the containers on the way are rebuilt.
+
+    Args:
+        tree: The tree; it is not changed.
+        replacements: (path, new node); no path leads into another's node.
+    """
+    for path, node in replacements:
+        if not path:
+            return node
+    below: dict[Any, list[tuple[Path, Any]]] = {}
+    for path, node in replacements:
+        below.setdefault(path[0], []).append((path[1:], node))
+    kind = type(tree)
+    if kind is tuple or kind is list:
+        items = list(tree)
+        for key, parts in below.items():
+            items[key] = fill(items[key], parts)
+        return items if kind is list else tuple(items)
+    if kind is dict:
+        return {**tree, **{key: fill(tree[key], parts) for key, parts in below.items()}}
+    parts_of = trees.children(tree) or []
+    return trees.rebuild(tree, [(key, fill(part, below[key]) if key in below else part) for key, part in parts_of])
 
 
 def forget_originals(unit: Unit) -> None:
@@ -126,26 +143,61 @@ class Served:
     Args:
         value: The object; it is copied.
         make_tensor: Copies one tensor; `shared_copy` in a worker.
+        travels: It goes to another process, through a queue that pickles it.
     """
 
-    def __init__(self, value: Any, make_tensor: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, value: Any, make_tensor: Callable[[torch.Tensor], torch.Tensor], *, travels: bool = False) -> None:
         self._value = trees.copy_deep(value)
         self._make_tensor = make_tensor
+        self._share = travels
+        self._make = self._compile(self._value)
         self.nbytes = trees.nbytes(self._value)
 
     def serve(self) -> Any:
         """Return a fresh copy."""
-        return trees.map_leaves(self._serve_leaf, self._value)
+        return self._value if self._make is None else self._make()
 
-    def _serve_leaf(self, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return self._make_tensor(leaf)
-        if trees.is_primitive(leaf):
-            return leaf
-        if hasattr(leaf, "__dict__"):
-            # An object of the user's may hold tensors of its own, which must not travel twice either.
-            return trees.copy_leaf(leaf)
-        return leaf
+    def _compile(self, value: Any) -> Callable[[], Any] | None:
+        """Return what makes a copy of a tree; None where the same objects will do.
+
+        What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
+        Python objects to copy them once more would be charged to the hand-off.
+        """
+        if isinstance(value, torch.Tensor):
+            return lambda: self._make_tensor(value)
+        if trees.is_primitive(value):
+            return None
+        parts = trees.children(value)
+        if parts is None:
+            shared = self._share and not _holds_tensors(value)
+            return None if shared else lambda: trees.copy_leaf(value)
+        makers = [(key, self._compile(part), part) for key, part in parts]
+        if self._share and not any(make for _, make, _ in makers):
+            return None
+        return lambda: trees.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
+
+
+class _TensorFinder(pickle.Pickler):
+    """Notices tensors inside objects of any type."""
+
+    found = False
+
+    def persistent_id(self, obj: Any) -> str | None:
+        """Stand in for a tensor, so that it is not pickled."""
+        if isinstance(obj, torch.Tensor):
+            self.found = True
+            return "tensor"
+        return None
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether an object holds tensors; taken to be so where that cannot be found out."""
+    finder = _TensorFinder(io.BytesIO())
+    try:
+        finder.dump(value)
+    except Exception:  # noqa: BLE001 - any user type may refuse
+        return True
+    return finder.found
 
 
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:

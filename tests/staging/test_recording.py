@@ -17,11 +17,11 @@ from bottleneck.staging.recording import (
     RecordedBatch,
     Served,
     Unit,
+    fill,
     find_holes,
     follow,
     forget_originals,
     private_copy,
-    replace_at,
     shared_copy,
     storages,
 )
@@ -162,11 +162,11 @@ def test_the_last_call_that_had_the_object_fills_the_hole():
 def test_following_and_replacing():
     sample = Sample(Pair(torch.ones(1), 2), {"views": [torch.zeros(1), "x"]})
     for path in (("image", 0), ("meta", "views", 1), ("meta",), ()):
-        changed = replace_at(sample, path, "new")
+        changed = fill(sample, [(path, "new")])
         assert follow(changed, path) == "new"
         assert type(changed) is (Sample if path else str)
     assert follow(sample, ("meta", "views", 1)) == "x"  # the recorded sample stays as it is
-    kept = replace_at(sample, ("meta", "views", 1), "new")
+    kept = fill(sample, [(("meta", "views", 1), "new")])
     assert kept.image is sample.image
 
 
