@@ -107,7 +107,7 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
     """
     from bottleneck.analysis.analyse import analyse, judge
     from bottleneck.measure.session import measure
-    from bottleneck.pipeline.description import check
+    from bottleneck.pipeline.checks import check
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or _ignore)

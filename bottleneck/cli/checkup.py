@@ -50,7 +50,7 @@ def examine_environment() -> list[Finding]:
 def examine_target(target: str) -> list[Finding]:
     """Whether the pipeline of a target can be built and described."""
     try:
-        from bottleneck.pipeline.description import check
+        from bottleneck.pipeline.checks import check
         from bottleneck.pipeline.target import build_pipeline
 
         pipeline = build_pipeline(target)

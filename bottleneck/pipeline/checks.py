@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.errors import PipelineError
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.pipeline.loader_arguments import check_loader_arguments
+from bottleneck.pipeline.transfer import resolve_device
 
-if TYPE_CHECKING:
-    from bottleneck.pipeline.description import Pipeline
+
+def check(pipeline: Pipeline) -> None:
+    """Refuse a description that cannot be run, before any work is done for it.
+
+    Raises:
+        PipelineError: With the field's name and a line that works.
+    """
+    check_dataset(pipeline.dataset, pipeline.loader_args)
+    check_training(pipeline)
+    if pipeline.loader is None:
+        check_loader_arguments(pipeline.loader_args)
+    resolve_device(pipeline.device)
+    check_fills_a_batch(pipeline.make_loader())
 
 
 def check_dataset(dataset: Any, loader_args: Mapping[str, Any]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import PipelineError
-from bottleneck.pipeline.checks import check_dataset, check_fills_a_batch, check_training
 from bottleneck.pipeline.loader_arguments import (
     build_loader,
     check_loader_arguments,
@@ -22,7 +21,6 @@ from bottleneck.pipeline.loader_arguments import (
     rebuild_loader,
     without_worker_arguments,
 )
-from bottleneck.pipeline.transfer import resolve_device
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -201,20 +199,6 @@ def closest_field(name: str) -> str | None:
     """The field that was probably meant by a misspelt name; None if none is near."""
     near = difflib.get_close_matches(str(name).lower(), field_names(), n=1, cutoff=0.6)
     return near[0] if near else None
-
-
-def check(pipeline: Pipeline) -> None:
-    """Refuse a description that cannot be run, before any work is done for it.
-
-    Raises:
-        PipelineError: With the field's name and a line that works.
-    """
-    check_dataset(pipeline.dataset, pipeline.loader_args)
-    check_training(pipeline)
-    if pipeline.loader is None:
-        check_loader_arguments(pipeline.loader_args)
-    resolve_device(pipeline.device)
-    check_fills_a_batch(pipeline.make_loader())
 
 
 def _refuse_unknown(name: Any) -> None:

@@ -146,7 +146,9 @@ class Served:
         travels: It goes to another process, through a queue that pickles it.
     """
 
-    def __init__(self, value: Any, make_tensor: Callable[[torch.Tensor], torch.Tensor], *, travels: bool = False) -> None:
+    def __init__(
+        self, value: Any, make_tensor: Callable[[torch.Tensor], torch.Tensor], *, travels: bool = False
+    ) -> None:
         self._value = trees.copy_deep(value)
         self._make_tensor = make_tensor
         self._share = travels

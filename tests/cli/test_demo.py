@@ -96,7 +96,7 @@ def test_too_few_photographs_for_a_batch_are_refused(few_photographs, capsys):
 
 
 def test_the_job_it_builds_can_be_run(tmp_path):
-    from bottleneck.pipeline.description import check
+    from bottleneck.pipeline.checks import check
 
     folder = ensure_photographs(demo.BATCH_SIZE, parent=tmp_path)
     pipeline = demo.build_demo(folder)

@@ -6,7 +6,8 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 from bottleneck.errors import PipelineError
-from bottleneck.pipeline.description import Pipeline, check, field_names
+from bottleneck.pipeline.checks import check
+from bottleneck.pipeline.description import Pipeline, field_names
 
 
 def samples(count=40):
