@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from multiprocessing import connection
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, _utils
@@ -95,9 +98,18 @@ class SwitchedLoader:
                 batch = next(self._iterator)
             except StopIteration:
                 raise LoaderEnded from None
+        except (OSError, EOFError) as error:
+            raise self._explain_lost_connection(error) from error
         size = self._order.sizes[self._received] if self._received < len(self._order.sizes) else 0
         self._received += 1
         return batch, size
+
+    def _explain_lost_connection(self, error: Exception) -> Exception:
+        """Return what the loader would raise of a worker that died while it was handing a tensor over."""
+        workers = getattr(self._worker_iterator(), "_workers", ())
+        ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
+        pids = [str(worker.pid) for worker in workers if worker.sentinel in ended]
+        return RuntimeError(f"DataLoader worker (pid(s) {', '.join(pids)}) exited unexpectedly") if pids else error
 
     @property
     def mode(self) -> int:
@@ -159,9 +171,10 @@ class SwitchedLoader:
         iterator, self._iterator = self._worker_iterator(), None
         try:
             if hasattr(iterator, "_workers"):
+                _disarm(iterator)
                 self._order.stopped = True
                 self._control.mode = stages.STOP
-                drained = _drain(iterator, time.monotonic() + patience_s)
+                drained = _drain(iterator, patience_s)
                 _stop_workers(iterator, kill=not drained)
         finally:
             del iterator
@@ -192,8 +205,26 @@ def _clone(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s:
     return clone
 
 
-def _drain(iterator: Any, deadline_s: float) -> bool:
+def _disarm(iterator: Any) -> None:
+    """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
+    if getattr(iterator, "_worker_pids_set", False):
+        _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+        iterator._worker_pids_set = False
+
+
+def _drain(iterator: Any, patience_s: float) -> bool:
     """Receive what is in flight until nothing is left; return whether that came off in time."""
+    # Receiving blocks without end when a worker stands still while it hands over a tensor.
+    watchdog = threading.Timer(patience_s, _kill_workers, (iterator,))
+    watchdog.start()
+    try:
+        return _receive_all(iterator, time.monotonic() + patience_s)
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+
+
+def _receive_all(iterator: Any, deadline_s: float) -> bool:
     iterator._timeout = 0.1
     while time.monotonic() < deadline_s:
         try:
@@ -208,15 +239,16 @@ def _drain(iterator: Any, deadline_s: float) -> bool:
     return False
 
 
+def _kill_workers(iterator: Any) -> None:
+    for worker in iterator._workers:
+        if worker.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGKILL)
+
+
 def _stop_workers(iterator: Any, *, kill: bool) -> None:
     if kill:
-        # Without this the loader's SIGCHLD handler would report the workers that we kill as failures.
-        if getattr(iterator, "_worker_pids_set", False):
-            _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
-            iterator._worker_pids_set = False
-        for worker in iterator._workers:
-            if worker.is_alive():
-                os.kill(worker.pid, signal.SIGKILL)
+        _kill_workers(iterator)
         for worker in iterator._workers:
             worker.join(timeout=5)
     iterator._shutdown_workers()

@@ -221,7 +221,7 @@ def test_whatever_the_body_raises_comes_out_unchanged(error):
     model = nn.Linear(1, 1)
     weight = model.weight.item()
     raised = error("half way")
-    with pytest.raises(error) as caught, preserved(model=model):  # noqa: PT012
+    with pytest.raises(error) as caught, preserved(model=model):
         model.weight.data.zero_()
         raise raised
     assert caught.value is raised
@@ -291,7 +291,7 @@ def test_an_interrupt_between_any_two_steps_loses_nothing(interrupted_at, monkey
         return restore(self, snapshot)
 
     monkeypatch.setattr(Restoration, "_restore", interrupted)
-    with pytest.raises(KeyboardInterrupt), preserved(model=model, optimizer=optimizer):  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), preserved(model=model, optimizer=optimizer):
         model(torch.randn(4, 2)).sum().backward()
         optimizer.step()
         model.eval()

@@ -155,20 +155,6 @@ def test_the_worker_init_fn_works_on_the_users_dataset_before_it_is_cut():
 
 
 @pytest.mark.integration
-def test_a_worker_init_fn_may_even_replace_the_dataset():
-    def replace(_):
-        info = torch.utils.data.get_worker_info()
-        info.dataset = Traced(length=5)
-
-    class Never(Traced):
-        def load(self, index):
-            raise AssertionError
-
-    with switched(plain(Never(), worker_init_fn=replace, num_workers=1)) as wrapped:
-        assert column(take(wrapped, "raw", 2), INDEX)
-
-
-@pytest.mark.integration
 def test_the_users_loader_and_dataset_are_as_they_were():
     dataset = Traced()
     loader = plain(dataset, shuffle=True)
