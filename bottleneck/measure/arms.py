@@ -63,6 +63,11 @@ class Ladder:
             found[arm] = None
         return tuple(found)
 
+    def naming_arms(self) -> tuple[Arm, ...]:
+        """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
+        workers = (rung.workers for rung in self.rungs if rung.workers is not None)
+        return tuple(dict.fromkeys((self.device, self.raw, *(arm for _, arm in self.without), *workers)))
+
     @property
     def device(self) -> Arm:
         """The upper bound."""

@@ -13,7 +13,7 @@ from bottleneck.results.records import Block
 from bottleneck.staging import stages
 from bottleneck.staging.loader import SwitchedLoader
 
-# A slow step must not spend the budget on warming up; batches beyond two are dispensable then.
+# A slow job must not spend the budget on warming up; batches beyond the first are dispensable then.
 _WARM_UP_S = 0.5
 
 
@@ -69,7 +69,7 @@ class Bench:
         self.loader.switch(arm.mode)
         started = self.clock()
         for number in range(max(2, self.loader.num_workers)):
-            if number >= 2 and arm.coupled and self.clock() - started > _WARM_UP_S:
+            if number and self.clock() - started > _WARM_UP_S:
                 break
             self._run_once(arm, [])
         self.synchronize()

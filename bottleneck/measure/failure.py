@@ -91,7 +91,9 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
 
 
 def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
-    """Explain an exception that the train step or the transfer raised."""
+    """Explain an exception that the train step or the transfer raised, or that tells of a worker's death meanwhile."""
+    if came_from_loader(error):
+        return explain_loader_failure(error, experiment)
     remedy = "Run the step by itself on one batch of the loader; it must work there first."
     if "out of memory" in str(error).lower():
         remedy = "The device's memory is full: use a smaller batch_size, or end other processes on the device."

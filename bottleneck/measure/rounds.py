@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bottleneck.errors import BottleneckError
 from bottleneck.measure.arms import Arm, Ladder
-from bottleneck.measure.blocks import Bench
+from bottleneck.measure.blocks import Bench, reads_storage
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.evidence import StorageReads
@@ -17,12 +18,12 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.schedule import (
     MIN_ROUNDS,
     SHORTEST_BLOCK_S,
-    Lengths,
     OrderOfArms,
     Pace,
     find_deadline_s,
+    lengths_for,
     plan_round,
-    rounds_to_decide_first,
+    rounds_fit,
 )
 from bottleneck.results.records import Block, Judgement, Measurement
 from bottleneck.staging.loader import LoaderEnded
@@ -31,6 +32,9 @@ Judge = Callable[[Measurement], Judgement]
 Tell = Callable[..., None]
 
 _MOST_ROUNDS = 10_000
+_LEAST_ROUNDS = 2
+_FEWEST_DECIDING_ROUNDS = 3
+_NAMING_ROUNDS = 2
 _OTHER_LOAD_CORES = 0.2
 """Cores that other processes may keep busy before the numbers are in doubt."""
 
@@ -64,6 +68,8 @@ class Rounds:
         self._clock = bench.clock
         self._workers = bench.loader.num_workers
         self._paces: dict[Arm, Pace] = {}
+        self._order, self._order_of_ends = OrderOfArms(options.seed), OrderOfArms(options.seed + 1)
+        self._deadline_s = math.inf
         self._round = 0
         self._full_rounds = 0
         self._judgement: Judgement | None = None
@@ -78,52 +84,68 @@ class Rounds:
         """
         self._other_load.start()
         self.reads.start(self._bench.loader.workers)
-        deciding, full = OrderOfArms(self._options.seed), OrderOfArms(self._options.seed + 1)
-        for arm in full.next_round(self._ladder.arms()):
+        for arm in self._ends:
             self._try_out(arm)
-        deadline_s = find_deadline_s(
-            self._ladder, self._paces, self._workers, started_s=self._started_s, now_s=self._clock(),
+        self._deadline_s = find_deadline_s(
+            self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
             budget_s=self._options.budget_s, quick=self._options.quick,
         )  # fmt: skip
-        narrow_left = rounds_to_decide_first(self._ladder, self._plan(deadline_s), deadline_s - self._clock())
-        while True:
-            self._round += 1
-            ends = (self._ladder.device, self._ladder.raw)
-            if narrow_left > 0:
-                narrow_left -= 1
-                self._run_round(deciding.next_round(ends), deadline_s)
-            else:
-                self._run_round(full.next_round(self._ladder.arms()), deadline_s)
-                self._full_rounds += 1
-            self._judgement = self._judge(self._ledger.measurement())
-            if narrow_left == 0 and self._is_enough(deadline_s):
-                break
+        if rounds_fit(self._ladder, self._guessed_paces(), self._workers, self._left_s):
+            for arm in self._order.next_round(self._ladder.arms()):
+                if arm not in self._ends:
+                    self._try_out(arm)
+        else:
+            self._decide_first()
+        while not self._is_enough():
+            self._run_round(self._order.next_round(self._ladder.arms()))
+            self._full_rounds += 1
         self._note_other_load()
 
-    def _plan(self, deadline_s: float) -> Lengths:
-        return plan_round(
-            self._ladder, self._paces, self._workers, left_s=max(0.0, deadline_s - self._clock()),
-            rounds_done=self._full_rounds, quick=self._options.quick,
+    def _decide_first(self) -> None:
+        """Measure a slow job: what decides comes first, then what names the bottleneck, then the rest."""
+        for number in range(MIN_ROUNDS):
+            self._run_round(self._order_of_ends.next_round(self._ends))
+            settled = self._judgement is not None and self._judgement.state != "undecided"
+            if settled and number + 1 >= _FEWEST_DECIDING_ROUNDS:
+                break
+        naming = OrderOfArms(self._options.seed + 2)
+        for _ in range(_NAMING_ROUNDS):
+            self._run_round(naming.next_round(self._ladder.naming_arms()))
+
+    @property
+    def _ends(self) -> tuple[Arm, Arm]:
+        return self._ladder.device, self._ladder.raw
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline_s - self._clock())
+
+    def _guessed_paces(self) -> dict[Arm, Pace]:
+        """Return the paces, and for arms not visited yet that of the end that they resemble more."""
+        device, raw = (self._paces[arm] for arm in self._ends)
+        return {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
+
+    def _run_round(self, arms: list[Arm]) -> None:
+        self._round += 1
+        lengths = plan_round(
+            self._ladder, self._guessed_paces(), self._workers, left_s=self._left_s, rounds_done=self._full_rounds,
+            quick=self._options.quick,
         )  # fmt: skip
-
-    def _run_round(self, arms: list[Arm], deadline_s: float) -> None:
-        lengths = self._plan(deadline_s)
         for arm in arms:
-            late = self._clock() + lengths.seconds[arm] > deadline_s
             # Two rounds of device and raw are the least that says anything at all.
-            if late and not (self._round <= 2 and arm in (self._ladder.device, self._ladder.raw)):
+            if lengths.seconds[arm] > self._left_s and not (self._round <= _LEAST_ROUNDS and arm in self._ends):
                 continue
-            self._tell("measuring", arm=arm, round_=self._round, rounds=self._planned(), judgement=self._judgement)
+            self._tell(
+                "measuring", arm=arm, round_=self._round, rounds=max(self._round, MIN_ROUNDS), judgement=self._judgement
+            )
             self._visit(arm, lengths.batches[arm])
+        self._judgement = self._judge(self._ledger.measurement())
 
-    def _planned(self) -> int:
-        return max(self._round, MIN_ROUNDS)
-
-    def _is_enough(self, deadline_s: float) -> bool:
-        if self._clock() >= deadline_s or self._round > _MOST_ROUNDS:
-            return True
-        lengths = self._plan(deadline_s)
-        if self._clock() + min(lengths.seconds.values()) > deadline_s:
+    def _is_enough(self) -> bool:
+        if self._round < _LEAST_ROUNDS:
+            return False
+        lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
+        if self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s:
             return True
         return self._full_rounds >= MIN_ROUNDS and self._judgement is not None and self._judgement.precise
 
@@ -143,7 +165,8 @@ class Rounds:
     def _visit(self, arm: Arm, batches: int) -> None:
         block, preparing_s = self._run_block(arm, batches)
         self._ledger.add(arm, block)
-        self._paces[arm] = self._paces[arm].updated(block.seconds / block.batches, preparing_s)
+        pace = Pace(block.seconds / block.batches, preparing_s)
+        self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
         for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
             if cache.changed_since_probe():
                 cache.clones = True

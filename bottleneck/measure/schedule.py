@@ -34,9 +34,10 @@ class Pace:
     preparing_s: float
     """Switching, discarding and warming up."""
 
-    def updated(self, seconds_per_batch: float, preparing_s: float) -> Pace:
+    def updated(self, latest: Pace) -> Pace:
         """Return the pace after another visit; the first one may have been an exception."""
-        return Pace((self.seconds_per_batch + seconds_per_batch) / 2, (self.preparing_s + preparing_s) / 2)
+        seconds_per_batch = (self.seconds_per_batch + latest.seconds_per_batch) / 2
+        return Pace(seconds_per_batch, (self.preparing_s + latest.preparing_s) / 2)
 
 
 class OrderOfArms:
@@ -120,7 +121,7 @@ def find_deadline_s(
     total_s = total_budget_s(budget_s, quick=quick)
     if budget_s is None and not quick:
         shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
-        needed_s = (now_s - started_s) + MIN_ROUNDS * shortest_s + _CLOSING_S
+        needed_s = (now_s - started_s) + (MIN_ROUNDS + 1) * shortest_s + _CLOSING_S
         total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
     return started_s + total_s - _CLOSING_S
 
@@ -155,10 +156,9 @@ def plan_round(
     return lengths
 
 
-def rounds_to_decide_first(ladder: Ladder, lengths: Lengths, left_s: float) -> int:
-    """Return how many rounds of device and raw alone come before the full rounds.
+def rounds_fit(ladder: Ladder, paces: dict[Arm, Pace], workers: int, left_s: float) -> bool:
+    """Whether six rounds of the shortest blocks, and a first visit to every arm, fit into the time that is left.
 
-    None where six full rounds fit. Where they do not, device and raw get six of their own: they decide whether
-    there is anything to explain.
+    Where they do not, device and raw come first: they decide whether there is anything to explain.
     """
-    return 0 if MIN_ROUNDS * lengths.round_s(ladder.arms()) <= left_s else MIN_ROUNDS
+    return (MIN_ROUNDS + 1) * lengths_for(paces, 0.0, workers).round_s(ladder.arms()) <= left_s

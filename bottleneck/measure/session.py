@@ -22,7 +22,12 @@ from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import make_synchronize
 from bottleneck.measure.environment import cpu_cores_available, describe_environment, free_memory_bytes
 from bottleneck.measure.evidence import StorageReads, summarise_waits
-from bottleneck.measure.failure import explain_step_failure, loader_failures
+from bottleneck.measure.failure import (
+    came_from_loader,
+    explain_loader_failure,
+    explain_step_failure,
+    loader_failures,
+)
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, record
@@ -101,6 +106,11 @@ def measure(
                 session.close()
     except (MeasurementError, KeyboardInterrupt) as error:
         failure = error
+    except RuntimeError as error:
+        # PyTorch's handler of SIGCHLD raises wherever this process happens to be when a worker dies.
+        if not came_from_loader(error):
+            raise
+        failure = explain_loader_failure(error, "raw")
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     return Outcome(ledger.measurement(), failure)

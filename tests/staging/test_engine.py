@@ -356,7 +356,7 @@ def test_a_batch_that_was_begun_before_the_recording_is_not_kept(make):
     bench.control.mode = stages.ALL
     begun = [next(bench.stream), next(bench.stream)]
     bench.control.mode = stages.RECORD | stages.ALL
-    bench.engine.collate(begun + [next(bench.stream), next(bench.stream)])
+    bench.engine.collate([*begun, next(bench.stream), next(bench.stream)])
     assert bench.engine.report().batch_sizes == ()
     assert not bench.engine.report().changes_samples
     bench.record()

@@ -1,0 +1,171 @@
+"""Which experiments there are, what measures them, and why others are not there."""
+
+import pytest
+
+from bottleneck.measure.arms import Arm, Capabilities, build_ladder
+from bottleneck.staging import stages
+from bottleneck.staging.stages import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD
+
+WHOLE = ("finish", "augment", "load")
+
+
+def ladder_of(**options):
+    given = {"copies": True, "hands_over": True, "within_sample": ("augment", "load"), "can_stop": True, **options}
+    return build_ladder(Capabilities(**given))
+
+
+def reasons(ladder):
+    return {rung.name: rung.reason for rung in ladder.rungs if rung.reason is not None}
+
+
+def spans(ladder):
+    return [(span.name, span.inner, span.outer) for span in ladder.spans]
+
+
+def test_the_whole_ladder():
+    ladder = ladder_of(within_sample=WHOLE)
+    assert tuple(rung.name for rung in ladder.rungs) == EXPERIMENTS
+    assert reasons(ladder) == {}
+    assert spans(ladder) == [
+        ("compute", None, "device"),
+        ("copy", "device", "host"),
+        ("handoff", "host", "after_collate"),
+        ("collate", "after_collate", "before_collate"),
+        ("finish", "before_collate", "after_augment"),
+        ("augment", "after_augment", "before_augment"),
+        ("load", "before_augment", "raw"),
+    ]
+
+
+def test_each_rung_adds_one_stage_to_what_runs_for_real():
+    rungs = {rung.name: rung for rung in ladder_of(within_sample=WHOLE).rungs}
+    assert rungs["device"].coupled == Arm(None, "device")
+    assert rungs["host"].coupled == Arm(None, "host")
+    modes = [rungs[name].coupled.mode for name in EXPERIMENTS[2:]]
+    assert modes == [
+        HANDOFF,
+        HANDOFF | COLLATE,
+        HANDOFF | COLLATE | FINISH,
+        HANDOFF | COLLATE | FINISH | AUGMENT,
+        ALL,
+    ]
+
+
+def test_coupled_is_measured_everywhere_and_drained_from_the_loader_on():
+    # Guards the last straw: the coupled ladder alone blames the wrong stage.
+    for rung in ladder_of(within_sample=WHOLE).rungs:
+        assert rung.coupled.coupled
+        if rung.name in ("device", "host"):
+            assert rung.drained is None
+        else:
+            assert rung.drained == Arm(rung.coupled.mode, "loader", coupled=False)
+            assert rung.workers == Arm(rung.coupled.mode & ~HANDOFF, "loader", coupled=False)
+
+
+def test_without_each_stage_everything_else_is_real():
+    without = dict(ladder_of(within_sample=WHOLE).without)
+    assert without == {
+        "copy": Arm(ALL, "device"),
+        "handoff": Arm(ALL & ~HANDOFF, "host"),
+        "collate": Arm(ALL & ~COLLATE, "loader"),
+        "finish": Arm(ALL & ~FINISH, "loader"),
+        "augment": Arm(ALL & ~AUGMENT, "loader"),
+        "load": Arm(ALL & ~LOAD, "loader"),
+    }
+
+
+def test_an_arm_that_several_experiments_share_is_measured_once():
+    ladder = ladder_of(within_sample=WHOLE)
+    arms = ladder.arms()
+    assert len(arms) == len(set(arms))
+    assert dict(ladder.without)["load"] == next(r for r in ladder.rungs if r.name == "before_augment").coupled
+    assert ladder.device in arms
+    assert ladder.raw in arms
+
+
+def test_the_arms_that_name_the_bottleneck():
+    ladder = ladder_of(within_sample=WHOLE)
+    naming = ladder.naming_arms()
+    assert set(naming) >= {ladder.device, ladder.raw, *dict(ladder.without).values()}
+    assert set(naming) < set(ladder.arms())
+    assert len(set(naming)) == len(naming)
+
+
+def test_on_a_cpu_there_is_no_copy():
+    ladder = ladder_of(copies=False)
+    assert "CPU" in reasons(ladder)["host"]
+    assert "copy" not in dict(ladder.without)
+    assert ("handoff", "device", "after_collate") in spans(ladder)
+
+
+def test_without_workers_there_is_no_handoff():
+    ladder = ladder_of(hands_over=False)
+    assert "num_workers is 0" in reasons(ladder)["after_collate"]
+    assert ("collate", "host", "before_collate") in spans(ladder)
+    assert "handoff" not in dict(ladder.without)
+    assert all(rung.workers is None for rung in ladder.rungs)
+
+
+def test_without_workers_on_a_cpu():
+    ladder = ladder_of(hands_over=False, copies=False)
+    assert spans(ladder)[:2] == [("compute", None, "device"), ("collate", "device", "before_collate")]
+
+
+def test_where_nothing_follows_the_augmentation():
+    ladder = ladder_of(within_sample=("augment", "load"))
+    assert "same as before_collate" in reasons(ladder)["after_augment"]
+    assert ("augment", "before_collate", "before_augment") in spans(ladder)
+
+
+def test_fetch_where_nothing_can_be_cut():
+    ladder = ladder_of(within_sample=("fetch",), fetch_reason="it is written in one piece")
+    for name in ("after_augment", "before_augment"):
+        assert "it is written in one piece" in reasons(ladder)[name]
+    assert spans(ladder)[-1] == ("fetch", "before_collate", "raw")
+    assert dict(ladder.without)["fetch"] == Arm(HANDOFF | COLLATE, "loader")
+
+
+def test_code_that_cannot_be_left_out_has_no_without():
+    assert "finish" not in dict(ladder_of(within_sample=WHOLE, can_stop=False).without)
+
+
+def test_no_room_for_samples():
+    ladder = ladder_of(within_sample=WHOLE, has_samples=False)
+    assert {"before_collate", "after_augment", "before_augment"} <= reasons(ladder).keys()
+    assert all("cache_bytes" in text for text in reasons(ladder).values())
+    assert spans(ladder)[-1] == ("fetch", "after_collate", "raw")
+    assert dict(ladder.without)["fetch"] == Arm(HANDOFF, "loader")
+
+
+def test_no_room_for_anything():
+    ladder = ladder_of(has_samples=False, has_collated=False)
+    assert "after_collate" in reasons(ladder)
+    assert spans(ladder) == [("compute", None, "device"), ("copy", "device", "host"), ("fetch", "host", "raw")]
+    assert ladder.raw == Arm(ALL, "loader")
+    assert dict(ladder.without)["fetch"] == Arm(None, "host")
+
+
+def test_a_loader_that_works_on_its_batches_gets_all_of_them():
+    ladder = ladder_of(passes_tokens=False)
+    assert "handoff" not in dict(ladder.without)
+    assert all(rung.workers is None for rung in ladder.rungs)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("hands_over", [False, True])
+@pytest.mark.parametrize("within", [("fetch",), ("augment", "load"), WHOLE])
+@pytest.mark.parametrize("room", [(True, True), (False, True), (False, False)])
+def test_every_ladder_hangs_together(copies, hands_over, within, room):
+    ladder = ladder_of(
+        copies=copies, hands_over=hands_over, within_sample=within, has_samples=room[0], has_collated=room[1]
+    )
+    there = [rung.name for rung in ladder.rungs if rung.reason is None]
+    assert there[0] == "device"
+    assert there[-1] == "raw"
+    assert [span.outer for span in ladder.spans] == there
+    assert [span.inner for span in ladder.spans] == [None, *there[:-1]]
+    assert len({span.name for span in ladder.spans}) == len(there)
+    assert {stage for stage, _ in ladder.without} <= {span.name for span in ladder.spans} - {"compute"}
+    for rung in ladder.rungs:
+        assert (rung.coupled is None) == (rung.reason is not None)
+    assert all(arm.mode is None or arm.mode & ~stages.ALL == 0 for arm in ladder.arms())

@@ -1,0 +1,109 @@
+"""Batches cached in the main process do not decay."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host, tensors_of
+
+
+@dataclass(frozen=True)
+class Batch:
+    image: torch.Tensor
+    names: list
+
+
+def cache_of(count=3):
+    return BatchCache([CachedBatch({"x": torch.full((2,), float(n))}, 2) for n in range(count)])
+
+
+def values(cache, count):
+    return [cache.serve().batch["x"][0].item() for _ in range(count)]
+
+
+def in_place(batch):
+    batch["x"].mul_(2).add_(1)
+
+
+def test_batches_are_served_in_turn():
+    cache = cache_of()
+    assert len(cache) == 3
+    assert values(cache, 7) == [0, 1, 2, 0, 1, 2, 0]
+    assert cache.nbytes >= 24
+    assert [cached.samples for cached in cache.batches] == [2, 2, 2]
+
+
+def test_the_same_objects_are_served_where_nobody_changes_them():
+    cache = cache_of(1)
+    assert cache.probe(lambda batch: batch["x"].sum()) is False
+    assert cache.serve().batch is cache.serve().batch
+
+
+def test_a_step_that_works_in_place_gets_a_clone_each_time():
+    # Guards: in-place ops in the train step make the cached batch decay.
+    cache = cache_of()
+    assert cache.probe(in_place) is True
+    for _ in range(3):
+        for expected in (0, 1, 2):
+            batch = cache.serve().batch
+            assert batch["x"][0].item() == expected
+            in_place(batch)
+
+
+def test_what_the_probe_changed_is_put_back():
+    cache = cache_of()
+    cache.probe(in_place)
+    assert values(cache, 3) == [0, 1, 2]
+
+
+def test_a_change_without_a_version_counter_is_seen_by_the_probe():
+    cache = BatchCache([CachedBatch([torch.ones(2).numpy(), []], 2)])
+    assert cache.probe(lambda batch: batch[1].append(1)) is True
+    assert cache.serve().batch[1] == []
+
+
+def test_a_change_that_leaves_the_same_values_is_none():
+    cache = cache_of(1)
+    assert cache.probe(lambda batch: batch["x"].mul_(1)) is False
+    assert not cache.changed_since_probe()
+
+
+def test_a_change_later_on_is_seen_once():
+    # Guards: a step that works in place only every now and then; watched through tensor._version.
+    cache = cache_of()
+    cache.probe(lambda batch: None)
+    assert not cache.changed_since_probe()
+    cache.serve().batch["x"].add_(1)
+    assert cache.changed_since_probe()
+    assert not cache.changed_since_probe()
+
+
+def test_nothing_is_watched_any_more_where_clones_are_served():
+    cache = cache_of()
+    cache.probe(in_place)
+    in_place(cache.serve().batch)
+    assert not cache.changed_since_probe()
+
+
+def test_inference_tensors_have_no_version_and_do_no_harm():
+    with torch.inference_mode():
+        cache = BatchCache([CachedBatch([torch.ones(2)], 2)])
+        assert cache.probe(lambda batch: None) is False
+    assert not cache.changed_since_probe()
+
+
+def test_an_error_of_the_step_is_passed_on():
+    with pytest.raises(ZeroDivisionError):
+        cache_of().probe(lambda batch: 1 / 0)
+
+
+def test_batches_outlive_their_worker():
+    # Shared memory of a worker is copied: otherwise descriptors would be held as long as the cache lives.
+    batch = Batch(torch.ones(2).share_memory_(), ["a", {"deep": torch.zeros(1).share_memory_()}])
+    kept = keep_on_host(batch)
+    assert isinstance(kept, Batch)
+    assert not any(tensor.is_shared() for tensor in tensors_of(kept))
+    assert len(tensors_of(kept)) == 2
+    batch.image.zero_()
+    assert kept.image.tolist() == [1, 1]

@@ -1,0 +1,172 @@
+"""A block is timed from edge to edge, and nothing but the job runs inside it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bottleneck.measure.arms import Arm
+from bottleneck.measure.batches import BatchCache, CachedBatch
+from bottleneck.measure.blocks import Bench, block_batches, reads_storage
+from bottleneck.staging import stages
+
+RAW = Arm(stages.ALL, "loader")
+DRAINED = Arm(stages.ALL, "loader", coupled=False)
+DEVICE, HOST = Arm(None, "device"), Arm(None, "host")
+WITHOUT_COPY = Arm(stages.ALL, "device")
+WITHOUT_HANDOFF = Arm(stages.ALL & ~stages.HANDOFF, "host")
+
+
+class World:
+    """An invented clock, a loader, a copy and a step that take time by it, and a list of what happened."""
+
+    load_s, copy_s, step_s = 0.5, 0.125, 0.25
+
+    def __init__(self, workers=2, **options):
+        self.now_s = 100.0
+        self.log = []
+        self.num_workers = workers
+        host = BatchCache([CachedBatch("host batch", 3)])
+        device = BatchCache([CachedBatch("device batch", 3)])
+        self.bench = Bench(
+            loader=self, host=host, device=device, transfer=self.transfer, step=self.step,
+            synchronize=lambda: self.log.append("synchronize"), clock=lambda: self.now_s, **options,
+        )  # fmt: skip
+
+    def spend(self, what, seconds):
+        self.log.append(what)
+        self.now_s += seconds
+
+    # --- as a loader ---
+
+    def next_batch(self):
+        self.spend("next", self.load_s)
+        return "real batch", 4
+
+    def switch(self, mode):
+        self.spend(f"switch {mode}", 1.0)
+
+    def rest(self):
+        self.spend("rest", 1.0)
+
+    # --- as a job ---
+
+    def transfer(self, batch):
+        self.spend(f"copy {batch}", self.copy_s)
+        return f"moved {batch}"
+
+    def step(self, batch):
+        self.spend(f"step {batch}", self.step_s)
+
+
+ONCE = {
+    RAW: ["next", "copy real batch", "step moved real batch"],
+    DRAINED: ["next"],
+    DEVICE: ["step device batch"],
+    HOST: ["copy host batch", "step moved host batch"],
+    WITHOUT_COPY: ["next", "step device batch"],
+    WITHOUT_HANDOFF: ["next", "copy host batch", "step moved host batch"],
+}
+
+
+@pytest.mark.parametrize("arm", ONCE, ids=str)
+def test_what_each_arm_does_for_a_batch(arm):
+    world = World()
+    world.bench.measure(arm, 0, 3)
+    assert [entry for entry in world.log if entry != "synchronize"] == ONCE[arm] * 3
+
+
+@pytest.mark.parametrize("arm", ONCE, ids=str)
+def test_the_device_is_waited_for_at_the_edges_only(arm):
+    # Guards: synchronising every step destroys the overlap that is to be measured.
+    world = World()
+    world.bench.measure(arm, 0, 4)
+    assert world.log[0] == world.log[-1] == "synchronize"
+    assert world.log.count("synchronize") == 2
+
+
+def test_a_block_holds_its_batches_samples_and_seconds():
+    world = World()
+    block = world.bench.measure(RAW, 7, 4)
+    assert (block.round, block.batches, block.samples) == (7, 4, 16)
+    assert block.seconds == pytest.approx(4 * 0.875)
+    assert block.first_half_seconds == pytest.approx(2 * 0.875)
+    assert world.bench.measure(DEVICE, 0, 2).samples == 6
+    assert world.bench.measure(WITHOUT_HANDOFF, 0, 2).samples == 8  # of the requests, not of what stands in
+    assert (world.bench.batches, world.bench.samples) == (8, 30)
+
+
+def test_halves_are_told_only_where_both_end_between_bursts():
+    # Guards: workers deliver in bursts, and half a block may end inside one.
+    assert World(workers=2).bench.measure(RAW, 0, 4).first_half_seconds is not None
+    assert World(workers=4).bench.measure(RAW, 0, 4).first_half_seconds is None
+    assert World(workers=1).bench.measure(RAW, 0, 3).first_half_seconds is None
+    assert World(workers=0).bench.measure(RAW, 0, 2).first_half_seconds is not None
+    assert World(split_blocks=False).bench.measure(RAW, 0, 4).first_half_seconds is None
+
+
+def test_the_waits_for_batches_are_kept_by_arm():
+    world = World()
+    world.bench.measure(RAW, 0, 2)
+    world.bench.measure(DRAINED, 0, 1)
+    world.bench.measure(DEVICE, 0, 2)
+    assert world.bench.waits_s[RAW] == [0.5, 0.5]
+    assert world.bench.waits_s[DRAINED] == [0.5]
+    assert world.bench.waits_s[DEVICE] == []
+
+
+def test_preparing_switches_and_runs_until_steady_and_none_of_it_is_counted():
+    # Guards: batches of the experiment before, +22 % in a short block.
+    world = World(workers=3)
+    world.step_s = world.load_s = world.copy_s = 0.01
+    world.bench.prepare(RAW)
+    assert world.log[0] == f"switch {stages.ALL}"
+    assert world.log.count("next") == 3
+    assert world.log[-1] == "synchronize"
+    assert world.bench.batches == 0
+    assert world.bench.waits_s == {}
+
+
+@pytest.mark.parametrize("arm", [RAW, DRAINED], ids=["coupled", "drained"])
+def test_a_slow_job_is_not_warmed_up_for_long(arm):
+    world = World(workers=16)
+    world.step_s = world.load_s = 1.0
+    world.bench.prepare(arm)
+    assert world.log.count("next") <= 2
+
+
+def test_without_the_loader_the_workers_rest():
+    world = World()
+    world.bench.prepare(DEVICE)
+    assert world.log == ["rest", "step device batch", "synchronize"]
+
+
+# --- block lengths -----------------------------------------------------------------------------------------
+
+
+@given(st.floats(1e-6, 5.0), st.floats(0.0, 10.0), st.integers(0, 64))
+def test_a_block_is_a_multiple_of_the_number_of_workers(seconds, target_s, workers):
+    # Guards: workers deliver in bursts, and a block edge falls inside a burst.
+    batches = block_batches(RAW, seconds, target_s, workers)
+    assert batches >= 1
+    assert batches % max(1, workers) == 0
+    assert batches * seconds >= min(target_s, seconds)
+    assert (batches - max(1, workers) - 1) * seconds <= max(target_s, 2 * seconds)
+
+
+def test_block_lengths():
+    assert block_batches(RAW, 0.01, 0.2, 0) == 20
+    assert block_batches(RAW, 0.01, 0.2, 8) == 24
+    assert block_batches(RAW, 2.0, 0.2, 4) == 4
+    assert block_batches(RAW, 2.0, 0.2, 0) == 1
+    assert block_batches(RAW, 0.5, 0.2, 1) == 2  # one batch says little
+    assert block_batches(DEVICE, 0.01, 0.2, 8) == 20  # no workers, no bursts
+    assert block_batches(DEVICE, 0.5, 0.1, 8) == 2
+    assert block_batches(DEVICE, 1.5, 0.1, 8) == 1
+    assert block_batches(RAW, 0.0, 0.1, 2) < 110_000  # never without end
+
+
+def test_which_arms_read_storage():
+    assert reads_storage(RAW)
+    assert reads_storage(DRAINED)
+    assert not reads_storage(Arm(stages.ALL & ~stages.LOAD, "loader"))
+    assert not reads_storage(DEVICE)

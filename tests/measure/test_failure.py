@@ -1,0 +1,140 @@
+"""What went wrong becomes one sentence, with the user's exception shown once and the right remedy."""
+
+import pytest
+
+from bottleneck.errors import ExitStatus
+from bottleneck.measure.failure import (
+    came_from_loader,
+    explain_loader_failure,
+    explain_step_failure,
+    loader_failures,
+    name_mode,
+)
+from bottleneck.staging import stages
+from bottleneck.staging.failures import UserCodeError, describe_failure
+from bottleneck.staging.loader import LoaderEnded
+
+
+def caught(error):
+    try:
+        raise error
+    except type(error) as raised:
+        return raised
+
+
+def user_code_error(error, **options):
+    facts = {"where": "dataset", "index": 17, "worker": 3, "mode": stages.ALL, **options}
+    where = facts.pop("where")
+    text = describe_failure(caught(error), where, **facts)
+    return UserCodeError(f"Caught UserCodeError in DataLoader worker process 3.\nOriginal Traceback (...):\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        *((mode, name) for name, mode in stages.MODE_OF_EXPERIMENT.items()),
+        (stages.RECORD | stages.ALL, "recording"),
+        (stages.ALL & ~stages.AUGMENT, "without augment"),
+        (stages.ALL & ~stages.HANDOFF, "without handoff"),
+    ],
+)
+def test_modes_have_names_for_people(mode, name):
+    assert name_mode(mode) == name
+
+
+def test_a_sample_that_raised():
+    failure = explain_loader_failure(user_code_error(ValueError("truncated\nfile")), "raw")
+    assert failure.exit_status == ExitStatus.COULD_NOT_MEASURE
+    assert failure.message == "The dataset raised at index 17 in worker 3, experiment raw: ValueError: truncated file"
+    assert failure.details.count("ValueError: truncated") == 1
+    assert failure.remedy
+    assert "bottleneck-failure" not in str(failure) + failure.details
+
+
+def test_a_sample_that_raised_in_the_main_process():
+    error = user_code_error(KeyError("label"), worker=None, index=None)
+    assert explain_loader_failure(error, "raw").message == (
+        "The dataset raised in the main process, experiment raw: KeyError: 'label'"
+    )
+
+
+def test_a_collate_function_that_raised():
+    failure = explain_loader_failure(user_code_error(ValueError("x"), where="collate_fn", index=None), "raw")
+    assert failure.message.startswith("The collate function raised in worker 3")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("DataLoader timed out after 300 seconds", "no batch for a long time", "py-spy dump"),
+        ("DataLoader worker (pid 7) is killed by signal: Killed. ", "A worker died", "out-of-memory"),
+        ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "A worker died", "fewer workers"),
+        (
+            "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's workers are "
+            "out of shared memory.",
+            "Shared memory ran out",
+            "--shm-size",
+        ),
+        ("unable to write to file </torch_1>: No space left on device (28)", "Shared memory ran out", "/dev/shm"),
+        ("Too many open files. Communication with the workers is no longer possible.", "descriptors", "ulimit -n"),
+        ("received 0 items of ancdata", "descriptors", "ulimit -n"),
+    ],
+)
+def test_failures_of_the_machine_have_remedies_of_their_own(text, message, remedy):
+    failure = explain_loader_failure(caught(RuntimeError(text)), "before_collate")
+    assert message in failure.message
+    assert remedy in failure.remedy
+    assert "before_collate" in failure.message
+    assert "\n" not in failure.message
+
+
+def test_any_other_error_of_the_loader_is_shown():
+    failure = explain_loader_failure(caught(OSError("odd\nthing")), "raw")
+    assert failure.message == "The loader raised, experiment raw: OSError: odd"
+    assert "OSError: odd" in failure.details
+
+
+def test_full_shared_memory_is_told_also_where_the_users_code_ran_into_it():
+    error = user_code_error(RuntimeError("unable to allocate shared memory(shm) for file </torch_1>"))
+    assert "/dev/shm" in explain_loader_failure(error, "raw").remedy
+
+
+def test_a_step_that_raised():
+    failure = explain_step_failure(caught(ValueError("shapes differ")), "device")
+    assert failure.message == "The train step raised, experiment device: ValueError: shapes differ"
+    assert failure.details.count("ValueError: shapes differ") == 1
+    assert "one batch" in failure.remedy
+    assert "out of memory" not in failure.remedy
+
+
+def test_a_step_that_ran_out_of_memory():
+    failure = explain_step_failure(caught(RuntimeError("CUDA out of memory. Tried to allocate")), "device")
+    assert "batch_size" in failure.remedy
+
+
+def test_a_worker_that_dies_during_a_step_is_not_the_steps_fault():
+    # PyTorch's handler of SIGCHLD raises wherever the main process happens to be.
+    error = caught(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "))
+    assert came_from_loader(error)
+    assert explain_step_failure(error, "raw").message.startswith("A worker died")
+    assert not came_from_loader(caught(RuntimeError("shapes differ")))
+
+
+def test_an_empty_loader():
+    with pytest.raises(Exception, match="gave no batch") as raised, loader_failures("raw"):
+        raise LoaderEnded
+    assert "len(dataset)" in raised.value.remedy
+
+
+def test_our_own_frames_are_left_out_of_the_users_traceback():
+    from bottleneck.measure.batches import BatchCache, CachedBatch
+
+    def step(batch):
+        raise ValueError("mine")
+
+    try:
+        BatchCache([CachedBatch(1, 1)]).probe(step)
+    except ValueError as error:
+        details = explain_step_failure(error, "device").details
+    assert "in step" in details
+    assert "in probe" not in details
