@@ -69,6 +69,8 @@ class Engine:
         seed: Seed for checking recordings.
         batched: Whether the loader collates lists of samples (`batch_size` is not None).
         iterable: Whether the dataset is an iterable one.
+        passes_tokens: Whether nothing may be sent in the place of a batch that will be discarded; a loader with an
+            iterator of its own works on every batch.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Engine:
         *,
         batched: bool,
         iterable: bool,
+        passes_tokens: bool = True,
     ) -> None:
         self.user_dataset = dataset
         self._collate_fn = collate_fn
@@ -91,6 +94,7 @@ class Engine:
         self._seed = seed
         self._batched = batched
         self._iterable = iterable
+        self._passes_tokens = passes_tokens
         self._started = False
         self._plan = Plan("fetch")
         self._plan_version = 0
@@ -459,7 +463,8 @@ class Engine:
         blank = _is_blank(samples)
         if blank or not mode & stages.COLLATE:
             if mode & (stages.LOAD | stages.RECORD) and blank:
-                return None
+                spare = not self._passes_tokens and self._pool.batches
+                return self._serve_collated(None) if spare else None
             batch = self._serve_collated(samples.size if isinstance(samples, Cached) else None)
         else:
             batch = self._collate_really(samples)

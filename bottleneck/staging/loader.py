@@ -60,6 +60,7 @@ class SwitchedLoader:
             seed,
             batched=loader.batch_sampler is not None,
             iterable=self.iterable,
+            passes_tokens=type(loader).__iter__ is DataLoader.__iter__,
         )
         self._order = RequestOrder(loader, self._control, iterable=self.iterable)
         self._loader = _clone(loader, self._engine, self._order, hang_s)
