@@ -511,7 +511,7 @@ def test_an_augmentation_that_raises_when_replayed_names_the_recorded_index(make
 
     dataset = Moody()
     bench = make(dataset)
-    bench.engine._dataset.broken = True
+    bench.engine._source.dataset.broken = True
     with pytest.raises(UserCodeError) as caught:
         bench.run("before_augment")
     assert find_failure(caught.value).index == "0"

@@ -1,0 +1,177 @@
+"""Fetch and collate for real while recording what is needed to serve the same data again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bottleneck.staging import trees
+from bottleneck.staging.control import Control
+from bottleneck.staging.cutting import Call, Tape
+from bottleneck.staging.plan import Report
+from bottleneck.staging.recording import (
+    Pool,
+    RecordedBatch,
+    Served,
+    Unit,
+    find_holes,
+    forget_originals,
+    private_copy,
+    shared_copy,
+    storages,
+)
+from bottleneck.staging.source import Source
+from bottleneck.staging.verification import Facts, Verification, check_augment_alone, verify
+
+_SLOW_ITEM_S = 0.5
+
+
+class Recorder:
+    """Records the batches of one worker.
+
+    Args:
+        source: The user's code.
+        tape: The tape of the dataset's cuts.
+        pool: Receives the recorded batches.
+        control: Where the report and the size of the caches go.
+        worker: The number of the worker.
+        seed: Seed for checking that recordings replay.
+        in_worker: Batches go to another process.
+        iterable: The dataset is an iterable one.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tape: Tape,
+        pool: Pool,
+        control: Control,
+        worker: int,
+        seed: int,
+        *,
+        in_worker: bool,
+        iterable: bool,
+    ) -> None:
+        self._source, self._tape, self._pool, self._control = source, tape, pool, control
+        self._worker, self._seed = worker, seed
+        self._in_worker, self._iterable = in_worker, iterable
+        self._make_tensor = shared_copy if in_worker else private_copy
+        self._facts = Facts()
+        self._verification: Verification | None = None
+        self._augment_alone = True
+        self._changing: set[int] = set()
+        self._changes_samples = False
+        self._pending: list[Unit] = []
+        self._batch_nbytes = 0
+
+    def fetch(self, request: Any) -> Any:
+        """Return what a request asks for, and remember it; the first time, check first that it replays."""
+        self._pending = []
+        one_by_one = self._source.batched and not self._source.fetches_batches
+        run = self._source.batch if self._source.batched and self._source.fetches_batches else self._source.item
+        requests = list(request) if one_by_one else [request]
+        if self._verification is None:
+            self._verification = self._verify(run, requests)
+        values = [self.fetch_unit(item, run) for item in requests]
+        return values if one_by_one else values[0]
+
+    def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
+        started = time.perf_counter()
+        run(requests[0])
+        slow = time.perf_counter() - started > _SLOW_ITEM_S
+        results = [verify(run, item, self._tape, self._seed) for item in requests[: 1 if slow else 2]]
+        self._changing.update(*(result.changes_arguments for result in results))
+        self._augment_alone = all(result.augment for result in results)
+        return Verification(
+            reproducible=all(result.reproducible for result in results),
+            recorded=all(result.recorded for result in results),
+            augment=self._augment_alone,
+            replay=all(result.replay for result in results),
+            stop=all(result.stop for result in results),
+            tail=all(result.tail for result in results),
+            changes_locals=any(result.changes_locals for result in results),
+            changes_arguments=frozenset(self._changing),
+            changes_outputs=any(result.changes_outputs for result in results),
+        )
+
+    def fetch_unit(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
+        """Return one item, by default the next of a stream, and remember it."""
+        clock = self._tape.clock
+        with self._tape.recording(keep_rng=self._iterable) as calls:
+            started = clock()
+            value = (run or self._source.next_item)(request)
+            ended = clock()
+        calls = [call for call in calls if call.site not in self._tape.unusable]
+        unit = Unit(request, self._tape.copier.copy(value), calls)
+        unit.locals = self._tape.locals
+        unit.holes = find_holes(value, calls)
+        last_augment = [n for n, call in enumerate(calls) if self._tape.stage(call.site) == "augment"][-1:]
+        filled = all(any(hole[0] == number for hole in unit.holes) for number in last_augment)
+        self._facts.add(self._tape, calls, started, ended, filled)
+        kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
+        unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
+        if self._iterable and calls and self._facts.items <= 2:
+            self._check_iterable_item(calls)
+        forget_originals(unit)
+        self._pending.append(unit)
+        return value
+
+    def _check_iterable_item(self, calls: list[Call]) -> None:
+        held, changing = check_augment_alone(calls, self._tape, trees.similar)
+        self._augment_alone = self._augment_alone and held
+        self._changing |= changing
+
+    def collate(self, samples: Any) -> Any:
+        """Collate the samples that were just recorded, and keep everything that fits."""
+        units, self._pending = self._pending, []
+        if not units:
+            return None  # a left-over of the mode before
+        size = len(samples) if self._source.batched else 1
+        batch = self._source.collate(samples)
+        if self._iterable and len(units) != size:
+            return batch  # begun in the mode before; it will be discarded
+        values = units[0].value if len(units) == 1 and not self._source.batched else [unit.value for unit in units]
+        if self._source.batched and self._source.fetches_batches and not self._iterable:
+            values = units[0].value
+        if not trees.equal(values, samples) or storages(samples) & storages(batch):
+            self._changes_samples = True
+        self._keep(units, size, batch)
+        self._control.write_report(self._worker, self.report())
+        return batch
+
+    def _keep(self, units: list[Unit], size: int, batch: Any) -> None:
+        served = Served(batch, self._make_tensor, travels=self._in_worker)
+        self._batch_nbytes = served.nbytes
+        whole = served.nbytes + sum(unit.nbytes for unit in units)
+        if self._pool.has_room(whole):
+            self._pool.add(RecordedBatch(units, size, served), whole)
+        elif not self._pool.batches:
+            # Not even one batch fits: keep the batch if it does, and as many of its samples as do.
+            kept: list[Unit] = []
+            taken = served.nbytes if served.nbytes <= self._pool.budget_bytes else 0
+            for unit in units:
+                if taken + unit.nbytes > self._pool.budget_bytes:
+                    break
+                kept.append(unit)
+                taken += unit.nbytes
+            collated = served if served.nbytes <= self._pool.budget_bytes else None
+            self._pool.add(RecordedBatch(kept, size, collated), taken)
+        self._control.set_cache_bytes(self._worker, self._pool.nbytes)
+
+    def report(self) -> Report:
+        """Tell the main process what recording has found out."""
+        batches = self._pool.batches
+        return Report(
+            facts=self._facts,
+            verification=self._verification,
+            augment_alone=self._augment_alone,
+            site_stages={site: self._tape.stage(site) for site in self._tape.cuts},
+            unusable=dict(self._tape.unusable),
+            changes_arguments=frozenset(self._changing),
+            changes_samples=self._changes_samples,
+            batch_sizes=tuple(batch.size for batch in batches),
+            has_samples=bool(batches) and all(batch.units for batch in batches),
+            has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
+            batch_nbytes=self._batch_nbytes,
+        )

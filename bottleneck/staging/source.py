@@ -1,0 +1,103 @@
+"""The user's dataset and collate function, as a worker calls them: any exception becomes a described failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import Subset
+
+from bottleneck.staging import stages
+from bottleneck.staging.failures import UserCodeError, describe_failure
+
+
+class NoShareError(Exception):
+    """An iterable dataset gave not a single item: this worker has no share of the data."""
+
+
+class Source:
+    """Calls the user's code.
+
+    Args:
+        dataset: The dataset, with cuts in it.
+        collate_fn: The collate function.
+        worker: The number of the worker; None in the main process.
+        batched: The loader collates lists of samples.
+    """
+
+    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], worker: int | None, *, batched: bool) -> None:
+        self.dataset = dataset
+        self.batched = batched
+        self.fetches_batches = batched and _fetches_batches(dataset)
+        """One call of the dataset's own `__getitems__` fetches a whole batch."""
+        self.mode = stages.ALL
+        """What the present batch is made in; told with a failure."""
+        self._collate_fn = collate_fn
+        self._worker = worker
+        self._stream: Iterator[Any] | None = None
+
+    def fetch(self, request: Any) -> Any:
+        """Return what a request of the loader asks for, as its own fetcher would."""
+        if not self.batched:
+            return self.item(request)
+        if self.fetches_batches:
+            return self.batch(request)
+        dataset, index = self.dataset, None
+        try:
+            samples = []
+            for index in request:
+                samples.append(dataset[index])
+        except Exception as error:
+            raise self.failure(error, index) from None
+        return samples
+
+    def item(self, index: Any) -> Any:
+        """Return one item."""
+        try:
+            return self.dataset[index]
+        except Exception as error:
+            raise self.failure(error, index) from None
+
+    def batch(self, indices: Any) -> Any:
+        """Return the items of a batch by one call of `__getitems__`."""
+        try:
+            return self.dataset.__getitems__(indices)
+        except Exception as error:
+            raise self.failure(error, list(indices)) from None
+
+    def next_item(self, _: Any = None) -> Any:
+        """Return the next item of a stream; start over when it ends, as the next epoch would.
+
+        Raises:
+            NoShareError: If there is not a single one.
+        """
+        try:
+            if self._stream is not None:
+                try:
+                    return next(self._stream)
+                except StopIteration:
+                    self._stream = None
+            self._stream = iter(self.dataset)
+            return next(self._stream)
+        except StopIteration:
+            raise NoShareError from None
+        except Exception as error:
+            raise self.failure(error, None) from None
+
+    def collate(self, samples: Any) -> Any:
+        """Return the batch that the user's collate function makes."""
+        try:
+            return self._collate_fn(samples)
+        except Exception as error:
+            raise self.failure(error, None, "collate_fn") from None
+
+    def failure(self, error: Exception, index: Any, where: str = "dataset") -> UserCodeError:
+        """Describe an exception of the user's code."""
+        return UserCodeError(describe_failure(error, where, index=index, worker=self._worker, mode=self.mode))
+
+
+def _fetches_batches(dataset: Any) -> bool:
+    """Whether a dataset fetches whole batches in its own way; a plain `Subset` only asks the one inside."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return bool(getattr(dataset, "__getitems__", None))
