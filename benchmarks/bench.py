@@ -24,7 +24,7 @@ OBSERVED = ("augment_spin", "load_wait", "copy_slow", "no_workers", "device_boun
 REPEATED = ("last_straw", "augment_wait", "device_bound")
 TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
 SIZED = "augment_wait"
-PAIRS, PAIRS_QUICK = 6, 3
+PAIRS, PAIRS_QUICK = 4, 2
 PLAIN_SECONDS = 6.0
 
 

@@ -192,11 +192,11 @@ PLANTED: tuple[Planted, ...] = (
     ),
     Planted(
         name="handoff_unpickle",
-        what="a batch that takes the main process 16 ms to unpickle",
+        what="a batch that takes the main process 24 ms to unpickle",
         state="input_bound",
         bottleneck="handoff",
         step_s=0.010,
-        stages=_stages(load=(2, "spin"), augment=(2, "spin"), handoff=(16, "spin")),
+        stages=_stages(load=(2, "spin"), augment=(2, "spin"), handoff=(24, "spin")),
     ),
     Planted(
         name="copy_slow",
