@@ -18,3 +18,9 @@ def make_synchronize(device: torch.device) -> Callable[[], None]:
     if device.type == "mps":
         return synchronize  # type: ignore[no-any-return]
     return lambda: synchronize(device)
+
+
+def device_can_pin() -> bool:
+    """Whether a loader with `pin_memory=True` really pins: only beside an accelerator."""
+    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
+    return bool(accelerator.is_available()) if accelerator is not None else torch.cuda.is_available()

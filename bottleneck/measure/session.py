@@ -19,7 +19,7 @@ from bottleneck.errors import MeasurementError
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import Bench
 from bottleneck.measure.describe import describe_arm, describe_pipeline
-from bottleneck.measure.device import make_synchronize
+from bottleneck.measure.device import device_can_pin, make_synchronize
 from bottleneck.measure.environment import cpu_cores_available, describe_environment, free_memory_bytes
 from bottleneck.measure.evidence import StorageReads, summarise_waits
 from bottleneck.measure.failure import (
@@ -136,9 +136,15 @@ class Session:
         self._on_progress, self._clock = on_progress, clock
         self._started_s = clock()
         self._cache_bytes = options.cache_budget_bytes or min(_GIB, free_memory_bytes() // 10)
-        self._pinned = bool(loader.pin_memory) and torch.cuda.is_available()
+        self._pinned = bool(loader.pin_memory) and device_can_pin()
         for_workers = int(self._cache_bytes * (1 - _HOST_SHARE))
-        self._loader = SwitchedLoader(loader, sites, for_workers, options.seed, _HANG_S)
+        try:
+            self._loader = SwitchedLoader(loader, sites, for_workers, options.seed, _HANG_S)
+        except OSError as error:
+            raise MeasurementError(
+                f"There is no room for a temporary file: {error}.",
+                "Free some space in /dev/shm or the temporary folder.",
+            ) from error
         self._transfer = make_transfer(pipeline, device, self._pinned)
         self._step = make_train_step(pipeline, device)
         self._bench: Bench | None = None

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from staged_datasets import FailsAt, SlowAt, Stream, Traced, plain, switched, take
+from staged_datasets import FailsAt, LargePickles, SlowAt, Stream, Traced, give_list, plain, switched, take
 from torch.utils.data import default_collate
 
 from bottleneck.pipeline.cuts import find_sites
+from bottleneck.staging import loader as loader_module
 from bottleneck.staging import stages
 from bottleneck.staging.failures import find_failure
 from bottleneck.staging.loader import SwitchedLoader
@@ -85,6 +86,25 @@ def test_after_all_workers_were_killed():
             os.kill(pid, signal.SIGKILL)
 
     assert closed(plain(Traced()), kill) < BOUND_S
+
+
+class LostConnection:
+    """An iterator over a queue whose other end is gone."""
+
+    def __next__(self):
+        raise ConnectionResetError("reset by peer")
+
+
+def test_a_worker_that_was_killed_while_it_handed_over_is_told_as_such():
+    with switched(plain(Traced())) as wrapped:
+        wrapped._iterator = LostConnection()
+        with pytest.raises(ConnectionResetError):  # all workers are there: something else is wrong
+            wrapped.next_batch()
+        with pytest.raises(RuntimeError, match="DataLoader worker"):  # by the handler of SIGCHLD, or by us
+            os.kill(wrapped.workers[0], signal.SIGKILL)
+            wrapped.next_batch()
+        with pytest.raises(RuntimeError, match=rf"DataLoader worker \(pid\(s\) {wrapped.workers[0]}\) exited"):
+            wrapped.next_batch()
 
 
 def test_while_a_worker_is_stopped():
@@ -182,6 +202,19 @@ def test_quiet_with_large_pickles_in_flight(experiment):
     )
     assert done.stdout == "done\n"
     assert done.stderr == ""
+
+
+def test_nothing_is_in_flight_any_more_when_the_workers_are_told_to_end(monkeypatch):
+    # Guards the same: whether a worker aborts depends on what it is sending at that moment.
+    stop, seen = loader_module._stop_workers, []
+
+    def look(iterator, *, kill):
+        seen.append((iterator._tasks_outstanding, kill))
+        stop(iterator, kill=kill)
+
+    monkeypatch.setattr(loader_module, "_stop_workers", look)
+    closed(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4), lambda wrapped: take(wrapped, "raw", 2))
+    assert seen[0] == (0, False)
 
 
 def test_quiet_when_a_worker_hangs_and_when_one_was_killed():

@@ -1,12 +1,14 @@
 """What a worker does in each mode, in this very process: which stages run, and what comes out."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, default_collate
 
 from bottleneck.pipeline.cuts import find_sites
+from bottleneck.staging import engine as engine_module
 from bottleneck.staging import stages, trees
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Blank, Engine
@@ -248,6 +250,14 @@ def test_every_serving_of_a_collated_batch_has_storages_of_its_own(make):
     assert not storages(first) & storages(second)
     first[0].zero_()
     assert bench.run("after_collate")[0][0].sum() > 0
+
+
+def test_in_a_worker_cached_batches_are_written_straight_into_shared_memory(make, monkeypatch):
+    # Guards: otherwise the queue copies them once more, and the hand-off looks dearer than it is.
+    monkeypatch.setattr(engine_module, "get_worker_info", lambda: SimpleNamespace(id=0))
+    served = make(Photos(), batches=1).run("after_collate")[0]
+    assert all(tensor.is_shared() for tensor in served)
+    assert not storages(served) & storages(make(Photos(), batches=1).run("after_collate")[0])
 
 
 def test_a_collate_function_that_changes_or_keeps_samples_gets_copies(make):

@@ -54,12 +54,14 @@ def test_a_clean_dataset_passes_every_check():
 
 
 def test_the_random_number_generators_are_left_alone():
-    state = RngState.capture()
-    expected = (random.random(), np.random.rand(), torch.rand(1))
-    state.restore()
-    check(Photos())
-    assert (random.random(), np.random.rand(), torch.rand(1)) == expected
-    state.restore()
+    for dataset in (Photos(), ChangesKind()):  # from the state that the first one leaves, were it left
+        before = RngState.capture()
+        expected = [random.random(), np.random.rand(), torch.rand(1).item()]
+        after_drawing = RngState.capture()
+        before.restore()
+        check(dataset)
+        assert [random.random(), np.random.rand(), torch.rand(1).item()] == expected
+        after_drawing.restore()
 
 
 def test_without_a_second_half_nothing_is_said_of_it():
