@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ from leaks import take_state, wait_for_leaks
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts its jobs in the background lets them ignore SIGINT, and so all their children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "leaks(reason): leaves something behind on purpose, for this reason")
 
 

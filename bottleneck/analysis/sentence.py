@@ -72,6 +72,8 @@ def _worth(findings: Findings) -> str:
     free = f"If {stage} were free: {gain_interval(gain)} the throughput"
     if findings.choice.basis == "shared":
         return f"{free}, because another stage then holds the job as much; no stage gains anything by itself."
+    if gain.low <= 1:
+        return f"{free}, which does not prove that it would gain anything."
     return f"{free}."
 
 

@@ -19,6 +19,9 @@ from bottleneck.results.records import Block, Measurement, Stage, State, Warning
 _HALVES_MARGIN = 1.06
 _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
+_TREND_CORRELATION = 0.8
+_TREND_CHANGE = 1.25
+"""Rank correlation with the round, and ratio of the last to the first third, from which a trend is told."""
 
 
 def doubts(
@@ -30,6 +33,7 @@ def doubts(
         *_too_few_rounds(readings),
         *_negative_drops(readings),
         *_unsteady_blocks(measurement),
+        *_trends(readings),
         *(_doubtful_choice(readings, stages, choice) if state == "input_bound" else ()),
     )
 
@@ -49,6 +53,29 @@ def _too_few_rounds(readings: Readings) -> Iterator[Warning]:
     else:
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
     yield Warning("too-few-rounds", f"{what} Give it a larger --budget, for {LEAST_ROUNDS} rounds at least.")
+
+
+def _trends(readings: Readings) -> Iterator[Warning]:
+    """Warn when the job got steadily faster or slower from round to round, beyond what the device did."""
+    if readings.raw is None or readings.device is None:
+        return
+    raw, device = align((readings.raw, readings.device))
+    if len(raw) < LEAST_ROUNDS:
+        return
+    relative = np.log(raw.seconds / raw.samples) - np.log(device.seconds / device.samples)
+    ranks = np.argsort(np.argsort(relative))
+    correlation = float(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1])
+    third = max(1, len(relative) // 3)
+    change = math.exp(float(relative[-third:].mean() - relative[:third].mean()))
+    if abs(correlation) < _TREND_CORRELATION or max(change, 1 / change) < _TREND_CHANGE:
+        return
+    way = "faster" if change < 1 else "slower"
+    yield Warning(
+        "trend",
+        f"raw got steadily {way} from round to round, to {percent(change)} of the time it took at first: a cache "
+        "fills, in the dataset or of the system, or a resource runs out. The numbers are a mixture of both states; "
+        "measure with a longer --budget, or again now that it is warm.",
+    )
 
 
 def _negative_drops(readings: Readings) -> Iterator[Warning]:

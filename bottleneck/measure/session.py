@@ -48,6 +48,9 @@ _HOST_SHARE = 0.25
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""
 _HANG_S = 300.0
+"""How long the first batch may take; opening a large dataset does."""
+_SHORTEST_HANG_S, _HANG_FACTOR = 60.0, 20.0
+"""Later ones may take this, or so many times what the first took."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,9 @@ class Session:
                 f"There is no room for a temporary file: {error}.",
                 "Free some space in /dev/shm or the temporary folder.",
             ) from error
-        self._transfer = make_transfer(pipeline, device, self._pinned)
+        # Walking through a batch of many Python objects, only to leave all of them where they are, takes its time.
+        nothing_to_copy = copies_nothing(pipeline, device)
+        self._transfer = _stay if nothing_to_copy else make_transfer(pipeline, device, self._pinned)
         self._step = make_train_step(pipeline, device)
         self._bench: Bench | None = None
         self._reads: StorageReads | None = None
@@ -232,7 +237,9 @@ class Session:
         with loader_failures("raw"):
             self._loader.start()
             batch, _ = self._loader.next_batch()
-        self._ledger.evidence["first_batch_s"] = self._clock() - started
+        first_batch_s = self._clock() - started
+        self._ledger.evidence["first_batch_s"] = first_batch_s
+        self._loader.lose_patience_after(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
         return batch
 
     def _record(self, first_batch: Any) -> Recorded:
@@ -271,6 +278,10 @@ class Session:
                 "its threads wait for each other at every operation, and its time varies. Call torch.set_num_threads("
                 f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
             )
+
+
+def _stay(batch: Any) -> Any:
+    return batch
 
 
 def _seed(seed: int) -> None:

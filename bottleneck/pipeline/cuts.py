@@ -29,7 +29,7 @@ _LOAD_NAME = re.compile(
 )
 _AUGMENT_MODULES = ("torchvision.transforms", "albumentations", "monai.transforms", "kornia", "timm.data")
 _MAX_DEPTH = 6
-_MAX_MEMBERS = 64
+MAX_MEMBERS = 64
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _search(holder: Any, path: tuple[str | int, ...], found: list[CutSite], seen
     for name, value in state.items():
         if isinstance(value, Dataset):
             _search(value, (*path, name), found, seen)
-        elif isinstance(value, (list, tuple)) and 0 < len(value) <= _MAX_MEMBERS:
+        elif isinstance(value, (list, tuple)) and 0 < len(value) <= MAX_MEMBERS:
             for position, member in enumerate(value):
                 if isinstance(member, Dataset):
                     _search(member, (*path, name, position), found, seen)

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
-from bottleneck.pipeline.cuts import CutSite, resolve
+from bottleneck.pipeline.cuts import MAX_MEMBERS, CutSite, resolve
 from bottleneck.staging import stages, trees
 from bottleneck.staging.tail import Tail
 
@@ -314,11 +315,13 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
     Returns:
         The dataset to use.
     """
-    root = dataset if in_place else _copy_level(dataset)
+    copies: dict[int, Any] = {}
+    root = dataset if in_place else _copy_datasets(dataset, copies)
     copied: dict[tuple[str | int, ...], Any] = {(): root}
+    ours = {id(copy) for copy in copies.values()}
     for number, site in enumerate(sites):
         try:
-            holder = resolve(root, site.path) if in_place else _copied_holder(copied, site.path)
+            holder = resolve(root, site.path) if in_place else _copied_holder(copied, site.path, ours)
             function = getattr(holder, site.attribute)
             cut = _cut_class(type(function))(function, number, site.stage, tape)
             setattr(holder, site.attribute, cut)
@@ -331,19 +334,34 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
     return root
 
 
-def _copied_holder(copied: dict[tuple[str | int, ...], Any], path: tuple[str | int, ...]) -> Any:
+def _copy_datasets(dataset: Any, copies: dict[int, Any]) -> Any:
+    """Copy a dataset and the datasets inside it, level by level; one that is there twice stays one."""
+    if id(dataset) in copies:
+        return copies[id(dataset)]
+    copies[id(dataset)] = clone = _copy_level(dataset)
+    for name, value in list(getattr(clone, "__dict__", {}).items()):
+        if isinstance(value, Dataset):
+            clone.__dict__[name] = _copy_datasets(value, copies)
+        elif isinstance(value, (list, tuple)) and any(isinstance(member, Dataset) for member in value[:MAX_MEMBERS]):
+            # A tuple becomes a list, so that its members can be replaced.
+            members = [_copy_datasets(m, copies) if isinstance(m, Dataset) else m for m in value]
+            clone.__dict__[name] = copies[id(value)] = members
+    return clone
+
+
+def _copied_holder(copied: dict[tuple[str | int, ...], Any], path: tuple[str | int, ...], ours: set[int]) -> Any:
+    """Return the object at a path, which is copied first if it is the user's."""
     if path in copied:
         return copied[path]
-    parent = _copied_holder(copied, path[:-1])
+    parent = _copied_holder(copied, path[:-1], ours)
     key = path[-1]
-    if isinstance(key, int):
-        child = _copy_level(parent[key])
-        parent[key] = child
-    else:
-        value = getattr(parent, key)
-        # A tuple of datasets becomes a list, so that its members can be replaced.
-        child = list(value) if isinstance(value, (list, tuple)) else _copy_level(value)
-        setattr(parent, key, child)
+    child = parent[key] if isinstance(key, int) else getattr(parent, key)
+    if id(child) not in ours:
+        child = list(child) if isinstance(child, (list, tuple)) else _copy_level(child)
+        if isinstance(key, int):
+            parent[key] = child
+        else:
+            setattr(parent, key, child)
     copied[path] = child
     return child
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, _utils
@@ -50,6 +51,7 @@ class SwitchedLoader:
         self.num_workers = loader.num_workers
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.sites = sites
+        self._has_timeout = bool(loader.timeout)
         self._control = Control(self.num_workers)
         self._engine = Engine(
             loader.dataset,
@@ -75,6 +77,12 @@ class SwitchedLoader:
         """Start the workers; they begin with real batches at once."""
         self._iterator = iter(self._loader)
         self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
+
+    def lose_patience_after(self, seconds: float) -> None:
+        """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""
+        iterator = self._worker_iterator()
+        if not self._has_timeout and getattr(iterator, "_timeout", None):
+            iterator._timeout = seconds
 
     def _worker_iterator(self) -> Any:
         """PyTorch's own iterator, also where a subclass of the loader wraps it in one of its own."""
@@ -252,6 +260,9 @@ def _stop_workers(iterator: Any, *, kill: bool) -> None:
         _kill_workers(iterator)
         for worker in iterator._workers:
             worker.join(timeout=5)
+            # Killed between making a piece of shared memory and unlinking it, a worker leaves the file behind.
+            for left in Path("/dev/shm").glob(f"torch_{worker.pid}_*"):
+                left.unlink(missing_ok=True)
     iterator._shutdown_workers()
     for worker in iterator._workers:
         worker.join(timeout=5)

@@ -12,6 +12,8 @@ Strategy = Literal["template", "replay", "tail", "fetch"]
 # Code outside the cuts that takes less than this share of an item's time is not worth a stage of its own.
 _NEGLIGIBLE_SHARE = 0.03
 _NEGLIGIBLE_S = 20e-6
+# A function with a name such as `open_archive` that does less than this share of the work is not what loads.
+_WORTH_CUTTING_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def make_plan(reports: list[Report], names: dict[int, str], *, iterable: bool) -
 def _sum_facts(parts: list[Facts]) -> Facts:
     total = Facts()
     for part in parts:
-        for name in ("items", "total_s", "head_s", "augment_s", "load_s", "augment_calls"):
+        for name in ("items", "total_s", "head_s", "augment_s", "load_s", "between_s", "augment_calls"):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         total.orders |= part.orders
         total.filled = total.filled and part.filled
@@ -131,13 +133,10 @@ def _choose(
 ) -> tuple[Strategy, tuple[str, ...], str]:
     """Return the strategy, the stages inside `__getitem__` from the device outwards, and why it is not cut."""
     verified = [report.verification for report in reports if report.verification is not None]
-    if not augment and not load:
-        return "fetch", ("fetch",), "no augmentation or loader was found on the dataset"
-    if len(facts.orders) > 1 and not augment:
-        return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
-    if any(not v.recorded for v in verified):
-        return "fetch", ("fetch",), "recording its calls changed what it returns"
     negligible_s = max(_NEGLIGIBLE_SHARE * facts.total_s, _NEGLIGIBLE_S * facts.items)
+    reason = _why_no_cut(facts, verified, augment, load, negligible_s)
+    if reason:
+        return "fetch", ("fetch",), reason
     finish_s = facts.total_s - facts.head_s - facts.augment_s
     if augment and finish_s <= negligible_s:
         if all(report.augment_alone for report in reports):
@@ -159,3 +158,24 @@ def _choose(
         # Only the loading is cut: what the dataset does with what was loaded is its augmentation.
         return "replay", ("augment", "load"), ""
     return "replay", ("finish", "augment", "load"), ""
+
+
+def _why_no_cut(
+    facts: Facts,
+    verified: list[Verification],
+    augment: frozenset[int],
+    load: frozenset[int],
+    negligible_s: float,
+) -> str:
+    """Return what rules out any cut inside `__getitem__`; empty if nothing does."""
+    if not augment and not load:
+        return "no augmentation or loader was found on the dataset"
+    if len(facts.orders) > 1 and not augment:
+        return "its cuts are called in another order or number for each item"
+    if any(not v.recorded for v in verified):
+        return "recording its calls changed what it returns"
+    if facts.between_s > negligible_s:
+        return "code that is not in a function of its own runs between two augmentations"
+    if not augment and facts.load_s < _WORTH_CUTTING_SHARE * facts.total_s:
+        return "no augmentation was found on the dataset, and its loader does little of the work"
+    return ""

@@ -108,7 +108,8 @@ class Recorder:
         unit.holes = find_holes(value, calls)
         last_augment = [n for n, call in enumerate(calls) if self._tape.stage(call.site) == "augment"][-1:]
         filled = all(any(hole[0] == number for hole in unit.holes) for number in last_augment)
-        self._facts.add(self._tape, calls, started, ended, filled)
+        samples = len(request) if self._source.fetches_batches and run is not None else 1
+        self._facts.add(self._tape, calls, started, ended, filled, samples)
         kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
         unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
         if self._iterable and calls and self._facts.items <= 2:

@@ -191,26 +191,46 @@ class Facts:
     augment_s: float = 0.0
     load_s: float = 0.0
     """In calls of load sites, within the head."""
+    between_s: float = 0.0
+    """Between the first and the last call of the augmentation, outside of any cut."""
     augment_calls: int = 0
     orders: set[tuple[int, ...]] = field(default_factory=set)
     """The orders in which sites were called, one entry for each different one."""
     filled: bool = True
     """Every output of the augmentation was found, as it was, in the item."""
 
-    def add(self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, filled: bool) -> None:
-        """Count one recorded item."""
+    def add(
+        self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, filled: bool, samples: int = 1
+    ) -> None:
+        """Count one recorded item, or the items of one `__getitems__`."""
         augment = [call for call in calls if tape.stage(call.site) == "augment"]
         load = [call for call in calls if tape.stage(call.site) == "load"]
         total_s = max(0.0, ended_s - started_s - tape.copying_s())
-        spent_augmenting_s = sum(call.ended_s - call.started_s for call in augment)
+        augment_s = _spent_s(augment)
         self.items += 1
         self.total_s += total_s
-        self.augment_s += spent_augmenting_s
+        self.augment_s += augment_s
         self.augment_calls += len(augment)
         self.orders.add(tuple(call.site for call in calls))
         self.filled = self.filled and filled
+        if samples > 1 and augment:
+            # What runs between two calls is the end of one sample and the beginning of the next; only behind the
+            # last call it is known to be an end.
+            copying_s = tape.copying_s() - tape.copying_s(augment[-1].ended_s)
+            tail_s = samples * max(0.0, ended_s - augment[-1].ended_s - copying_s)
+            self.head_s += max(0.0, total_s - augment_s - tail_s)
+            self.load_s += _spent_s(load)
+            return
         first = augment[0].started_s if augment else ended_s
-        head = [call for call in load if call.ended_s <= first]
         # Copies of arguments were made in between; only those before the first augmentation count here.
         self.head_s += min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
-        self.load_s += sum(call.ended_s - call.started_s for call in head)
+        self.load_s += _spent_s([call for call in load if call.ended_s <= first])
+        if augment:
+            last = augment[-1].ended_s
+            inside = [call for call in calls if call.started_s >= first and call.ended_s <= last]
+            copying_s = tape.copying_s(last) - tape.copying_s(first)
+            self.between_s += max(0.0, last - first - _spent_s(inside) - copying_s)
+
+
+def _spent_s(calls: list[Call]) -> float:
+    return sum(call.ended_s - call.started_s for call in calls)

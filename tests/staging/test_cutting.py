@@ -101,6 +101,37 @@ def test_every_level_is_copied_and_only_the_copies_are_cut():
     assert user.dataset.datasets[0] is inner
 
 
+@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: Subset(d, range(4))], ids=["itself", "subset"])
+def test_a_dataset_that_is_there_twice_is_cut_both_times(wrap):
+    inner = Photos()
+    user = ConcatDataset([wrap(inner), wrap(inner)])  # a usual way to see each sample twice an epoch
+    tape = Tape()
+    dataset = install(user, find_sites(user), tape, in_place=False)
+    for index in (1, 5):
+        assert [tape.stage(call.site) for call in record(dataset, tape, index)[1]] == ["load", "augment"]
+    assert type(vars(inner).get("augment")).__name__ != "Cut"
+    assert user.datasets[0] is not dataset.datasets[0]
+
+
+def test_an_augmentation_deep_in_other_objects_is_cut_on_copies_too():
+    class Holder:
+        def __init__(self):
+            self.steps = [lambda image: image + 1]
+
+        def run(self, image):
+            return self.steps[0](image)
+
+    user = Photos()
+    user.pipeline = Holder()
+    sites = find_sites(user, "pipeline.run")
+    tape = Tape()
+    dataset = install(user, sites, tape, in_place=False)
+    with tape.recording() as calls:
+        assert dataset.pipeline.run(1) == 2
+    assert len(calls) == 1
+    assert "run" not in vars(user.pipeline)
+
+
 def test_a_worker_cuts_its_own_dataset_in_place():
     user = Photos()
     assert install(user, (AUGMENT,), Tape(), in_place=True) is user
