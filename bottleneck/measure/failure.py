@@ -80,8 +80,8 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
     if "DataLoader worker" in text and ("killed" in text or "exited unexpectedly" in text):
         return MeasurementError(
             f"A worker died, experiment {experiment}: {_one_line(error)}",
-            "Killed by signal 9 it was most likely the kernel's out-of-memory killer (see dmesg): use fewer "
-            "workers or a smaller batch.",
+            "If the kernel's out-of-memory killer ended it (see dmesg), use fewer workers or a smaller batch; if not, "
+            "--set num_workers=0 shows where it ends.",
         )
     return MeasurementError(
         f"The loader raised, experiment {experiment}: {_one_line(error)}",

@@ -84,8 +84,8 @@ def _ladder(result: Result) -> Iterator[str]:
     rungs = view.ladder(result)
     if not rungs:
         return
-    yield "| stage | samples/s | drop | share of step | | finding |"
-    yield "|:--|--:|--:|--:|:--|:--|"
+    yield "| stage | samples/s | drop | share of step | | finding | gain if free |"
+    yield "|:--|--:|--:|--:|:--|:--|--:|"
     for rung in rungs[:MAX_ROWS]:
         stage = rung.stage
         name = stage.name if stage else rung.experiment.name
@@ -97,9 +97,10 @@ def _ladder(result: Result) -> Iterator[str]:
             numbers.percent(share.estimate if share else None),
             numbers.bar(rung.fraction, BAR_WIDTH),
             view.finding(stage),
+            numbers.gain_interval(stage.gain_if_free if stage else None),
         )
     if len(rungs) > MAX_ROWS:
-        yield _row(f"… and {len(rungs) - MAX_ROWS} more", "", "", "", "", "")
+        yield _row(f"… and {len(rungs) - MAX_ROWS} more", "", "", "", "", "", "")
     yield ""
 
 

@@ -24,7 +24,7 @@ def test_at_most_a_screen_before_the_folds():
 def test_the_table_has_a_row_for_each_stage():
     before = render_markdown(make_result()).split("<details>")[0]
     rows = [line for line in before.splitlines() if line.startswith("| `")]
-    assert rows[4] == "| `augment` | 702 ± 5 | 57 % | 53 % | ██████▋ | real |"
+    assert rows[4] == "| `augment` | 702 ± 5 | 57 % | 53 % | ██████▋ | real | 2.49x (2.44–2.54) |"
     assert [re.findall(r"`(\w+)`", row)[0] for row in rows] == [
         *("compute", "copy", "handoff", "collate", "augment", "load")
     ]

@@ -64,6 +64,7 @@ def test_streams():
     closed(plain(Stream(6)), lambda wrapped: take(wrapped, "raw", 6))
 
 
+@pytest.mark.leaks("the death can interrupt PyTorch while it has temporary files open to test the descriptor limit")
 def test_after_a_worker_was_killed():
     def kill(wrapped):
         take(wrapped, "raw", 2)
