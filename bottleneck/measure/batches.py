@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -73,16 +74,25 @@ class BatchCache:
             return CachedBatch(trees.copy_deep(cached.batch), cached.samples)
         return cached
 
-    def probe(self, use: Callable[[Any], Any]) -> bool:
+    def probe(
+        self, use: Callable[[Any], Any], *, limit_s: float = 3.0, clock: Callable[[], float] = time.perf_counter
+    ) -> bool:
         """Use each batch once, put back what it changed, and clone from then on if it changed anything.
+
+        A slow step is tried on as many batches as there is time for; the others are watched while they are used.
 
         Args:
             use: The train step, or whatever else gets the batch.
+            limit_s: Time after which no further batch is tried.
+            clock: Seconds from any beginning.
 
         Returns:
             Whether a batch was changed.
         """
+        started = clock()
         for number, cached in enumerate(self._batches):
+            if number and clock() - started > limit_s:
+                break
             pristine = trees.copy_deep(cached.batch)
             use(cached.batch)
             if not trees.equal(pristine, cached.batch):
