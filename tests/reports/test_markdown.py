@@ -28,7 +28,7 @@ def test_the_table_has_a_row_for_each_stage():
     assert [re.findall(r"`(\w+)`", row)[0] for row in rows] == [
         *("compute", "copy", "handoff", "collate", "augment", "load")
     ]
-    assert {row.count("|") for row in rows} == {7}
+    assert {row.count("|") for row in rows} == {8}
 
 
 def test_folds_are_closed_and_named():
