@@ -41,15 +41,15 @@ class Report:
         self.checks.extend(checks)
         click.echo(f"\n## {title}\n\n{table}\n\n{checks_table(checks)}\n")
 
-    def to_markdown(self, seconds: float) -> str:
-        """The whole of RESULTS.md."""
+    def to_markdown(self, seconds: float, options: str = "") -> str:
+        """The whole of RESULTS.md; `options` says with which part of the measurements it was made."""
         machine = markdown_table(("machine", ""), list(describe_machine().items()))
         parts = [
             "# Results of `make bench`",
             "Written by `benchmarks/bench.py`, not edited by hand. A train step that sleeps stands for an "
             "accelerator. Costs are per batch, of the loader alone.",
             machine,
-            f"Taken on {time.strftime('%Y-%m-%d', time.gmtime())}, in {seconds / 60:.0f} minutes.",
+            f"Taken on {time.strftime('%Y-%m-%d', time.gmtime())}, in {seconds / 60:.0f} minutes{options}.",
             "## Bars",
             checks_table(self.checks),
         ]
@@ -79,7 +79,8 @@ def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
     if output is None and not only and not quick:
         output = RESULTS
     if output is not None:
-        output.write_text(report.to_markdown(time.perf_counter() - start), encoding="utf-8")
+        options = ", with --quick" * quick + f", only the verdicts on {len(chosen)} pipelines" * bool(only)
+        output.write_text(report.to_markdown(time.perf_counter() - start, options), encoding="utf-8")
         click.echo(f"Wrote {output.name}")
     missed = [check.what for check in report.checks if not check.held]
     if missed:
