@@ -270,12 +270,14 @@ class Session:
         )  # fmt: skip
 
     def _warn_of_shared_cores(self) -> None:
+        if self._pipeline.train_step is not None:
+            return  # whether a step of the user's own computes on the CPU cannot be known
         cores, threads, workers = cpu_cores_available(), torch.get_num_threads(), self._loader.num_workers
         if self._device.type == "cpu" and threads > 1 and workers > 0 and threads + workers > cores:
             self._ledger.warn(
                 "threads-share-cores",
-                f"The train step runs on the CPU with {threads} threads, beside {workers} workers on {cores:g} cores: "
-                "its threads wait for each other at every operation, and its time varies. Call torch.set_num_threads("
+                f"The train step runs on the CPU with {threads} threads, beside {workers} worker(s) on {cores:g} "
+                "cores: its threads wait for each other. Call torch.set_num_threads("
                 f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
             )
 

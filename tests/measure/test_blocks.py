@@ -126,6 +126,17 @@ def test_preparing_switches_and_runs_until_steady_and_none_of_it_is_counted():
     assert world.bench.waits_s == {}
 
 
+def test_a_loader_that_keeps_up_gets_time_to_fill_its_queue():
+    # Guards: an empty queue after the switch makes a balanced job look as if it waited.
+    world = World(workers=3)
+    world.step_s, world.load_s, world.copy_s = 0.02, 0.001, 0.0
+    world.bench.prepare(RAW)
+    assert world.log.count("next") == 3 + 4 * 3
+    world.log.clear()
+    world.bench.prepare(DRAINED)
+    assert world.log.count("next") == 3
+
+
 @pytest.mark.parametrize("arm", [RAW, DRAINED], ids=["coupled", "drained"])
 def test_a_slow_job_is_not_warmed_up_for_long(arm):
     world = World(workers=16)
