@@ -180,7 +180,7 @@ class Tape:
             cut._cut_stage = _stage_from_arguments(args, kwargs)
         if self._open:
             outer = self._open[-1]
-            if outer not in self.chosen and self._stage(outer) != cut._cut_stage:
+            if outer not in self.chosen and self.stage(outer) != cut._cut_stage:
                 self.unusable[outer] = "it does the work of two stages"
             return cut._cut_function(*args, **kwargs)
         if site in self.unusable:
@@ -221,9 +221,8 @@ class Tape:
         remaining: dict[int, list[Call]] = {}
         for call in calls:
             remaining.setdefault(call.site, []).append(call)
-        last = max((n for n, call in enumerate(calls) if self._stage(call.site) == "augment"), default=-1)
         position = dict.fromkeys(remaining, 0)
-        augment_calls_left = sum(self._stage(call.site) == "augment" for call in calls[: last + 1])
+        augment_calls_left = sum(self.stage(call.site) == "augment" for call in calls)
         inside = False
 
         def handle(cut: Cut, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -261,12 +260,9 @@ class Tape:
         finally:
             self.handler = None
 
-    def _stage(self, site: int) -> str | None:
-        return self.cuts[site]._cut_stage
-
     def stage(self, site: int) -> str | None:
         """The stage that a site's calls belong to; None while no call has been seen."""
-        return self._stage(site)
+        return self.cuts[site]._cut_stage
 
     def call_really(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function behind a cut."""

@@ -69,7 +69,7 @@ class Recorder:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
         self._pending = []
         one_by_one = self._source.batched and not self._source.fetches_batches
-        run = self._source.batch if self._source.batched and self._source.fetches_batches else self._source.item
+        run = self._source.batch if self._source.fetches_batches else self._source.item
         requests = list(request) if one_by_one else [request]
         if self._verification is None:
             self._verification = self._verify(run, requests)
@@ -133,7 +133,7 @@ class Recorder:
         if self._iterable and len(units) != size:
             return batch  # begun in the mode before; it will be discarded
         values = units[0].value if len(units) == 1 and not self._source.batched else [unit.value for unit in units]
-        if self._source.batched and self._source.fetches_batches and not self._iterable:
+        if self._source.fetches_batches and not self._iterable:
             values = units[0].value
         if not trees.equal(values, samples) or storages(samples) & storages(batch):
             self._changes_samples = True

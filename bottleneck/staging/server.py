@@ -116,7 +116,7 @@ class Server:
         """Run `__getitem__` with the recorded outputs of some of its cuts."""
         real = mode & stages.LOAD
         request = index if real else unit.request
-        run = self._source.batch if self._source.batched and self._source.fetches_batches else self._source.item
+        run = self._source.batch if self._source.fetches_batches else self._source.item
         try:
             with self._tape.replaying(unit.calls, self.playback(mode)):
                 return run(request)
