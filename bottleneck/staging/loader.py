@@ -164,11 +164,6 @@ class SwitchedLoader:
         """Bytes in the caches of all workers together."""
         return self._control.cache_bytes()
 
-    @property
-    def samples_requested(self) -> int:
-        """Samples asked of the loader so far, in any mode."""
-        return sum(self._order.sizes)
-
     # --- stopping ------------------------------------------------------------------------------------------
 
     def close(self, *, patience_s: float = _PATIENCE_S) -> None:

@@ -34,7 +34,6 @@ class Report:
     """Samples in each recorded batch."""
     has_samples: bool
     has_collated: bool
-    batch_nbytes: int
 
 
 @dataclass(frozen=True)
@@ -121,10 +120,9 @@ def make_plan(reports: list[Report], names: dict[int, str], *, iterable: bool) -
 def _sum_facts(parts: list[Facts]) -> Facts:
     total = Facts()
     for part in parts:
-        for name in ("items", "total_s", "head_s", "augment_s", "load_s", "between_s", "augment_calls"):
+        for name in ("items", "total_s", "head_s", "augment_s", "load_s", "between_s"):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         total.orders |= part.orders
-        total.filled = total.filled and part.filled
     return total
 
 

@@ -63,7 +63,6 @@ class Recorder:
         self._changing: set[int] = set()
         self._changes_samples = False
         self._pending: list[Unit] = []
-        self._batch_nbytes = 0
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
@@ -106,10 +105,8 @@ class Recorder:
         unit = Unit(request, self._tape.copier.copy(value), calls)
         unit.locals = self._tape.locals
         unit.holes = find_holes(value, calls)
-        last_augment = [n for n, call in enumerate(calls) if self._tape.stage(call.site) == "augment"][-1:]
-        filled = all(any(hole[0] == number for hole in unit.holes) for number in last_augment)
         samples = len(request) if self._source.fetches_batches and run is not None else 1
-        self._facts.add(self._tape, calls, started, ended, filled, samples)
+        self._facts.add(self._tape, calls, started, ended, samples)
         kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
         unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
         if self._iterable and calls and self._facts.items <= 2:
@@ -143,7 +140,6 @@ class Recorder:
 
     def _keep(self, units: list[Unit], size: int, batch: Any) -> None:
         served = Served(batch, self._make_tensor, travels=self._in_worker)
-        self._batch_nbytes = served.nbytes
         whole = served.nbytes + sum(unit.nbytes for unit in units)
         if self._pool.has_room(whole):
             self._pool.add(RecordedBatch(units, size, served), whole)
@@ -174,5 +170,4 @@ class Recorder:
             batch_sizes=tuple(batch.size for batch in batches),
             has_samples=bool(batches) and all(batch.units for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
-            batch_nbytes=self._batch_nbytes,
         )

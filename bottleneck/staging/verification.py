@@ -193,15 +193,10 @@ class Facts:
     """In calls of load sites, within the head."""
     between_s: float = 0.0
     """Between the first and the last call of the augmentation, outside of any cut."""
-    augment_calls: int = 0
     orders: set[tuple[int, ...]] = field(default_factory=set)
     """The orders in which sites were called, one entry for each different one."""
-    filled: bool = True
-    """Every output of the augmentation was found, as it was, in the item."""
 
-    def add(
-        self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, filled: bool, samples: int = 1
-    ) -> None:
+    def add(self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int = 1) -> None:
         """Count one recorded item, or the items of one `__getitems__`."""
         augment = [call for call in calls if tape.stage(call.site) == "augment"]
         load = [call for call in calls if tape.stage(call.site) == "load"]
@@ -210,9 +205,7 @@ class Facts:
         self.items += 1
         self.total_s += total_s
         self.augment_s += augment_s
-        self.augment_calls += len(augment)
         self.orders.add(tuple(call.site for call in calls))
-        self.filled = self.filled and filled
         if samples > 1 and augment:
             # What runs between two calls is the end of one sample and the beginning of the next; only behind the
             # last call it is known to be an end.

@@ -18,7 +18,6 @@ def facts(total=1.0, head=0.5, augment=0.5, load=0.5, orders=((0, 1),)):
         head_s=head,
         augment_s=augment,
         load_s=load,
-        augment_calls=100,
         orders=set(orders),
     )
 
@@ -41,7 +40,6 @@ def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=Non
         batch_sizes=(4, 4),
         has_samples=True,
         has_collated=True,
-        batch_nbytes=100,
     )
 
 

@@ -254,17 +254,14 @@ def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
     ]
     tape.copies = [(5.0, 0.5), (8.5, 0.25)]
     facts = Facts()
-    facts.add(tape, calls, started_s=0.0, ended_s=10.0, filled=True)
+    facts.add(tape, calls, started_s=0.0, ended_s=10.0)
     assert facts.items == 1
     assert facts.total_s == 9.25
     assert facts.head_s == 5.5
     assert facts.augment_s == 3.0
     assert facts.load_s == 3.0
-    assert facts.augment_calls == 2
     assert facts.orders == {(0, 1, 1)}
-    assert facts.filled
     tape.copies = []
-    facts.add(tape, [], started_s=0.0, ended_s=1.0, filled=False)
+    facts.add(tape, [], started_s=0.0, ended_s=1.0)
     assert facts.items == 2
     assert facts.total_s == 10.25
-    assert not facts.filled
