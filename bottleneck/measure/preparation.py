@@ -69,8 +69,7 @@ def record(
             everyone = len(loader.reports()) >= workers
             if kept and ((everyone and (late or not room)) or (late and number > 4 * workers)):
                 break
-        names = {number: site.name for number, site in enumerate(loader.sites)}
-        plan = make_plan(loader.reports(), names, iterable=loader.iterable)
+        plan = make_plan(loader.reports(), iterable=loader.iterable)
         loader.use_plan(plan)
         loader.rest()
     return Recorded(plan, kept)

@@ -13,13 +13,14 @@ from torch.utils.data import get_worker_info
 from bottleneck.pipeline.cuts import CutSite
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.cutting import Tape, install
+from bottleneck.staging.cutting import install
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recorder import Recorder
 from bottleneck.staging.recording import Pool
 from bottleneck.staging.server import Cached, Server
 from bottleneck.staging.source import NoShareError, Source
 from bottleneck.staging.tail import make_tail
+from bottleneck.staging.tape import Tape
 
 
 class Blank:
@@ -151,9 +152,7 @@ class Engine:
     def _iterate_really(self, mode: int) -> Any:
         if mode & stages.WITHIN_SAMPLE == stages.WITHIN_SAMPLE or self._server.plan.strategy == "fetch":
             return self._source.next_item()
-        unit = self._server.next_unit()
-        with self._tape.replaying(unit.calls, self._server.playback(mode)):
-            return self._source.next_item()
+        return self._server.replay_of(self._server.next_unit(), mode).run(self._source.next_item)
 
     def report(self) -> Report:
         """What recording has found out so far."""

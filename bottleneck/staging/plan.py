@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bottleneck.staging.verification import Facts, Verification
+from bottleneck.staging.verification import Facts, ItemTimes, Verification
 
 Strategy = Literal["template", "replay", "tail", "fetch"]
 
@@ -25,9 +25,9 @@ class Report:
     """None where items cannot be fetched twice (iterable datasets)."""
     augment_alone: bool
     """The augmentation, called with its recorded arguments, gave its recorded output."""
-    site_stages: dict[int, str | None]
-    unusable: dict[int, str]
-    changes_arguments: frozenset[int]
+    site_stages: dict[str, str | None]
+    unusable: dict[str, str]
+    changes_arguments: frozenset[str]
     changes_samples: bool
     """The collate function changes the samples, or keeps them, so that each serving needs a copy."""
     batch_sizes: tuple[int, ...]
@@ -56,8 +56,8 @@ class Plan:
     """
 
     strategy: Strategy
-    sites: frozenset[int] = frozenset()
-    copy_arguments: frozenset[int] = frozenset()
+    sites: frozenset[str] = frozenset()
+    copy_arguments: frozenset[str] = frozenset()
     copy_outputs: bool = True
     copy_locals: bool = False
     copy_samples: bool = True
@@ -70,21 +70,18 @@ class Plan:
     has_collated: bool = True
 
 
-def make_plan(reports: list[Report], names: dict[int, str], *, iterable: bool) -> Plan:
+def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     """Decide how the dataset is cut.
 
     Args:
         reports: One per worker that recorded anything; at least one.
-        names: Attribute path of each site.
         iterable: The dataset is an iterable one, whose items cannot be asked for again.
     """
     facts = _sum_facts([report.facts for report in reports])
     unusable = {site: why for report in reports for site, why in report.unusable.items()}
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
-    warnings = [
-        ("cut-not-used", f"`{names[site]}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())
-    ]
+    warnings = [("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())]
     usable = {site for site in called if site in stages_of and site not in unusable}
     augment = frozenset(site for site in usable if stages_of[site] == "augment")
     load = frozenset(site for site in usable if stages_of[site] == "load")
@@ -93,7 +90,7 @@ def make_plan(reports: list[Report], names: dict[int, str], *, iterable: bool) -
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     changing = frozenset(site for report in reports for site in report.changes_arguments) & augment
     if changing and strategy != "fetch":
-        listed = ", ".join(f"`{names[site]}`" for site in sorted(changing))
+        listed = ", ".join(f"`{site}`" for site in sorted(changing))
         warnings.append(
             ("cut-changes-its-argument", f"{listed} changes its argument in place and gets a copy each time it is "
              "measured; the cost of that copy is part of the stage `augment`.")
@@ -118,24 +115,20 @@ def make_plan(reports: list[Report], names: dict[int, str], *, iterable: bool) -
 
 
 def _sum_facts(parts: list[Facts]) -> Facts:
-    total = Facts()
-    for part in parts:
-        for name in ("items", "total_s", "head_s", "augment_s", "load_s", "between_s"):
-            setattr(total, name, getattr(total, name) + getattr(part, name))
-        total.orders |= part.orders
-    return total
+    return Facts([item for part in parts for item in part.items], set().union(*(part.orders for part in parts)))
 
 
 def _choose(
-    facts: Facts, reports: list[Report], augment: frozenset[int], load: frozenset[int], *, iterable: bool
+    facts: Facts, reports: list[Report], augment: frozenset[str], load: frozenset[str], *, iterable: bool
 ) -> tuple[Strategy, tuple[str, ...], str]:
     """Return the strategy, the stages inside `__getitem__` from the device outwards, and why it is not cut."""
     verified = [report.verification for report in reports if report.verification is not None]
-    negligible_s = max(_NEGLIGIBLE_SHARE * facts.total_s, _NEGLIGIBLE_S * facts.items)
-    reason = _why_no_cut(facts, verified, augment, load, negligible_s)
+    times = ItemTimes.sum(facts.items)
+    negligible_s = max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * len(facts.items))
+    reason = _why_no_cut(facts, times, verified, augment, load, negligible_s)
     if reason:
         return "fetch", ("fetch",), reason
-    finish_s = facts.total_s - facts.head_s - facts.augment_s
+    finish_s = times.total_s - times.head_s - times.augment_s
     if augment and finish_s <= negligible_s:
         if all(report.augment_alone for report in reports):
             return "template", ("augment", "load"), ""
@@ -147,7 +140,7 @@ def _choose(
     if not all(v.replay or v.tail for v in verified):
         return "fetch", ("fetch",), "its recorded calls did not replay to what the direct path gives"
     replays = all(v.replay for v in verified)
-    uncovered_s = facts.head_s - facts.load_s if augment else 0.0
+    uncovered_s = times.head_s - times.load_s if augment else 0.0
     if uncovered_s > negligible_s or not replays:
         if augment and all(v.tail for v in verified):
             return "tail", ("finish", "augment", "load"), ""
@@ -160,9 +153,10 @@ def _choose(
 
 def _why_no_cut(
     facts: Facts,
+    times: ItemTimes,
     verified: list[Verification],
-    augment: frozenset[int],
-    load: frozenset[int],
+    augment: frozenset[str],
+    load: frozenset[str],
     negligible_s: float,
 ) -> str:
     """Return what rules out any cut inside `__getitem__`; empty if nothing does."""
@@ -172,8 +166,8 @@ def _why_no_cut(
         return "its cuts are called in another order or number for each item"
     if any(not v.recorded for v in verified):
         return "recording its calls changed what it returns"
-    if facts.between_s > negligible_s:
+    if times.between_s > negligible_s:
         return "code that is not in a function of its own runs between two augmentations"
-    if not augment and facts.load_s < _WORTH_CUTTING_SHARE * facts.total_s:
+    if not augment and times.load_s < _WORTH_CUTTING_SHARE * times.total_s:
         return "no augmentation was found on the dataset, and its loader does little of the work"
     return ""

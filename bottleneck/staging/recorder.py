@@ -8,20 +8,20 @@ from typing import Any
 
 from bottleneck.staging import trees
 from bottleneck.staging.control import Control
-from bottleneck.staging.cutting import Call, Tape
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recording import (
     Pool,
     RecordedBatch,
     Served,
     Unit,
-    find_holes,
     forget_originals,
     private_copy,
     shared_copy,
     storages,
 )
 from bottleneck.staging.source import Source
+from bottleneck.staging.tape import Call, Tape
+from bottleneck.staging.template import find_holes
 from bottleneck.staging.verification import Facts, Verification, check_augment_alone, verify
 
 _SLOW_ITEM_S = 0.5
@@ -60,7 +60,7 @@ class Recorder:
         self._facts = Facts()
         self._verification: Verification | None = None
         self._augment_alone = True
-        self._changing: set[int] = set()
+        self._changing: set[str] = set()
         self._changes_samples = False
         self._pending: list[Unit] = []
 
@@ -109,7 +109,7 @@ class Recorder:
         self._facts.add(self._tape, calls, started, ended, samples)
         kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
         unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
-        if self._iterable and calls and self._facts.items <= 2:
+        if self._iterable and calls and len(self._facts.items) <= 2:
             self._check_iterable_item(calls)
         forget_originals(unit)
         self._pending.append(unit)
@@ -163,7 +163,7 @@ class Recorder:
             facts=self._facts,
             verification=self._verification,
             augment_alone=self._augment_alone,
-            site_stages={site: self._tape.stage(site) for site in self._tape.cuts},
+            site_stages=dict(self._tape.stages),
             unusable=dict(self._tape.unusable),
             changes_arguments=frozenset(self._changing),
             changes_samples=self._changes_samples,

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from bottleneck.staging import trees
-from bottleneck.staging.cutting import Call
-
-Path = tuple[Any, ...]
+from bottleneck.staging.replay import Replay
+from bottleneck.staging.tape import Call
+from bottleneck.staging.template import Fill, Hole
 
 
 @dataclass
@@ -26,11 +26,15 @@ class Unit:
     value: Any
     """A copy of what was returned."""
     calls: list[Call]
-    holes: list[tuple[int, Path, Path]] = field(default_factory=list)
-    """(number of the call, path in its output, path in the value): where outputs of cuts went."""
+    holes: list[Hole] = field(default_factory=list)
+    """Where the outputs of cuts went."""
+    fill: Fill | None = None
+    """Puts fresh outputs into the value; None until the plan is known."""
     locals: dict[str, Any] | None = None
     """Local variables at the first call of the augmentation; see `bottleneck.staging.tail`."""
     nbytes: int = 0
+    replays: dict[int, Replay] = field(default_factory=dict)
+    """How its item is made again in a mode, once it has been."""
 
 
 @dataclass
@@ -41,79 +45,6 @@ class RecordedBatch:
     size: int
     """Samples in the batch."""
     collated: Served | None = None
-
-
-def _identities(value: Any) -> dict[int, Path]:
-    """Map the identity of every node of a tree that has one to the path where it was met first."""
-    found: dict[int, Path] = {}
-
-    def visit(node: Any, path: Path) -> None:
-        if trees.is_primitive(node) or id(node) in found:
-            return
-        found[id(node)] = path
-        for key, part in trees.children(node) or ():
-            visit(part, (*path, key))
-
-    visit(value, ())
-    return found
-
-
-def find_holes(value: Any, calls: list[Call]) -> list[tuple[int, Path, Path]]:
-    """Find where the outputs of cuts stand, as the same objects, in what the dataset returned.
-
-    Later calls win: when one output went through several cuts, the last one filled the hole.
-    """
-    places = _identities(value)
-    holes: list[tuple[int, Path, Path]] = []
-    taken: set[Path] = set()
-
-    def visit(number: int, node: Any, path: Path) -> None:
-        if trees.is_primitive(node):
-            return
-        place = places.get(id(node))
-        if place is not None:
-            if place not in taken:
-                taken.add(place)
-                holes.append((number, path, place))
-            return
-        for key, part in trees.children(node) or ():
-            visit(number, part, (*path, key))
-
-    for number in reversed(range(len(calls))):
-        visit(number, calls[number].original, ())
-    return holes
-
-
-def follow(tree: Any, path: Path) -> Any:
-    """Return the node of a tree at a path."""
-    for key in path:
-        tree = dict(trees.children(tree) or ())[key] if not isinstance(tree, (list, dict, tuple)) else tree[key]
-    return tree
-
-
-def fill(tree: Any, replacements: list[tuple[Path, Any]]) -> Any:
-    """Return the tree with the nodes at some paths replaced; only the containers on the way are rebuilt.
-
-    Args:
-        tree: The tree; it is not changed.
-        replacements: (path, new node); no path leads into another's node.
-    """
-    for path, node in replacements:
-        if not path:
-            return node
-    below: dict[Any, list[tuple[Path, Any]]] = {}
-    for path, node in replacements:
-        below.setdefault(path[0], []).append((path[1:], node))
-    kind = type(tree)
-    if kind is tuple or kind is list:
-        items = list(tree)
-        for key, parts in below.items():
-            items[key] = fill(items[key], parts)
-        return items if kind is list else tuple(items)
-    if kind is dict:
-        return {**tree, **{key: fill(tree[key], parts) for key, parts in below.items()}}
-    parts_of = trees.children(tree) or []
-    return trees.rebuild(tree, [(key, fill(part, below[key]) if key in below else part) for key, part in parts_of])
 
 
 def forget_originals(unit: Unit) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from bottleneck.staging import stages, trees
-from bottleneck.staging.cutting import Playback, StopAfterCut, Tape
 from bottleneck.staging.plan import Plan
-from bottleneck.staging.recording import Pool, Unit, fill, follow
+from bottleneck.staging.recording import Pool, Unit
+from bottleneck.staging.replay import Playback, Replay, StopAfterCut, recorded_arguments
 from bottleneck.staging.source import Source
 from bottleneck.staging.tail import copy_locals
+from bottleneck.staging.tape import Tape
+from bottleneck.staging.template import Hole, make_fill
 
 
 class Cached:
@@ -33,6 +35,8 @@ class Server:
         self._source, self._tape, self._pool, self._iterable = source, tape, pool, iterable
         self.plan = Plan("fetch")
         self._replayed: list[Unit] = []
+        self._playbacks: dict[int, Playback] = {}
+        """Mode -> how its replays are done, once asked for."""
 
     @property
     def has_batches(self) -> bool:
@@ -42,24 +46,26 @@ class Server:
     def use_plan(self, plan: Plan) -> None:
         """Serve by another plan, and drop what it does not need."""
         self.plan = plan
+        self._playbacks.clear()
         for batch in self._pool.batches:
             for unit in batch.units:
-                keep = unit.calls if self.plan.strategy in ("replay", "tail") else [
-                    call for call in unit.calls if self._tape.stage(call.site) == "augment"
-                ]  # fmt: skip
-                kept = {id(call): number for number, call in enumerate(keep)}
-                unit.holes = [
-                    (kept[id(unit.calls[number])], inner, outer)
-                    for number, inner, outer in unit.holes
-                    if id(unit.calls[number]) in kept
-                ]
-                unit.calls = keep if self.plan.strategy != "fetch" else []
-                if not unit.calls:
-                    unit.holes = []
-                if self.plan.strategy != "tail":
-                    unit.locals = None
-                for call in unit.calls:
-                    call.rng_before = call.rng_after = None
+                self._keep_what_is_needed(unit)
+
+    def _keep_what_is_needed(self, unit: Unit) -> None:
+        strategy = self.plan.strategy
+        kept: list[int] = []  # numbers of calls
+        if strategy != "fetch":
+            every = strategy in ("replay", "tail")
+            kept = [n for n, call in enumerate(unit.calls) if every or self._tape.stage(call.site) == "augment"]
+        place = {number: position for position, number in enumerate(kept)}
+        unit.holes = [Hole(place[call], inner, outer) for call, inner, outer in unit.holes if call in place]
+        unit.calls = [unit.calls[number] for number in kept]
+        unit.fill = make_fill(unit.value, unit.holes)
+        unit.replays.clear()
+        if strategy != "tail":
+            unit.locals = None
+        for call in unit.calls:
+            call.rng_before = call.rng_after = None
 
     def next_unit(self) -> Unit:
         """Return the next recorded unit, batch after batch."""
@@ -101,16 +107,15 @@ class Server:
     def _fill_template(self, unit: Unit) -> Any:
         """Run the augmentation with its recorded arguments and put its output where it was in the sample."""
         outputs = []
+        copied = self.plan.copy_arguments
         for call in unit.calls:
-            args, kwargs = call.args, call.kwargs
-            if call.site in self.plan.copy_arguments:
-                args, kwargs = trees.copy_deep(args), trees.copy_deep(kwargs)
+            args, kwargs = recorded_arguments(call, copied) if copied else (call.args, call.kwargs)
             try:
-                outputs.append(self._tape.call_really(call, args, kwargs))
+                outputs.append(call.function(*args, **kwargs))
             except Exception as error:
                 raise self._source.failure(error, unit.request) from None
-        fresh = [(outer, follow(outputs[number], inner)) for number, inner, outer in unit.holes]
-        return fill(self._sample(unit), fresh)
+        assert unit.fill is not None
+        return unit.fill(self._sample(unit), outputs)
 
     def _replay_unit(self, mode: int, unit: Unit, index: Any) -> Any:
         """Run `__getitem__` with the recorded outputs of some of its cuts."""
@@ -118,8 +123,7 @@ class Server:
         request = index if real else unit.request
         run = self._source.batch if self._source.fetches_batches else self._source.item
         try:
-            with self._tape.replaying(unit.calls, self.playback(mode)):
-                return run(request)
+            return self.replay_of(unit, mode).run(run, request)
         except StopAfterCut:
             return self._sample(unit)
 
@@ -131,18 +135,31 @@ class Server:
         if self.plan.copy_locals:
             local_variables = copy_locals(local_variables, tail.self_name)
         try:
-            with self._tape.replaying(unit.calls, self.playback(mode)):
-                return tail.function(local_variables)
+            return self.replay_of(unit, mode).run(tail.function, local_variables)
         except StopAfterCut:
             return self._sample(unit)
         except Exception as error:
             raise self._source.failure(error, unit.request) from None
 
-    def playback(self, mode: int) -> Playback:
+    def replay_of(self, unit: Unit, mode: int) -> Replay:
+        """Return what makes a unit's item again in a mode."""
+        replay = unit.replays.get(mode)
+        if replay is None:
+            if mode not in self._playbacks:
+                self._playbacks[mode] = self._playback(mode)
+            replay = unit.replays[mode] = Replay(self._tape, unit.calls, self._playbacks[mode])
+        return replay
+
+    def _playback(self, mode: int) -> Playback:
         """Return how a replay is done in a mode."""
+        replayed = frozenset(
+            site
+            for site in self.plan.sites
+            if not mode & (stages.AUGMENT if self._tape.stage(site) == "augment" else stages.LOAD)
+        )
         return Playback(
-            replayed=stages.WITHIN_SAMPLE & ~mode,
-            sites=self.plan.sites,
+            replayed=replayed,
+            real=self.plan.sites - replayed,
             stop_after_augment=not mode & stages.FINISH and "finish" in self.plan.within_sample,
             copy_outputs=self.plan.copy_outputs,
             recorded_arguments=self.plan.strategy == "tail" and not mode & stages.LOAD,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from bottleneck.staging import stages, trees
-from bottleneck.staging.cutting import Call, Playback, RngState, StopAfterCut, Tape
+from bottleneck.staging import trees
+from bottleneck.staging.replay import Playback, Replay, StopAfterCut
 from bottleneck.staging.tail import copy_locals
+from bottleneck.staging.tape import Call, RngState, Tape
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Verification:
     stop: bool = False
     tail: bool = False
     changes_locals: bool = False
-    changes_arguments: frozenset[int] = frozenset()
+    changes_arguments: frozenset[str] = frozenset()
     changes_outputs: bool = False
 
 
@@ -95,13 +96,13 @@ def _verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int) -> V
     )
 
 
-def check_augment_alone(calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]) -> tuple[bool, set[int]]:
+def check_augment_alone(calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]) -> tuple[bool, set[str]]:
     """Call the augmentation with its recorded arguments.
 
     Returns:
         Whether the outputs are as recorded, and the sites that changed their arguments.
     """
-    held, changing = True, set[int]()
+    held, changing = True, set[str]()
     for call in calls:
         if tape.stage(call.site) != "augment":
             continue
@@ -109,7 +110,7 @@ def check_augment_alone(calls: list[Call], tape: Tape, same: Callable[[Any, Any]
             call.rng_before.restore()
         args, kwargs = trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
         try:
-            output = tape.call_really(call, args, kwargs)
+            output = call.function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - one that cannot run alone is not used so
             return False, changing
         held = held and same(call.output, output)
@@ -130,10 +131,9 @@ def _check_replay(
     before = [trees.copy_deep(call.output) for call in calls]
     sites = frozenset(call.site for call in calls)
     _seed(seed)
-    play = Playback(stages.LOAD | stages.AUGMENT, sites, copy_outputs=False, restore_rng=True)
+    play = Playback(replayed=sites, copy_outputs=False, restore_rng=True)
     try:
-        with tape.replaying(calls, play):
-            held = same(direct, run(request))
+        held = same(direct, Replay(tape, calls, play).run(run, request))
     except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
         held = False
     changed = any(not trees.equal(old, call.output) for old, call in zip(before, calls, strict=True))
@@ -152,16 +152,15 @@ def _check_tail(
     first = next((call for call in calls if tape.stage(call.site) == "augment"), None)
     if tape.tail is None or local_variables is None or first is None or first.rng_before is None:
         return False, False
-    sites = frozenset(call.site for call in calls)
+    load = frozenset(call.site for call in calls if tape.stage(call.site) == "load")
+    real = frozenset(call.site for call in calls) - load
     before = copy_locals(local_variables, tape.tail.self_name)
-    play = Playback(stages.LOAD, sites, recorded_arguments=True, copy_arguments=sites)
+    replay = Replay(tape, calls, Playback(load, real, recorded_arguments=True, copy_arguments=real))
     first.rng_before.restore()
     try:
-        with tape.replaying(calls, play):
-            item = tape.tail.function(copy_locals(local_variables, tape.tail.self_name))
-            held = same(direct, item)
-        with tape.replaying(calls, play):
-            tape.tail.function(local_variables)
+        item = replay.run(tape.tail.function, copy_locals(local_variables, tape.tail.self_name))
+        held = same(direct, item)
+        replay.run(tape.tail.function, local_variables)
     except Exception:  # noqa: BLE001 - a half that cannot run alone is not used
         return False, False
     changed = any(not trees.equal(before[name], local_variables[name]) for name in tape.tail.names if name in before)
@@ -171,8 +170,7 @@ def _check_tail(
 def _check_stop(run: Callable[[Any], Any], request: Any, tape: Tape, calls: list[Call]) -> bool:
     sites = frozenset(call.site for call in calls)
     try:
-        with tape.replaying(calls, Playback(0, sites, stop_after_augment=True)):
-            run(request)
+        Replay(tape, calls, Playback(real=sites, stop_after_augment=True)).run(run, request)
     except StopAfterCut:
         return True
     except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
@@ -180,11 +178,15 @@ def _check_stop(run: Callable[[Any], Any], request: Any, tape: Tape, calls: list
     return False
 
 
-@dataclass
-class Facts:
-    """What a worker found out about its items while recording; sums over all recorded items."""
+_DISTURBED_SHARE = 0.1
+"""The share of items, those that took longest, that say nothing of where the time goes: this process had to wait."""
+_ENOUGH_ITEMS = 4
 
-    items: int = 0
+
+@dataclass(frozen=True)
+class ItemTimes:
+    """Where the time of one recorded item went, without the time for copying; the parts are no sum."""
+
     total_s: float = 0.0
     head_s: float = 0.0
     """Before the first call of the augmentation."""
@@ -193,36 +195,51 @@ class Facts:
     """In calls of load sites, within the head."""
     between_s: float = 0.0
     """Between the first and the last call of the augmentation, outside of any cut."""
-    orders: set[tuple[int, ...]] = field(default_factory=set)
+
+    @staticmethod
+    def sum(items: list[ItemTimes]) -> ItemTimes:
+        """Add up the items but the slowest: where one was interrupted for long is chance."""
+        spare = max(1, int(_DISTURBED_SHARE * len(items))) if len(items) >= _ENOUGH_ITEMS else 0
+        kept = sorted(items, key=lambda item: item.total_s)[: len(items) - spare]
+        columns = zip(*(astuple(item) for item in kept), strict=True)
+        return ItemTimes(*(sum(column) for column in columns))
+
+
+@dataclass
+class Facts:
+    """What a worker found out about its items while recording."""
+
+    items: list[ItemTimes] = field(default_factory=list)
+    orders: set[tuple[str, ...]] = field(default_factory=set)
     """The orders in which sites were called, one entry for each different one."""
 
     def add(self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int = 1) -> None:
-        """Count one recorded item, or the items of one `__getitems__`."""
-        augment = [call for call in calls if tape.stage(call.site) == "augment"]
-        load = [call for call in calls if tape.stage(call.site) == "load"]
-        total_s = max(0.0, ended_s - started_s - tape.copying_s())
-        augment_s = _spent_s(augment)
-        self.items += 1
-        self.total_s += total_s
-        self.augment_s += augment_s
+        """Note one recorded item, or the items of one `__getitems__`."""
         self.orders.add(tuple(call.site for call in calls))
-        if samples > 1 and augment:
-            # What runs between two calls is the end of one sample and the beginning of the next; only behind the
-            # last call it is known to be an end.
-            copying_s = tape.copying_s() - tape.copying_s(augment[-1].ended_s)
-            tail_s = samples * max(0.0, ended_s - augment[-1].ended_s - copying_s)
-            self.head_s += max(0.0, total_s - augment_s - tail_s)
-            self.load_s += _spent_s(load)
-            return
-        first = augment[0].started_s if augment else ended_s
-        # Copies of arguments were made in between; only those before the first augmentation count here.
-        self.head_s += min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
-        self.load_s += _spent_s([call for call in load if call.ended_s <= first])
-        if augment:
-            last = augment[-1].ended_s
-            inside = [call for call in calls if call.started_s >= first and call.ended_s <= last]
-            copying_s = tape.copying_s(last) - tape.copying_s(first)
-            self.between_s += max(0.0, last - first - _spent_s(inside) - copying_s)
+        self.items.append(_item_times(tape, calls, started_s, ended_s, samples))
+
+
+def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int) -> ItemTimes:
+    augment = [call for call in calls if tape.stage(call.site) == "augment"]
+    load = [call for call in calls if tape.stage(call.site) == "load"]
+    total_s = max(0.0, ended_s - started_s - tape.copying_s())
+    augment_s = _spent_s(augment)
+    if samples > 1 and augment:
+        # What runs between two calls is the end of one sample and the beginning of the next; only behind the
+        # last call it is known to be an end.
+        copying_s = tape.copying_s() - tape.copying_s(augment[-1].ended_s)
+        tail_s = samples * max(0.0, ended_s - augment[-1].ended_s - copying_s)
+        return ItemTimes(total_s, max(0.0, total_s - augment_s - tail_s), augment_s, _spent_s(load))
+    first = augment[0].started_s if augment else ended_s
+    # Copies of arguments were made in between; only those before the first augmentation count here.
+    head_s = min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
+    load_s = _spent_s([call for call in load if call.ended_s <= first])
+    between_s = 0.0
+    if augment:
+        last = augment[-1].ended_s
+        inside = [call for call in calls if call.started_s >= first and call.ended_s <= last]
+        between_s = max(0.0, last - first - _spent_s(inside) - (tape.copying_s(last) - tape.copying_s(first)))
+    return ItemTimes(total_s, head_s, augment_s, load_s, between_s)
 
 
 def _spent_s(calls: list[Call]) -> float:

@@ -160,8 +160,7 @@ def record_with(wrapped, batches=4):
             wrapped.recorded.append(batch)
         if len(wrapped.recorded) >= batches and len(wrapped.reports()) >= workers:
             break
-    names = {number: site.name for number, site in enumerate(wrapped.sites)}
-    plan = make_plan(wrapped.reports(), names, iterable=wrapped.iterable)
+    plan = make_plan(wrapped.reports(), iterable=wrapped.iterable)
     wrapped.use_plan(plan)
     wrapped.rest()
     return plan

@@ -125,8 +125,7 @@ def make(request):
         for number in range(batches):
             bench.record(number)
         if batches:
-            names = {number: site.name for number, site in enumerate(sites)}
-            bench.plan = make_plan([engine.report()], names, iterable=iterable)
+            bench.plan = make_plan([engine.report()], iterable=iterable)
             control.publish_plan(bench.plan)
         return bench
 

@@ -5,21 +5,16 @@ import dataclasses
 import pytest
 
 from bottleneck.staging.plan import Report, make_plan
-from bottleneck.staging.verification import Facts, Verification
+from bottleneck.staging.verification import Facts, ItemTimes, Verification
 
-NAMES = {0: "loader", 1: "transform", 2: "other"}
+ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
 GOOD = Verification(reproducible=True, recorded=True, augment=True, replay=True, stop=True, tail=True)
 
 
-def facts(total=1.0, head=0.5, augment=0.5, load=0.5, orders=((0, 1),)):
-    return Facts(
-        items=100,
-        total_s=total,
-        head_s=head,
-        augment_s=augment,
-        load_s=load,
-        orders=set(orders),
-    )
+def facts(total=1.0, head=0.5, augment=0.5, load=0.5, orders=(("loader", "transform"),)):
+    items = 100
+    times = ItemTimes(total / items, head / items, augment / items, load / items)
+    return Facts([times] * items, set(orders))
 
 
 FINISHING = {"total": 1.0, "head": 0.4, "augment": 0.3, "load": 0.4}
@@ -33,7 +28,7 @@ def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=Non
         facts=facts(**times),
         verification=verification,
         augment_alone=augment_alone,
-        site_stages={0: "load", 1: "augment"} if site_stages is None else site_stages,
+        site_stages={"loader": "load", "transform": "augment"} if site_stages is None else site_stages,
         unusable=unusable or {},
         changes_arguments=frozenset(),
         changes_samples=False,
@@ -44,7 +39,7 @@ def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=Non
 
 
 def plan_for(*reports, iterable=False):
-    return make_plan(list(reports), NAMES, iterable=iterable)
+    return make_plan(list(reports), iterable=iterable)
 
 
 def failed(**held):
@@ -55,7 +50,7 @@ def test_template_where_nothing_follows_the_augmentation():
     plan = plan_for(report())
     assert plan.strategy == "template"
     assert plan.within_sample == ("augment", "load")
-    assert plan.sites == {0, 1}
+    assert plan.sites == {"loader", "transform"}
     assert plan.reason == ""
     assert plan.warnings == ()
 
@@ -74,10 +69,10 @@ def test_replay_where_code_follows_the_augmentation():
 
 
 def test_replay_of_the_loading_alone():
-    plan = plan_for(report(site_stages={0: "load"}, orders=((0,),), augment=0.0))
+    plan = plan_for(report(site_stages={"loader": "load"}, orders=(("loader",),), augment=0.0))
     assert plan.strategy == "replay"
     assert plan.within_sample == ("augment", "load")
-    assert plan.sites == {0}
+    assert plan.sites == {"loader"}
 
 
 def test_tail_where_code_before_the_augmentation_has_no_function_of_its_own():
@@ -94,14 +89,14 @@ def test_tail_where_the_recorded_calls_do_not_replay():
     ("reports", "iterable", "reason"),
     [
         ([report(site_stages={}, orders=((),))], False, "no augmentation or loader was found"),
-        ([report(site_stages={0: None, 1: None})], False, "no augmentation or loader was found"),
+        ([report(site_stages={"loader": None, "transform": None})], False, "no augmentation or loader was found"),
         ([report(orders=((),))], False, "no augmentation or loader was found"),
         ([report(failed(recorded=False))], False, "recording its calls changed"),
         ([report(augment_alone=False)], False, "augmentation did not replay"),
         ([report(), report(augment_alone=False)], False, "augmentation did not replay"),
         ([report(None, **FINISHING)], True, "cannot be asked for again"),
-        ([report(orders=((0, 1), (0, 1, 1)), **FINISHING)], False, "another order or number"),
-        ([report(site_stages={0: "load"}, orders=((0,), (0, 0)))], False, "another order or number"),
+        ([report(orders=(ONCE, TWICE), **FINISHING)], False, "another order or number"),
+        ([report(site_stages={"loader": "load"}, orders=(ONCE[:1], 2 * ONCE[:1]))], False, "another order or number"),
         ([report(failed(replay=False, tail=False), **FINISHING)], False, "did not replay to what"),
         ([report(failed(tail=False), **UNCOVERED)], False, "not in a function of its own"),
     ],
@@ -122,14 +117,23 @@ def test_a_cut_that_exists_but_is_not_used_gives_a_warning():
 
 
 def test_a_site_that_one_worker_could_not_use_is_used_by_none_and_named():
-    plan = plan_for(report(), report(unusable={1: "it returns a generator"}))
-    assert 1 not in plan.sites
+    plan = plan_for(report(), report(unusable={"transform": "it returns a generator"}))
+    assert "transform" not in plan.sites
     assert any("`transform`" in message and "generator" in message for _, message in plan.warnings)
 
 
 def test_a_site_that_was_never_called_is_no_cut():
-    plan = plan_for(report(site_stages={0: "load", 1: "augment", 2: "augment"}))
-    assert plan.sites == {0, 1}
+    plan = plan_for(report(site_stages={"loader": "load", "transform": "augment", "other": "augment"}))
+    assert plan.sites == {"loader", "transform"}
+
+
+def test_an_item_that_was_interrupted_decides_nothing():
+    # Another process had the core for 50 ms, in the middle of 100 items of 10 microseconds each.
+    steady = ItemTimes(10e-6, 4e-6, 6e-6, 4e-6)
+    disturbed = ItemTimes(50e-3, 4e-6, 6e-6, 4e-6)
+    facts_ = Facts([steady] * 99 + [disturbed], {ONCE})
+    assert plan_for(dataclasses.replace(report(), facts=facts_)).strategy == "template"
+    assert plan_for(dataclasses.replace(report(), facts=Facts([disturbed] * 100, {ONCE}))).strategy == "replay"
 
 
 def test_a_few_microseconds_behind_the_augmentation_are_no_stage():
@@ -146,8 +150,8 @@ def test_times_of_all_workers_together_decide():
 
 
 def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
-    plan = plan_for(dataclasses.replace(report(), changes_arguments=frozenset({1})))
-    assert plan.copy_arguments == {1}
+    plan = plan_for(dataclasses.replace(report(), changes_arguments=frozenset({"transform"})))
+    assert plan.copy_arguments == {"transform"}
     assert [id_ for id_, _ in plan.warnings] == ["cut-changes-its-argument"]
     assert "`transform`" in plan.warnings[0][1]
 
@@ -165,7 +169,7 @@ def test_copies_are_made_only_where_something_changes_what_it_is_given():
 
 def test_nothing_can_be_left_out_where_the_calls_differ_from_item_to_item():
     assert plan_for(report()).can_stop
-    assert not plan_for(report(orders=((0, 1), (0, 1, 1)))).can_stop
+    assert not plan_for(report(orders=(ONCE, TWICE))).can_stop
     assert not plan_for(report(failed(stop=False))).can_stop
     assert not plan_for(report(None), iterable=True).can_stop
 

@@ -11,20 +11,18 @@ from hypothesis import strategies as st
 from torchvision import tv_tensors
 
 from bottleneck.staging import trees
-from bottleneck.staging.cutting import Call
 from bottleneck.staging.recording import (
     Pool,
     RecordedBatch,
     Served,
     Unit,
-    fill,
-    find_holes,
-    follow,
     forget_originals,
     private_copy,
     shared_copy,
     storages,
 )
+from bottleneck.staging.tape import Call
+from bottleneck.staging.template import Hole, find_holes, make_fill
 
 Pair = namedtuple("Pair", "image label")
 
@@ -41,7 +39,7 @@ class Holder:
 
 
 def call(output):
-    return Call(0, (), {}, None, original=output)
+    return Call("transform", print, (), {}, None, original=output)
 
 
 # --- fresh copies ------------------------------------------------------------------------------------------
@@ -159,15 +157,26 @@ def test_the_last_call_that_had_the_object_fills_the_hole():
     assert find_holes((image,), [call(image), call(image)]) == [(1, (), (0,))]
 
 
-def test_following_and_replacing():
+def test_fresh_outputs_are_put_into_a_copy_of_the_sample():
     sample = Sample(Pair(torch.ones(1), 2), {"views": [torch.zeros(1), "x"]})
     for path in (("image", 0), ("meta", "views", 1), ("meta",), ()):
-        changed = fill(sample, [(path, "new")])
-        assert follow(changed, path) == "new"
+        changed = make_fill(sample, [Hole(1, ("b", 0), path)])(sample, ["not this", {"b": ["new"]}])
+        node = changed
+        for key in path:
+            node = getattr(node, key) if isinstance(node, Sample) else node[key]
+        assert node == "new"
         assert type(changed) is (Sample if path else str)
-    assert follow(sample, ("meta", "views", 1)) == "x"  # the recorded sample stays as it is
-    kept = fill(sample, [(("meta", "views", 1), "new")])
+    assert sample.meta["views"][1] == "x"  # the recorded sample stays as it is
+    assert changed != sample
+    kept = make_fill(sample, [Hole(0, (), ("meta", "views", 1))])(sample, ["new"])
     assert kept.image is sample.image
+
+
+def test_several_outputs_go_into_one_sample():
+    sample = (torch.ones(1), {"a": [1, torch.zeros(1)]}, "label")
+    holes = [Hole(0, (), (0,)), Hole(1, (), (1, "a", 1))]
+    assert make_fill(sample, holes)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
+    assert make_fill(sample, [])(sample, []) == sample
 
 
 def test_originals_are_let_go():

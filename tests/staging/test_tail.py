@@ -8,9 +8,10 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from bottleneck.pipeline.cuts import CutSite, find_sites
-from bottleneck.staging import stages
-from bottleneck.staging.cutting import Playback, Tape, install
+from bottleneck.staging.cutting import install
+from bottleneck.staging.replay import Playback, Replay
 from bottleneck.staging.tail import make_tail
+from bottleneck.staging.tape import Tape
 
 AUGMENT = (CutSite((), "transform", "augment"),)
 SCALE = 3.0
@@ -120,10 +121,10 @@ def record(dataset, index, sites=AUGMENT):
 
 
 def run_tail(tape, calls):
-    sites = frozenset(call.site for call in calls)
-    play = Playback(stages.LOAD, sites, recorded_arguments=True, copy_arguments=sites)
-    with tape.replaying(calls, play):
-        return tape.tail.function(tape.locals)
+    load = frozenset(call.site for call in calls if tape.stage(call.site) == "load")
+    real = frozenset(call.site for call in calls) - load
+    play = Playback(load, real, recorded_arguments=True, copy_arguments=real)
+    return Replay(tape, calls, play).run(tape.tail.function, tape.locals)
 
 
 @pytest.mark.parametrize("kind", USABLE, ids=lambda kind: kind.__name__)

@@ -8,9 +8,10 @@ import torch
 from torch.utils.data import Dataset
 
 from bottleneck.pipeline.cuts import CutSite
-from bottleneck.staging.cutting import Call, RngState, Tape, install
+from bottleneck.staging.cutting import install
 from bottleneck.staging.tail import make_tail
-from bottleneck.staging.verification import Facts, verify
+from bottleneck.staging.tape import Call, RngState, Tape
+from bottleneck.staging.verification import Facts, ItemTimes, verify
 
 SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))
 
@@ -112,7 +113,7 @@ class InPlace(Photos):
 
 def test_an_augmentation_that_changes_its_argument_is_detected():
     found, _ = check(InPlace())
-    assert found.changes_arguments == frozenset({1})
+    assert found.changes_arguments == frozenset({"augment"})
     assert found.augment
     assert found.replay
 
@@ -248,20 +249,20 @@ def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
     tape = Tape()
     install(Photos(), SITES, tape, in_place=False)
     calls = [
-        Call(0, (), {}, None, started_s=1.0, ended_s=4.0),
-        Call(1, (), {}, None, started_s=6.0, ended_s=8.0),
-        Call(1, (), {}, None, started_s=8.0, ended_s=9.0),
+        Call(site, print, (), {}, None, started_s=started, ended_s=ended)
+        for site, started, ended in (("load_image", 1.0, 4.0), ("augment", 6.0, 8.0), ("augment", 8.0, 9.0))
     ]
     tape.copies = [(5.0, 0.5), (8.5, 0.25)]
     facts = Facts()
     facts.add(tape, calls, started_s=0.0, ended_s=10.0)
-    assert facts.items == 1
-    assert facts.total_s == 9.25
-    assert facts.head_s == 5.5
-    assert facts.augment_s == 3.0
-    assert facts.load_s == 3.0
-    assert facts.orders == {(0, 1, 1)}
+    assert facts.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
+    assert facts.orders == {("load_image", "augment", "augment")}
     tape.copies = []
     facts.add(tape, [], started_s=0.0, ended_s=1.0)
-    assert facts.items == 2
-    assert facts.total_s == 10.25
+    assert ItemTimes.sum(facts.items).total_s == 10.25
+
+
+def test_the_slowest_items_are_left_out_of_the_sums():
+    items = [ItemTimes(total_s=1.0, head_s=0.5)] * 19 + [ItemTimes(total_s=50.0)]
+    assert ItemTimes.sum(items) == ItemTimes(total_s=18.0, head_s=9.0)  # a tenth
+    assert ItemTimes.sum(items[-3:]).total_s == 52.0  # of a few, all count

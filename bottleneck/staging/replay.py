@@ -1,0 +1,107 @@
+"""Serve what was recorded at some sites of a dataset while its code runs, and let the others work for real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+from bottleneck.staging import trees
+from bottleneck.staging.tape import Call, Function, Tape
+
+
+class StopAfterCut(BaseException):
+    """Leaves `__getitem__` after its last cut, so that the code behind it does not run."""
+
+
+@dataclass(frozen=True)
+class Playback:
+    """How a replay is done.
+
+    Attributes:
+        replayed: Sites whose recorded outputs are served.
+        real: Sites that work for real, but whose calls are counted; those of others pass through.
+        stop_after_augment: Raise `StopAfterCut` after the last call of the augmentation.
+        copy_outputs: Serve a fresh copy each time, because later code changes it in place.
+        restore_rng: Leave the random number generators as the real call would have left them.
+        recorded_arguments: Real calls get their recorded arguments instead of those that they are given.
+        copy_arguments: Sites that change their arguments, and so get a copy of the recorded ones.
+    """
+
+    replayed: frozenset[str] = frozenset()
+    real: frozenset[str] = frozenset()
+    stop_after_augment: bool = False
+    copy_outputs: bool = True
+    restore_rng: bool = False
+    recorded_arguments: bool = False
+    copy_arguments: frozenset[str] = frozenset()
+
+
+class Replay:
+    """Answers the calls made while one recorded unit runs again.
+
+    Everything that can be prepared is prepared here, once: a replay runs inside timed blocks, where each
+    microsecond of ours would be taken for the user's.
+
+    Args:
+        tape: The tape of the dataset's cuts.
+        calls: What was recorded.
+        play: How it is replayed.
+    """
+
+    def __init__(self, tape: Tape, calls: list[Call], play: Playback) -> None:
+        self._tape, self._play = tape, play
+        recorded: dict[str, list[Call]] = {}
+        for call in calls:
+            if call.site in play.replayed or call.site in play.real:
+                recorded.setdefault(call.site, []).append(call)
+        # A site that is called more often than it was recorded gets its calls again from the first.
+        self._recorded = list(recorded.items())
+        self._augment_sites = {site for site in recorded if tape.stage(site) == "augment"}
+        self._augment_calls = sum(call.site in self._augment_sites for call in calls)
+        self._next: dict[str, Iterator[Call]] = {}
+        self._left = 0
+        self._inside = False
+
+    def run(self, function: Function, *args: Any) -> Any:
+        """Call a function that runs the user's code, with this replay answering the cuts' calls."""
+        tape = self._tape
+        self._next = {site: cycle(calls) for site, calls in self._recorded}
+        self._left, self._inside = self._augment_calls, False
+        tape.handler = self._answer
+        try:
+            return function(*args)
+        finally:
+            tape.handler = None
+
+    def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorded = self._next.get(site)
+        # Calls inside another cut were not recorded either.
+        if recorded is None or self._inside:
+            return function(*args, **kwargs)
+        call, play = next(recorded), self._play
+        if site in play.replayed:
+            if play.restore_rng and call.rng_after is not None:
+                call.rng_after.restore()
+            output = trees.copy_deep(call.output) if play.copy_outputs else call.output
+        else:
+            if play.recorded_arguments:
+                args, kwargs = recorded_arguments(call, play.copy_arguments)
+            self._inside = True
+            try:
+                output = function(*args, **kwargs)
+            finally:
+                self._inside = False
+        if play.stop_after_augment and site in self._augment_sites:
+            self._left -= 1
+            if self._left == 0:
+                raise StopAfterCut
+        return output
+
+
+def recorded_arguments(call: Call, copied: Iterable[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what a recorded call was called with; a copy for the sites that change it."""
+    if call.site in copied:
+        return trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
+    return call.args, call.kwargs
