@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import observer, resources, verdicts
+from benchmarks import marks, observer, resources, verdicts
 from benchmarks.checks import Check, checks_table, markdown_table
 from benchmarks.machine import describe_machine
 from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
@@ -73,6 +73,7 @@ def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
     trials = measure_verdicts(report, chosen, quick=quick)
     if not only:
         measure_speed(report, trials, quick=quick)
+        measure_marks(report)
         measure_observer(report, quick=quick)
         measure_resources(report, trials, quick=quick)
     # Part of the measurements must not pass for all of them.
@@ -108,6 +109,12 @@ def measure_speed(report: Report, trials: Sequence[Trial], *, quick: bool) -> No
     slow = [announced_trial(planted) for planted in SLOW_STEPS]
     checks.append(resources.check_slow_steps(slow))
     report.add("Time to a verdict", verdicts.verdicts_table([*rows, *slow]), checks)
+
+
+def measure_marks(report: Report) -> None:
+    """What a marked stage costs in ordinary training."""
+    prices = marks.measure_prices()
+    report.add("Price of a mark", marks.prices_table(prices), [marks.check_prices(prices)])
 
 
 def measure_observer(report: Report, *, quick: bool) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
+import bottleneck
 from benchmarks.work import Work
 
 SIDE = 32
@@ -128,6 +129,59 @@ class UncutImages(Dataset[Any]):
         return image, index % CLASSES
 
 
+class MarkedImages(Dataset[Any]):
+    """Everything in `__getitem__` and its methods, which the author has marked; two views of each image."""
+
+    VIEWS = 2
+
+    def __init__(self, length: int, decode: Work, crop: Work, other: Work) -> None:
+        self.length = length
+        self.decode_work, self.other_work = decode, other
+        self.crop_work = Work(crop.kind, crop.seconds / self.VIEWS)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        image = self.decode(index)
+        self.other_work.run()
+        return torch.stack([self.crop(image) for _ in range(self.VIEWS)]), index % CLASSES
+
+    @bottleneck.stage("decode")
+    def decode(self, index: int) -> torch.Tensor:
+        """The image, uint8 of shape (3, SIDE, SIDE)."""
+        mark = self.decode_work.begin()
+        image = make_image(f"image-{index}")
+        self.decode_work.complete(mark)
+        return image
+
+    @bottleneck.stage("crop")
+    def crop(self, image: torch.Tensor) -> torch.Tensor:
+        """A part of the image as float32."""
+        mark = self.crop_work.begin()
+        part = _flip(image[:, : SIDE // 2, : SIDE // 2])
+        self.crop_work.complete(mark)
+        return part
+
+
+class StreamedImages(IterableDataset[Any]):
+    """A stream, sharded over the workers; work follows the augmentation before an item is handed out."""
+
+    def __init__(self, length: int, load: Work, augment: Work) -> None:
+        self.length = length
+        self.load_work = load
+        self.transform = Augment(augment)
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for index in range(first, self.length, step):
+            mark = self.load_work.begin()
+            image = make_image(f"image-{index}")
+            self.load_work.complete(mark)
+            yield self.transform(image), index % CLASSES
+
+
 class AnnotatedImages(Images):
     """Images with big annotations: lists of Python objects that have to be pickled to leave the worker."""
 
@@ -215,6 +269,27 @@ class Step:
     def __call__(self, batch: Any) -> None:
         """One step; the batch is not looked at."""
         self.work.run()
+
+
+class CollateMarked:
+    """Pads, in a function that the author has marked, and does something else beside."""
+
+    def __init__(self, work: Work, pad: Work) -> None:
+        self.work, self.pad_work = work, pad
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """The batch."""
+        images = self.pad([image for image, _ in samples])
+        self.work.run()
+        return images, torch.tensor([label for _, label in samples])
+
+    @bottleneck.stage("pad")
+    def pad(self, images: list[torch.Tensor]) -> torch.Tensor:
+        """All images as one tensor."""
+        mark = self.pad_work.begin()
+        batch = torch.stack(images)
+        self.pad_work.complete(mark)
+        return batch
 
 
 class SlowCopy:

@@ -14,18 +14,21 @@ from benchmarks.datasets import (
     AnnotatedImages,
     Collate,
     CollateCostly,
+    CollateMarked,
     DictImages,
     Images,
     ImagesFinished,
     ImagesLoadedInline,
+    MarkedImages,
     SlowCopy,
     Step,
+    StreamedImages,
     UncutImages,
     collate_annotated,
 )
 from benchmarks.work import Kind, Work
 
-Layout = Literal["torchvision", "inline", "finish", "dict", "uncut", "annotated"]
+Layout = Literal["torchvision", "inline", "finish", "dict", "uncut", "annotated", "marked", "stream"]
 
 DEFAULT_LENGTH = 100_000
 OWN_PROCESS_STAGES = ("copy", "handoff")
@@ -76,7 +79,7 @@ class Planted:
     def _calls_at_once(self, stage: str) -> float:
         """The time of one call as a multiple of the cost per batch."""
         workers = 1 if stage in OWN_PROCESS_STAGES else max(self.num_workers, 1)
-        samples = 1 if stage in ("copy", "handoff", "collate") else self.batch_size
+        samples = 1 if stage in ("copy", "handoff", "collate", "pad") else self.batch_size
         return workers / samples
 
     def build(self, *, length: int = DEFAULT_LENGTH, **changes: Any) -> dict[str, Any]:
@@ -97,6 +100,8 @@ class Planted:
         planted = {stage.name for stage in self.stages}
         if "collate" in planted:
             fields["collate_fn"] = Collate(self.work("collate"))
+        if "pad" in planted:
+            fields["collate_fn"] = CollateMarked(self.work("collate"), self.work("pad"))
         if "handoff" in planted:
             fields["collate_fn"] = CollateCostly(self.work("handoff"))
         if self.layout == "annotated":
@@ -112,6 +117,8 @@ _DATASETS: dict[str, Callable[[Planted, int], Any]] = {
     "finish": lambda p, n: ImagesFinished(n, p.work("load"), p.work("augment"), p.work("finish")),
     "dict": lambda p, n: DictImages(n, p.work("load"), p.work("augment")),
     "uncut": lambda p, n: UncutImages(n, p.work("fetch")),
+    "marked": lambda p, n: MarkedImages(n, p.work("decode"), p.work("crop"), p.work("other")),
+    "stream": lambda p, n: StreamedImages(n, p.work("load"), p.work("augment")),
     "annotated": lambda p, n: AnnotatedImages(n, p.work("load"), p.work("augment"), p.boxes),
 }
 
@@ -259,6 +266,42 @@ PLANTED: tuple[Planted, ...] = (
         step_s=0.010,
         layout="uncut",
         stages=_stages(fetch=(18, "spin")),
+    ),
+    Planted(
+        name="marked_crop",
+        what="stages that the author marked, called twice a sample; one is slow",
+        state="input_bound",
+        bottleneck="crop",
+        step_s=0.010,
+        layout="marked",
+        stages=_stages(decode=(3, "spin"), other=(2, "spin"), crop=(13, "spin")),
+    ),
+    Planted(
+        name="marked_other",
+        what="marked stages that are quick, and slow code around them",
+        state="input_bound",
+        bottleneck="other",
+        step_s=0.010,
+        layout="marked",
+        stages=_stages(decode=(2, "spin"), other=(13, "spin"), crop=(3, "spin")),
+    ),
+    Planted(
+        name="marked_pad",
+        what="a slow function within the collation, marked",
+        state="input_bound",
+        bottleneck="pad",
+        step_s=0.010,
+        stages=_stages(load=(2, "spin"), augment=(2, "spin"), collate=(2, "spin"), pad=(12, "spin")),
+    ),
+    Planted(
+        name="stream",
+        what="a stream, sharded over two workers, that augments slowly",
+        state="input_bound",
+        bottleneck="augment",
+        step_s=0.010,
+        layout="stream",
+        num_workers=2,
+        stages=_stages(load=(4, "wait"), augment=(14, "wait")),
     ),
 )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from bottleneck.pipeline.description import Pipeline
+    from bottleneck.pipeline.marks import stage
 
     __version__: str
 
@@ -34,6 +35,7 @@ __all__ = [
     "UsageError",
     "diagnose",
     "load",
+    "stage",
 ]
 
 

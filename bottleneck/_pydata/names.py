@@ -18,6 +18,7 @@ PUBLIC_NAMES = {
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
     "load": "bottleneck.api",
+    "stage": "bottleneck.pipeline.marks",
     "BottleneckError": "bottleneck.errors",
     "UsageError": "bottleneck.errors",
     "PipelineError": "bottleneck.errors",

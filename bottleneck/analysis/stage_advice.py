@@ -36,6 +36,11 @@ _REMEDIES = {
         "Separate the augmentation from the loading, to see which of the two it is",
         'Pipeline(..., augment="transform"): the attribute of the dataset that augments',
     ),
+    "other": _Remedy(
+        "mark-other",
+        "Mark more of what __getitem__ does: most of its time is in code without a mark",
+        'put @bottleneck.stage("name") on the functions that it calls, and diagnose again',
+    ),
     "collate": _Remedy(
         "cheaper-collate",
         "Collate tensors in one go",

@@ -6,11 +6,12 @@ a train step at all. Several experiments of the result can share an arm: `before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bottleneck.results.records import StageSpan
 from bottleneck.staging import stages
+from bottleneck.staging.marking import MarkPlan
 
 Supply = Literal["device", "host", "loader"]
 
@@ -92,6 +93,7 @@ class Capabilities:
         can_stop: The code behind the augmentation can be left out.
         passes_tokens: The loader hands on what the workers return, so that a batch may be left out of it.
         fetch_reason: Why `__getitem__` is not cut.
+        marks: The stages that the user marked.
     """
 
     copies: bool
@@ -102,10 +104,76 @@ class Capabilities:
     can_stop: bool = False
     passes_tokens: bool = True
     fetch_reason: str = ""
+    marks: MarkPlan = field(default_factory=MarkPlan)
 
 
-_OUTER_EXPERIMENT = {"finish": "after_augment", "augment": "before_augment", "load": "raw", "fetch": "raw"}
 _NO_ROOM = "does not fit into the memory for caches; give more with cache_bytes"
+_MARKED = "the stages inside __getitem__ are those that you marked"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An experiment in which the loader works: which of its stages are real, and the one that it adds."""
+
+    name: str
+    mode: int
+    stage: str
+
+
+def build_ladder(can: Capabilities) -> Ladder:
+    """List the experiments, the stages and the arms for a pipeline."""
+    reasons = _reasons(can)
+    rungs = [_main_process_rung(name, reasons.get(name)) for name in ("device", "host")]
+    added = {"device": "compute", "host": "copy"}
+    for step in _steps(can):
+        rungs.append(_rung(step, reasons.get(step.name), can))
+        added[step.name] = step.stage
+    if not can.has_samples:
+        added["raw"] = "fetch"  # collation cannot be told apart without cached samples
+    there = [rung.name for rung in rungs if rung.reason is None]
+    spans = tuple(StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True))
+    inner_arms = {rung.name: rung.coupled for rung in rungs}
+    without = [(span.name, _without(span, can, inner_arms)) for span in spans]
+    return Ladder(tuple(rungs), spans, tuple((name, arm) for name, arm in without if arm is not None))
+
+
+def _steps(can: Capabilities) -> list[_Step]:
+    """List what is measured of the loader, from the device outwards."""
+    return [_Step("after_collate", stages.HANDOFF, "handoff"), *_collate_steps(can.marks), *_sample_steps(can)]
+
+
+def _collate_steps(marks: MarkPlan) -> list[_Step]:
+    mode = stages.MODE_OF_EXPERIMENT["before_collate"]
+    if not marks.collate:
+        return [_Step("before_collate", mode, "collate")]
+    return _marked_steps(marks, marks.collate, mode, "collate", "before_collate")
+
+
+def _sample_steps(can: Capabilities) -> list[_Step]:
+    if can.marks.sample and can.has_samples:
+        names = {f"{side}_{site[1:]}" for site in can.marks.sample for side in ("before", "after")}
+        listed = [_Step(name, 0, "") for name in ("after_augment", "before_augment") if name not in names]
+        return [*listed, *_marked_steps(can.marks, can.marks.sample, stages.ALL, "other", "raw")]
+    stage_of = {"after_augment": "finish", "before_augment": "augment", "raw": can.within_sample[-1]}
+    return [_Step(name, stages.MODE_OF_EXPERIMENT[name], stage) for name, stage in stage_of.items()]
+
+
+def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str, outermost: str) -> list[_Step]:
+    """List the steps of marked stages: the code around them first, then from the last one to the first.
+
+    Args:
+        marks: The plan.
+        sites: The marked stages, in the order of execution.
+        mode: Everything of them real.
+        rest: The name of the stage that the code around them is.
+        outermost: The experiment in which all are real.
+    """
+    names = [site[1:] for site in sites]
+    steps = [_Step(f"after_{names[-1]}", mode | marks.bits(sites), rest)]
+    for number in reversed(range(len(sites))):
+        name = f"before_{names[number]}" if number else outermost
+        steps.append(_Step(name, mode | marks.bits(sites[:number]), names[number]))
+    return steps
 
 
 def _reasons(can: Capabilities) -> dict[str, str]:
@@ -118,8 +186,13 @@ def _reasons(can: Capabilities) -> dict[str, str]:
     elif not can.has_collated:
         reasons["after_collate"] = f"a collated batch {_NO_ROOM}"
     if not can.has_samples:
-        for name in ("before_collate", "after_augment", "before_augment"):
-            reasons[name] = f"a sample {_NO_ROOM}"
+        reasons |= {
+            step.name: f"a sample {_NO_ROOM}" for step in _steps(can) if step.name not in ("after_collate", "raw")
+        }
+    elif can.marks.sample:
+        named = {step.name for step in _sample_steps(can) if step.stage}
+        reasons |= {name: _MARKED for name in ("after_augment", "before_augment") if name not in named}
+        return reasons
     if can.within_sample == ("fetch",):
         why = f"__getitem__ is not cut: {can.fetch_reason}"
         reasons["after_augment"] = reasons["before_augment"] = why
@@ -128,53 +201,44 @@ def _reasons(can: Capabilities) -> dict[str, str]:
     return reasons
 
 
-def build_ladder(can: Capabilities) -> Ladder:
-    """List the experiments, the stages and the arms for a pipeline."""
-    reasons = _reasons(can)
-    rungs = tuple(_rung(name, reasons.get(name), can) for name in stages.EXPERIMENTS)
-    there = [rung.name for rung in rungs if rung.reason is None]
-    added = {"device": "compute", "host": "copy", "after_collate": "handoff", "before_collate": "collate"}
-    added |= {_OUTER_EXPERIMENT[stage]: stage for stage in can.within_sample}
-    if not can.has_samples:
-        added["raw"] = "fetch"  # collation cannot be told apart without cached samples
-    spans = tuple(StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True))
-    without = tuple((span.name, arm) for span in spans if (arm := _without(span.name, can, spans)) is not None)
-    return Ladder(rungs, spans, without)
-
-
-def _rung(name: str, reason: str | None, can: Capabilities) -> Rung:
+def _main_process_rung(name: str, reason: str | None) -> Rung:
     if reason is not None:
         return Rung(name, reason)
-    if name in ("device", "host"):
-        return Rung(name, None, Arm(None, "device" if name == "device" else "host"))
-    mode = stages.MODE_OF_EXPERIMENT[name]
-    without_handoff = Arm(mode & ~stages.HANDOFF, "loader", coupled=False)
+    return Rung(name, None, Arm(None, "device" if name == "device" else "host"))
+
+
+def _rung(step: _Step, reason: str | None, can: Capabilities) -> Rung:
+    if reason is not None:
+        return Rung(step.name, reason)
+    without_handoff = Arm(step.mode & ~stages.HANDOFF, "loader", coupled=False)
     return Rung(
-        name,
+        step.name,
         None,
-        coupled=Arm(mode, "loader"),
-        drained=Arm(mode, "loader", coupled=False),
+        coupled=Arm(step.mode, "loader"),
+        drained=Arm(step.mode, "loader", coupled=False),
         workers=without_handoff if can.hands_over and can.has_collated and can.passes_tokens else None,
     )
 
 
-def _without(stage: str, can: Capabilities, spans: tuple[StageSpan, ...]) -> Arm | None:
+def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:
     """Return the arm in which everything is real except one stage; None where there is none."""
+    stage, marks = span.name, can.marks
     if stage == "compute":
         return None
     if stage == "copy":
         return Arm(stages.ALL, "device")
     if stage == "handoff":
         return Arm(stages.ALL & ~stages.HANDOFF, "host") if can.passes_tokens else None
+    if f"@{stage}" in (*marks.sample, *marks.collate):
+        return Arm(stages.ALL | marks.bit(f"@{stage}"), "loader")
+    if stage == "other":
+        return Arm(stages.ALL | stages.SKIP_OTHER, "loader") if marks.sample_alone else None
     if stage == "finish" and not can.can_stop:
         return None
     if stage == "collate" and not can.has_collated:
         return None
+    if stage == "collate" and marks.collate:
+        return Arm(stages.ALL | stages.SKIP_COLLATE_REST, "loader") if marks.collate_alone else None
     if stage == "fetch" and not can.has_samples:
-        return _inner_arm(stage, spans, can)
+        return inner_arms[span.inner] if span.inner is not None else None
     return Arm(stages.ALL & ~stages.BIT_OF_STAGE[stage], "loader")
-
-
-def _inner_arm(stage: str, spans: tuple[StageSpan, ...], can: Capabilities) -> Arm | None:
-    inner = next(span.inner for span in spans if span.name == stage)
-    return _rung(inner, None, can).coupled if inner is not None else None

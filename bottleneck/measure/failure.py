@@ -25,13 +25,20 @@ def _is_full(text: str) -> bool:
     return any(sign in text for sign in ("shared memory", "Bus error", "No space left"))
 
 
-def name_mode(mode: int) -> str:
-    """Name the experiment that a mode belongs to, for people."""
+def name_mode(mode: int, present: str) -> str:
+    """Name the experiment that a mode belongs to, for people.
+
+    Args:
+        mode: The mode.
+        present: The name of the present experiment, for modes that only the plan could tell apart.
+    """
     if mode & stages.RECORD:
         return "recording"
     for name, known in stages.MODE_OF_EXPERIMENT.items():
         if mode == known:
             return name
+    if mode >= stages.SKIP_OTHER:
+        return present
     missing = [name for name, bit in stages.BIT_OF_STAGE.items() if name != "fetch" and not mode & bit]
     return f"without {', '.join(missing)}"
 
@@ -55,7 +62,7 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
         who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
         error_text = " ".join(failure.error.split())
         return MeasurementError(
-            f"{what} raised{at}{who}, experiment {name_mode(failure.mode)}: {error_text}",
+            f"{what} raised{at}{who}, experiment {name_mode(failure.mode, experiment)}: {error_text}",
             _SHM_REMEDY
             if _is_full(failure.error)
             else "The job itself would fail there too; fix that, or leave it out.",

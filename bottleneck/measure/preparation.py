@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.measure.arms import Capabilities, Ladder, build_ladder
 from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.failure import explain_step_failure, loader_failures
+from bottleneck.pipeline import marks
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.transfer import copies_nothing
 from bottleneck.staging import stages, trees
@@ -71,7 +73,6 @@ def record(
                 break
         plan = make_plan(loader.reports(), iterable=loader.iterable)
         loader.use_plan(plan)
-        loader.rest()
     return Recorded(plan, kept)
 
 
@@ -105,6 +106,44 @@ def make_caches(
     return Caches(host, on_device, changed)
 
 
+@contextmanager
+def noticed_marks() -> Iterator[set[str]]:
+    """Gather the names of the marked stages that are called inside the block, in this process."""
+    called: set[str] = set()
+
+    def notice(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        called.add(name)
+        return function(*args, **kwargs)
+
+    marks.handler = notice
+    try:
+        yield called
+    finally:
+        marks.handler = None
+
+
+def warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield (id, message) for each marked stage that the loader does not call.
+
+    Args:
+        uncalled: Their names.
+        by_the_job: Names of the marked stages that the transfer or the train step calls.
+    """
+    for name in uncalled:
+        if name in by_the_job:
+            yield (
+                "mark-outside-loader",
+                f'`@bottleneck.stage("{name}")` marks code of the train step or of the copy to the device, which runs '
+                "in the main process: only what the loader runs can be cut. Its time is part of `compute` or `copy`.",
+            )
+        else:
+            yield (
+                "mark-not-called",
+                f'`@bottleneck.stage("{name}")` recorded nothing: neither the dataset nor the collate function called '
+                "it while batches were recorded.",
+            )
+
+
 def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Callable[[Any], Any]:
     def call(batch: Any) -> Any:
         try:
@@ -131,5 +170,6 @@ def make_ladder(
             can_stop=plan.can_stop,
             passes_tokens=type(user_loader).__iter__ is DataLoader.__iter__,
             fetch_reason=plan.reason,
+            marks=plan.marks,
         )
     )

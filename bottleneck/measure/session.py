@@ -30,7 +30,7 @@ from bottleneck.measure.failure import (
 )
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, record
+from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.rounds import Judge, Rounds
@@ -256,7 +256,10 @@ class Session:
         self._tell("warming up")
         synchronize = make_synchronize(self._device)
         copies = not copies_nothing(self._pipeline, self._device)
-        caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=self._step)
+        with noticed_marks() as called:
+            caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=self._step)
+        for id_, message in warn_of_marks(recorded.plan.uncalled, called):
+            self._ledger.warn(id_, message)
         synchronize()
         if caches.changed:
             self._ledger.warn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +39,81 @@ def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any],
         A function of the batch. The default one returns the loss; both raise what the user's code raises,
         and the default one a PipelineError when it cannot tell inputs from targets.
     """
-    if pipeline.train_step is not None:
-        step: Callable[[Any], Any] = pipeline.train_step
+    step = pipeline.train_step
+    if isinstance(step, FrameworkStep):
+        return step.start(pipeline.optimizer, device)
+    if step is not None:
         return step
-    model, loss_fn, optimizer = pipeline.model, pipeline.loss_fn, pipeline.optimizer
+    return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer, device)
+
+
+class FrameworkStep(ABC):
+    """The train step of a framework's training loop, made ready anew for each diagnosis.
+
+    Args:
+        model: What the loop trains.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __call__(self, batch: Any) -> Any:
+        """Train on one batch, as on the first one of a diagnosis, where the model is."""
+        return self.prepare(None, model_device(self.model) or torch.device("cpu"))(batch)
+
+    def start(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
+        """The step for one diagnosis; what it needs is made with its first batch, when everything is kept safe."""
+        run: Callable[[Any], Any] | None = None
+
+        def step(batch: Any) -> Any:
+            nonlocal run
+            if run is None:
+                run = self.prepare(optimizer, device)
+            return run(batch)
+
+        return step
+
+    @abstractmethod
+    def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
+        """Do what the framework does before its first step.
+
+        Args:
+            optimizer: The user's own; None: the one that the framework makes.
+            device: Where batches are.
+
+        Returns:
+            A function of the batch.
+        """
+
+
+def _backward(loss: torch.Tensor) -> Any:
+    return loss.backward()
+
+
+def make_default_step(
+    model: Any,
+    loss_fn: Callable[[Any, Any], Any] | None,
+    optimizer: Any,
+    device: torch.device,
+    *,
+    backward: Callable[[torch.Tensor], Any] = _backward,
+    batches_per_step: int = 1,
+) -> Callable[[Any], torch.Tensor]:
+    """Forward, loss, zero_grad, backward and optimizer step.
+
+    Args:
+        model: Gets the whole batch without a `loss_fn`, else its inputs.
+        loss_fn: (output, target) -> loss; None: the model returns its loss.
+        optimizer: None: forward and backward only.
+        device: Only named in messages.
+        backward: Computes the gradients of a loss.
+        batches_per_step: Gradients of so many batches are gathered for each step of the optimizer.
+    """
     clear_gradients = _gradient_clearer(model, optimizer)
+    number = 0
 
     def train_on(batch: Any) -> torch.Tensor:
+        nonlocal number
         if loss_fn is None:
             loss = _returned_loss(_call_model(model, batch))
         else:
@@ -52,9 +121,11 @@ def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any],
             output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
             loss = loss_fn(output, target)
         _check_loss(loss, loss_fn, device)
-        clear_gradients()
-        loss.backward()
-        if optimizer is not None:
+        if number % batches_per_step == 0:
+            clear_gradients()
+        backward(loss)
+        number += 1
+        if optimizer is not None and number % batches_per_step == 0:
             optimizer.step()
         return loss  # type: ignore[no-any-return]
 

@@ -99,10 +99,11 @@ class Engine:
     def latch_mode(self) -> int:
         """Read the mode for one batch, and pick up a new plan if there is one."""
         self.start()
-        mode = self._control.mode
+        # The plan first: whoever knows it has been told before to record no more.
         if self._control.plan_version != self._plan_version:
             self._plan_version = self._control.plan_version
             self._server.use_plan(self._control.read_plan())
+        mode = self._control.mode
         self._mode = self._source.mode = mode
         return mode
 
@@ -121,7 +122,7 @@ class Engine:
             return self._server.samples(mode, request.size, None)
         if mode & stages.RECORD:
             return self._recorder.fetch(request)
-        if mode & stages.WITHIN_SAMPLE == stages.WITHIN_SAMPLE:
+        if self._server.makes_samples_for_real(mode):
             return self._source.fetch(request)
         return self._server.samples(mode, len(request) if self._batched else 1, request)
 
@@ -150,9 +151,9 @@ class Engine:
             yield from samples
 
     def _iterate_really(self, mode: int) -> Any:
-        if mode & stages.WITHIN_SAMPLE == stages.WITHIN_SAMPLE or self._server.plan.strategy == "fetch":
+        if self._server.makes_samples_for_real(mode) or self._server.plan.strategy == "fetch":
             return self._source.next_item()
-        return self._server.replay_of(self._server.next_unit(), mode).run(self._source.next_item)
+        return self._server.stream_item(mode)
 
     def report(self) -> Report:
         """What recording has found out so far."""
@@ -177,8 +178,10 @@ class Engine:
                 spare = not self._passes_tokens and self._server.has_batches
                 return self._server.collated(None) if spare else None
             batch = self._server.collated(samples.size if isinstance(samples, Cached) else None)
-        else:
+        elif self._server.collates_for_real(mode):
             batch = self._source.collate(samples)
+        else:
+            batch = self._server.collate(mode, samples)
         # Without the hand-off the batch is made, in shared memory as ever, and then not sent.
         return batch if mode & stages.HANDOFF else None
 

@@ -151,9 +151,13 @@ class SwitchedLoader:
         self.switch(stages.HANDOFF)
 
     def use_plan(self, plan: Plan) -> None:
-        """Hand the plan to all workers."""
-        self._control.publish_plan(plan)
+        """Let the workers rest, then hand the plan to all of them.
+
+        In this order: a worker that knows the plan must not record any more.
+        """
         self._order.set_blank_sizes(plan.batch_sizes)
+        self.rest()
+        self._control.publish_plan(plan)
 
     def reports(self) -> list[Report]:
         """Return what the workers have found out while recording."""

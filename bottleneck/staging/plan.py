@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bottleneck.staging.marking import MarkFacts, MarkPlan, plan_marks
 from bottleneck.staging.verification import Facts, ItemTimes, Verification
 
-Strategy = Literal["template", "replay", "tail", "fetch"]
+Strategy = Literal["template", "replay", "tail", "marks", "fetch"]
 
 # Code outside the cuts that takes less than this share of an item's time is not worth a stage of its own.
 _NEGLIGIBLE_SHARE = 0.03
@@ -27,13 +29,18 @@ class Report:
     """The augmentation, called with its recorded arguments, gave its recorded output."""
     site_stages: dict[str, str | None]
     unusable: dict[str, str]
-    changes_arguments: frozenset[str]
+    changes_arguments: dict[str, float]
+    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
     changes_samples: bool
     """The collate function changes the samples, or keeps them, so that each serving needs a copy."""
     batch_sizes: tuple[int, ...]
     """Samples in each recorded batch."""
     has_samples: bool
     has_collated: bool
+    sample_marks: MarkFacts = field(default_factory=MarkFacts)
+    collate_marks: MarkFacts = field(default_factory=MarkFacts)
+    marked: frozenset[str] = frozenset()
+    """Names of all stages that the user has marked, called or not."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class Plan:
     Attributes:
         strategy: `template`: the augmentation is called with its recorded arguments and its output put into the
             recorded sample. `replay`: `__getitem__` runs, and its cuts serve their recorded outputs. `tail`: the
-            second half of `__getitem__` runs, from recorded local variables. `fetch`: no cut inside.
+            second half of `__getitem__` runs, from recorded local variables. `marks`: as `replay`, with the stages
+            that the user marked. `fetch`: no cut inside.
         sites: The sites in use.
         copy_arguments: Sites that change their arguments and get a copy each time.
         copy_outputs: Code behind a cut changes its output.
@@ -53,6 +61,8 @@ class Plan:
         can_stop: The code behind the augmentation can be left out.
         reason: Why `__getitem__` is not cut, for people; empty when it is.
         warnings: (id, message) of cuts that are not used.
+        marks: How the stages that the user marked are served.
+        uncalled: Names of marked stages that neither the dataset nor the collate function called.
     """
 
     strategy: Strategy
@@ -65,6 +75,8 @@ class Plan:
     can_stop: bool = False
     reason: str = ""
     warnings: tuple[tuple[str, str], ...] = ()
+    marks: MarkPlan = field(default_factory=MarkPlan)
+    uncalled: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = field(default=())
     has_samples: bool = True
     has_collated: bool = True
@@ -77,8 +89,11 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         reports: One per worker that recorded anything; at least one.
         iterable: The dataset is an iterable one, whose items cannot be asked for again.
     """
+    marked = _make_marked_plan(reports)
+    if marked.strategy == "marks" or marked.reason:
+        return marked
     facts = _sum_facts([report.facts for report in reports])
-    unusable = {site: why for report in reports for site, why in report.unusable.items()}
+    unusable = {site: why for report in reports for site, why in report.unusable.items() if not site.startswith("@")}
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
     warnings = [("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())]
@@ -86,14 +101,19 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     augment = frozenset(site for site in usable if stages_of[site] == "augment")
     load = frozenset(site for site in usable if stages_of[site] == "load")
     strategy, within, reason = _choose(facts, reports, augment, load, iterable=iterable)
+    if strategy == "template" and iterable and _rest_of_stream_s(facts) > 0:
+        warnings.append(
+            ("rest-counts-as-load", "The dataset is a stream, which cannot be asked for an item again: what it does "
+             "after the augmentation counts as `load`. Mark it, to tell it apart: @bottleneck.stage(\"pack\").")
+        )  # fmt: skip
     if strategy == "fetch" and (augment or load):
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
-    changing = frozenset(site for report in reports for site in report.changes_arguments) & augment
-    if changing and strategy != "fetch":
-        listed = ", ".join(f"`{site}`" for site in sorted(changing))
+    copies_s = {site: copy_s for report in reports for site, copy_s in report.changes_arguments.items()}
+    changing = augment.intersection(copies_s)
+    for site in sorted(changing) if strategy != "fetch" else ():
         warnings.append(
-            ("cut-changes-its-argument", f"{listed} changes its argument in place and gets a copy each time it is "
-             "measured; the cost of that copy is part of the stage `augment`.")
+            ("cut-changes-its-argument", f"`{site}` changes its argument in place and gets a copy each time it is "
+             f"measured; that copy takes {1e3 * copies_s[site]:.2g} ms a call, as part of the stage `augment`.")
         )  # fmt: skip
     verified = [report.verification for report in reports if report.verification is not None]
     copy_samples = any(report.changes_samples for report in reports)
@@ -107,7 +127,31 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         within_sample=within,
         can_stop=bool(verified) and all(v.stop for v in verified) and len(facts.orders) == 1,
         reason=reason,
+        warnings=(*warnings, *marked.warnings),
+        marks=marked.marks,
+        uncalled=marked.uncalled,
+        batch_sizes=marked.batch_sizes,
+        has_samples=marked.has_samples,
+        has_collated=marked.has_collated,
+    )
+
+
+def _make_marked_plan(reports: list[Report]) -> Plan:
+    """Plan with the stages that the user marked as the only cuts; of strategy `fetch` where there are none."""
+    unusable = {site: why for report in reports for site, why in report.unusable.items()}
+    sample, collate = [report.sample_marks for report in reports], [report.collate_marks for report in reports]
+    within = {site[1:] for facts in sample for site in facts.calls}
+    plan, warnings = plan_marks(sample, collate, unusable, within or ("load", "augment", "finish"))
+    called = {site[1:] for facts in (*sample, *collate) for site in facts.calls}
+    everything = frozenset().union(*(report.marked for report in reports))
+    return Plan(
+        strategy="marks" if plan.sample else "fetch",
+        copy_samples=any(report.changes_samples for report in reports),
+        within_sample=("other", *(site[1:] for site in reversed(plan.sample))) if plan.sample else ("fetch",),
+        reason="none of its marked stages can be served from a recording" if within and not plan.sample else "",
         warnings=tuple(warnings),
+        marks=plan,
+        uncalled=tuple(sorted(name for name in everything - called if f"@{name}" not in unusable)),
         batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
         has_samples=all(report.has_samples for report in reports),
         has_collated=all(report.has_collated for report in reports),
@@ -124,17 +168,17 @@ def _choose(
     """Return the strategy, the stages inside `__getitem__` from the device outwards, and why it is not cut."""
     verified = [report.verification for report in reports if report.verification is not None]
     times = ItemTimes.sum(facts.items)
-    negligible_s = max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * len(facts.items))
-    reason = _why_no_cut(facts, times, verified, augment, load, negligible_s)
+    negligible_s = _negligible_s(facts, times)
+    reason = _why_no_cut(facts, times, verified, augment, load, negligible_s if not iterable else math.inf)
     if reason:
         return "fetch", ("fetch",), reason
     finish_s = times.total_s - times.head_s - times.augment_s
-    if augment and finish_s <= negligible_s:
+    if augment and (finish_s <= negligible_s or iterable):
         if all(report.augment_alone for report in reports):
             return "template", ("augment", "load"), ""
         return "fetch", ("fetch",), "its augmentation did not replay to what the direct path gives"
     if iterable:
-        return "fetch", ("fetch",), "code follows the augmentation, and its items cannot be asked for again"
+        return "fetch", ("fetch",), "its items cannot be asked for again, and it has no augmentation that could be cut"
     if len(facts.orders) > 1:
         return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
     if not all(v.replay or v.tail for v in verified):
@@ -149,6 +193,17 @@ def _choose(
         # Only the loading is cut: what the dataset does with what was loaded is its augmentation.
         return "replay", ("augment", "load"), ""
     return "replay", ("finish", "augment", "load"), ""
+
+
+def _negligible_s(facts: Facts, times: ItemTimes) -> float:
+    """Time that is not worth a stage of its own, over all items."""
+    return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * len(facts.items))
+
+
+def _rest_of_stream_s(facts: Facts) -> float:
+    """Time that a stream takes after its augmentation, beyond what is negligible."""
+    times = ItemTimes.sum(facts.items)
+    return times.total_s - times.head_s - times.augment_s - _negligible_s(facts, times)
 
 
 def _why_no_cut(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from bottleneck.pipeline import marks
 from bottleneck.staging import trees
 from bottleneck.staging.control import Control
+from bottleneck.staging.marking import MarkFacts
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recording import (
     Pool,
@@ -22,7 +25,7 @@ from bottleneck.staging.recording import (
 from bottleneck.staging.source import Source
 from bottleneck.staging.tape import Call, Tape
 from bottleneck.staging.template import find_holes
-from bottleneck.staging.verification import Facts, Verification, check_augment_alone, verify
+from bottleneck.staging.verification import Facts, Verification, check_augment_alone, verify, verify_marks
 
 _SLOW_ITEM_S = 0.5
 
@@ -60,9 +63,11 @@ class Recorder:
         self._facts = Facts()
         self._verification: Verification | None = None
         self._augment_alone = True
-        self._changing: set[str] = set()
+        self._changing: dict[str, float] = {}
         self._changes_samples = False
         self._pending: list[Unit] = []
+        self._sample_marks, self._collate_marks = MarkFacts(), MarkFacts()
+        self._spoiled = False
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
@@ -77,10 +82,16 @@ class Recorder:
 
     def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
         started = time.perf_counter()
-        run(requests[0])
+        with self._tape.listening():
+            run(requests[0])
         slow = time.perf_counter() - started > _SLOW_ITEM_S
+        if self._tape.marked:
+            for item in requests[: 1 if slow else 2]:
+                verify_marks(run, item, self._tape, self._seed, self._sample_marks)
+            return Verification()
         results = [verify(run, item, self._tape, self._seed) for item in requests[: 1 if slow else 2]]
-        self._changing.update(*(result.changes_arguments for result in results))
+        for result in results:
+            self._changing |= result.changes_arguments
         self._augment_alone = all(result.augment for result in results)
         return Verification(
             reproducible=all(result.reproducible for result in results),
@@ -90,7 +101,7 @@ class Recorder:
             stop=all(result.stop for result in results),
             tail=all(result.tail for result in results),
             changes_locals=any(result.changes_locals for result in results),
-            changes_arguments=frozenset(self._changing),
+            changes_arguments=dict(self._changing),
             changes_outputs=any(result.changes_outputs for result in results),
         )
 
@@ -103,17 +114,39 @@ class Recorder:
             ended = clock()
         calls = [call for call in calls if call.site not in self._tape.unusable]
         unit = Unit(request, self._tape.copier.copy(value), calls)
+        self._note_unit(unit, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
+        forget_originals(unit)
+        self._pending.append(unit)
+        if self._tape.restarted:
+            self._start_over()
+        return value
+
+    def _in_batches(self, run: Callable[[Any], Any] | None) -> bool:
+        return self._source.fetches_batches and run is not None
+
+    def _start_over(self) -> None:
+        """Forget what was recorded before the first marked stage was called: marked stages are the only cuts."""
+        self._tape.restarted = False
+        self._spoiled = True
+        self._pool.clear()
+        self._facts, self._verification = Facts(), None
+
+    def _note_unit(self, unit: Unit, value: Any, started_s: float, ended_s: float, samples: int) -> None:
+        """Find out what a recorded item says about the cuts."""
+        calls = unit.calls
+        if self._tape.marked:
+            self._sample_marks.add(calls)
+            if self._iterable and calls:
+                self._sample_marks.check(calls, unit.value, self._source.next_item, trees.similar)
+            unit.nbytes = trees.nbytes((unit.value, [(c.args, c.kwargs, c.output) for c in calls]))
+            return
         unit.locals = self._tape.locals
         unit.holes = find_holes(value, calls)
-        samples = len(request) if self._source.fetches_batches and run is not None else 1
-        self._facts.add(self._tape, calls, started, ended, samples)
+        self._facts.add(self._tape, calls, started_s, ended_s, samples)
         kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
         unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
         if self._iterable and calls and len(self._facts.items) <= 2:
             self._check_iterable_item(calls)
-        forget_originals(unit)
-        self._pending.append(unit)
-        return value
 
     def _check_iterable_item(self, calls: list[Call]) -> None:
         held, changing = check_augment_alone(calls, self._tape, trees.similar)
@@ -126,7 +159,11 @@ class Recorder:
         if not units:
             return None  # a left-over of the mode before
         size = len(samples) if self._source.batched else 1
-        batch = self._source.collate(samples)
+        with self._tape.recording_collation() as calls:
+            batch = self._source.collate(samples)
+        if self._spoiled:
+            self._spoiled = False
+            return batch
         if self._iterable and len(units) != size:
             return batch  # begun in the mode before; it will be discarded
         values = units[0].value if len(units) == 1 and not self._source.batched else [unit.value for unit in units]
@@ -134,15 +171,21 @@ class Recorder:
             values = units[0].value
         if not trees.equal(values, samples) or storages(samples) & storages(batch):
             self._changes_samples = True
-        self._keep(units, size, batch)
+        calls = [call for call in calls if call.site not in self._tape.unusable]
+        self._collate_marks.add(calls)
+        if calls:
+            again = partial(_collate_copy, self._source, values)
+            self._collate_marks.check(calls, trees.copy_deep(batch), again, trees.equal)
+        self._keep(units, size, batch, calls)
         self._control.write_report(self._worker, self.report())
         return batch
 
-    def _keep(self, units: list[Unit], size: int, batch: Any) -> None:
+    def _keep(self, units: list[Unit], size: int, batch: Any, calls: list[Call]) -> None:
         served = Served(batch, self._make_tensor, travels=self._in_worker)
-        whole = served.nbytes + sum(unit.nbytes for unit in units)
+        inside = trees.nbytes([(call.args, call.kwargs, call.output) for call in calls])
+        whole = served.nbytes + inside + sum(unit.nbytes for unit in units)
         if self._pool.has_room(whole):
-            self._pool.add(RecordedBatch(units, size, served), whole)
+            self._pool.add(RecordedBatch(units, size, served, calls), whole)
         elif not self._pool.batches:
             # Not even one batch fits: keep the batch if it does, and as many of its samples as do.
             kept: list[Unit] = []
@@ -165,9 +208,16 @@ class Recorder:
             augment_alone=self._augment_alone,
             site_stages=dict(self._tape.stages),
             unusable=dict(self._tape.unusable),
-            changes_arguments=frozenset(self._changing),
+            changes_arguments=dict(self._changing),
             changes_samples=self._changes_samples,
             batch_sizes=tuple(batch.size for batch in batches),
             has_samples=bool(batches) and all(batch.units for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
+            sample_marks=self._sample_marks,
+            collate_marks=self._collate_marks,
+            marked=frozenset(marks.names),
         )
+
+
+def _collate_copy(source: Source, values: Any) -> Any:
+    return source.collate(trees.copy_deep(values))

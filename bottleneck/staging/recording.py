@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bottleneck.staging import trees
-from bottleneck.staging.replay import Replay
+from bottleneck.staging.replay import MarkReplay, Replay
 from bottleneck.staging.tape import Call
 from bottleneck.staging.template import Fill, Hole
 
@@ -33,7 +33,7 @@ class Unit:
     locals: dict[str, Any] | None = None
     """Local variables at the first call of the augmentation; see `bottleneck.staging.tail`."""
     nbytes: int = 0
-    replays: dict[int, Replay] = field(default_factory=dict)
+    replays: dict[int, Replay | MarkReplay] = field(default_factory=dict)
     """How its item is made again in a mode, once it has been."""
 
 
@@ -45,6 +45,10 @@ class RecordedBatch:
     size: int
     """Samples in the batch."""
     collated: Served | None = None
+    calls: list[Call] = field(default_factory=list)
+    """Calls of marked stages within the collate function."""
+    replays: dict[int, MarkReplay] = field(default_factory=dict)
+    """How it is collated again in a mode, once it has been."""
 
 
 def forget_originals(unit: Unit) -> None:
@@ -166,6 +170,11 @@ class Pool:
     def has_room(self, nbytes: int) -> bool:
         """Whether something of this size still fits."""
         return self.nbytes + nbytes <= self.budget_bytes
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.batches.clear()
+        self.nbytes = self._next = 0
 
     def add(self, batch: RecordedBatch, nbytes: int) -> None:
         """Keep a batch, whose size has been found to fit."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
+from bottleneck.pipeline import marks
 from bottleneck.staging import trees
 from bottleneck.staging.tape import Call, Function, Tape
 
@@ -105,3 +106,64 @@ def recorded_arguments(call: Call, copied: Iterable[str]) -> tuple[tuple[Any, ..
     if call.site in copied:
         return trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
     return call.args, call.kwargs
+
+
+class MarkReplay:
+    """Serves the recorded outputs of some marked stages while the user's code runs; the others work for real.
+
+    Args:
+        recorded: Site -> its recorded calls, for the stages that are skipped.
+        copied: Sites whose output later code changes in place, so that each serving needs a copy.
+    """
+
+    def __init__(self, recorded: Mapping[str, list[Call]], copied: frozenset[str]) -> None:
+        self._recorded = [(site.removeprefix("@"), calls, site in copied) for site, calls in recorded.items()]
+        self._skipped = recorded.keys()
+        self._next: dict[str, tuple[Iterator[Call], bool]] = {}
+
+    def run(self, function: Function, *args: Any) -> Any:
+        """Call a function that runs the user's code, with this replay answering the calls of marked stages."""
+        self._next = {name: (cycle(calls), copied) for name, calls, copied in self._recorded}
+        marks.handler = self._answer
+        try:
+            return function(*args)
+        finally:
+            marks.handler = None
+
+    def _answer(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = self._next.get(name)
+        if found is None:
+            return function(*args, **kwargs)
+        call = next(found[0])
+        if call.inner:
+            self._run_inner(call)
+        if call.rng_after is not None:  # while it is checked; not when it is measured
+            call.rng_after.restore()
+        return trees.copy_deep(call.output) if found[1] else call.output
+
+    def _run_inner(self, call: Call) -> None:
+        """Let the stages inside a skipped one work, as they would have."""
+        for inner in call.inner:
+            if inner.site in self._skipped:
+                self._run_inner(inner)
+            else:
+                inner.function(*inner.args, **inner.kwargs)
+
+    def run_calls(self, calls: Iterable[Call], copied: frozenset[str]) -> None:
+        """Let the marked stages of a unit work without the code around them, on what they were called with.
+
+        Args:
+            calls: The recorded calls, nested ones among them.
+            copied: Sites that change their arguments, and so get a copy.
+        """
+        nested = {id(inner) for call in calls for inner in call.inner}
+        top = [call for call in calls if id(call) not in nested]
+        self.run(self._call_all, top, copied)
+
+    def _call_all(self, calls: list[Call], copied: frozenset[str]) -> None:
+        for call in calls:
+            if call.site in self._skipped:
+                self._run_inner(call)
+                continue
+            args, kwargs = recorded_arguments(call, copied)
+            call.function(*args, **kwargs)

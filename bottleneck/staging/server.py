@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from itertools import cycle, islice
 from typing import Any
 
 from bottleneck.staging import stages, trees
+from bottleneck.staging.failures import UserCodeError
+from bottleneck.staging.marking import recorded_by_site
 from bottleneck.staging.plan import Plan
-from bottleneck.staging.recording import Pool, Unit
-from bottleneck.staging.replay import Playback, Replay, StopAfterCut, recorded_arguments
+from bottleneck.staging.recording import Pool, RecordedBatch, Unit
+from bottleneck.staging.replay import MarkReplay, Playback, Replay, StopAfterCut, recorded_arguments
 from bottleneck.staging.source import Source
 from bottleneck.staging.tail import copy_locals
-from bottleneck.staging.tape import Tape
+from bottleneck.staging.tape import Call, Tape
 from bottleneck.staging.template import Hole, make_fill
 
 
@@ -35,6 +39,11 @@ class Server:
         self._source, self._tape, self._pool, self._iterable = source, tape, pool, iterable
         self.plan = Plan("fetch")
         self._replayed: list[Unit] = []
+        self._spare: dict[str, list[Call]] = {}
+        """Calls of marked stages, for items that did not call them while they were recorded."""
+        self._served: RecordedBatch | None = None
+        """Where the samples of the present batch come from; None if they were all made for real."""
+        self._sample_bits = self._collate_bits = 0
         self._playbacks: dict[int, Playback] = {}
         """Mode -> how its replays are done, once asked for."""
 
@@ -47,16 +56,34 @@ class Server:
         """Serve by another plan, and drop what it does not need."""
         self.plan = plan
         self._playbacks.clear()
+        found = plan.marks
+        self._sample_bits = stages.SKIP_OTHER | found.bits(found.sample)
+        self._collate_bits = stages.SKIP_COLLATE_REST | found.bits(found.collate)
         for batch in self._pool.batches:
             for unit in batch.units:
                 self._keep_what_is_needed(unit)
+            batch.calls = [call for call in batch.calls if call.site in found.collate]
+            _forget_rng(batch.calls)
+        self._spare = {}
+        if found.sample or found.collate:
+            batches = self._pool.batches
+            calls = [call for batch in batches for unit in batch.units for call in unit.calls]
+            self._spare = recorded_by_site([*calls, *(call for batch in batches for call in batch.calls)])
+
+    def makes_samples_for_real(self, mode: int) -> bool:
+        """Whether samples of a mode are the user's code alone."""
+        return mode & stages.WITHIN_SAMPLE == stages.WITHIN_SAMPLE and not mode & self._sample_bits
+
+    def collates_for_real(self, mode: int) -> bool:
+        """Whether the collation of a mode is the user's code alone."""
+        return not mode & self._collate_bits
 
     def _keep_what_is_needed(self, unit: Unit) -> None:
         strategy = self.plan.strategy
         kept: list[int] = []  # numbers of calls
         if strategy != "fetch":
-            every = strategy in ("replay", "tail")
-            kept = [n for n, call in enumerate(unit.calls) if every or self._tape.stage(call.site) == "augment"]
+            wanted = self._wanted_sites(strategy)
+            kept = [n for n, call in enumerate(unit.calls) if wanted is None or call.site in wanted]
         place = {number: position for position, number in enumerate(kept)}
         unit.holes = [Hole(place[call], inner, outer) for call, inner, outer in unit.holes if call in place]
         unit.calls = [unit.calls[number] for number in kept]
@@ -64,8 +91,15 @@ class Server:
         unit.replays.clear()
         if strategy != "tail":
             unit.locals = None
-        for call in unit.calls:
-            call.rng_before = call.rng_after = None
+        _forget_rng(unit.calls)
+
+    def _wanted_sites(self, strategy: str) -> frozenset[str] | None:
+        """Sites whose calls are needed; None: all."""
+        if strategy == "marks":
+            return frozenset(self.plan.marks.sample)
+        if strategy == "template":
+            return frozenset(site for site, stage in self._tape.stages.items() if stage == "augment")
+        return None
 
     def next_unit(self) -> Unit:
         """Return the next recorded unit, batch after batch."""
@@ -83,38 +117,47 @@ class Server:
         """
         if not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
             return Cached(size or 0)
-        batch = self._pool.next_batch(size if self._source.batched else None)
+        batch = self._served = self._pool.next_batch(size if self._source.batched else None)
         if not self._source.batched or (self._source.fetches_batches and not self._iterable):
             return self._serve_unit(mode, batch.units[0], request)
         wanted = batch.size if size is None else size
-        units = [batch.units[n % len(batch.units)] for n in range(wanted)]
-        indices = [None] * wanted if request is None else request
-        return [self._serve_unit(mode, unit, index) for unit, index in zip(units, indices, strict=False)]
+        units = batch.units if wanted == len(batch.units) else list(islice(cycle(batch.units), wanted))
+        if request is None:
+            serve = self._way_to_serve(mode)
+            return [serve(unit) for unit in units]
+        return [self._serve_unit(mode, unit, index) for unit, index in zip(units, request, strict=False)]
 
     def _serve_unit(self, mode: int, unit: Unit, index: Any) -> Any:
-        within = mode & stages.WITHIN_SAMPLE
-        if not within:
-            return self._sample(unit)
-        if within & stages.LOAD or self.plan.strategy == "replay":
+        """Return the sample of a unit, with loading for real where a mode says so."""
+        if mode & stages.LOAD:
             return self._replay_unit(mode, unit, index)
+        return self._way_to_serve(mode)(unit)
+
+    def _way_to_serve(self, mode: int) -> Callable[[Unit], Any]:
+        """Return what serves a unit in a mode in which nothing is loaded."""
+        if not mode & stages.WITHIN_SAMPLE:
+            return self._sample
+        if self.plan.strategy == "replay":
+            return lambda unit: self._replay_unit(mode, unit, None)
         if self.plan.strategy == "tail":
-            return self._run_tail(mode, unit)
-        return self._fill_template(unit)
+            return lambda unit: self._run_tail(mode, unit)
+        return self._fill_template
 
     def _sample(self, unit: Unit) -> Any:
         return trees.copy_deep(unit.value) if self.plan.copy_samples else unit.value
 
     def _fill_template(self, unit: Unit) -> Any:
         """Run the augmentation with its recorded arguments and put its output where it was in the sample."""
-        outputs = []
-        copied = self.plan.copy_arguments
-        for call in unit.calls:
-            args, kwargs = recorded_arguments(call, copied) if copied else (call.args, call.kwargs)
-            try:
-                outputs.append(call.function(*args, **kwargs))
-            except Exception as error:
-                raise self._source.failure(error, unit.request) from None
         assert unit.fill is not None
+        copied = self.plan.copy_arguments
+        try:
+            if copied:
+                given = [(call.function, *recorded_arguments(call, copied)) for call in unit.calls]
+                outputs = [function(*args, **kwargs) for function, args, kwargs in given]
+            else:
+                outputs = [call.function(*call.args, **call.kwargs) for call in unit.calls]
+        except Exception as error:
+            raise self._source.failure(error, unit.request) from None
         return unit.fill(self._sample(unit), outputs)
 
     def _replay_unit(self, mode: int, unit: Unit, index: Any) -> Any:
@@ -122,10 +165,39 @@ class Server:
         real = mode & stages.LOAD
         request = index if real else unit.request
         run = self._source.batch if self._source.fetches_batches else self._source.item
+        if self.plan.strategy == "marks":
+            return self._replay_marks(mode, unit, request, run)
         try:
             return self.replay_of(unit, mode).run(run, request)
         except StopAfterCut:
             return self._sample(unit)
+
+    def _replay_marks(self, mode: int, unit: Unit, request: Any, run: Callable[[Any], Any]) -> Any:
+        """Run the dataset's code with the recorded outputs of some marked stages, or the stages without that code."""
+        replay = self.replay_of(unit, mode)
+        if mode & stages.SKIP_OTHER and isinstance(replay, MarkReplay):
+            return self._run_marks_alone(replay, unit)
+        try:
+            return replay.run(run, request)
+        except UserCodeError:
+            if unit.request is None:
+                raise
+            # What was recorded may not fit to another item; to its own it does.
+            return replay.run(run, unit.request)
+
+    def _run_marks_alone(self, replay: MarkReplay, unit: Unit) -> Any:
+        try:
+            replay.run_calls(unit.calls, self.plan.marks.changes_arguments)
+        except Exception as error:
+            raise self._source.failure(error, unit.request) from None
+        return self._sample(unit)
+
+    def stream_item(self, mode: int) -> Any:
+        """Return the next item of a stream, with what a mode leaves out served from the recording."""
+        unit = self.next_unit()
+        if self.plan.strategy == "marks":
+            return self._replay_marks(mode, unit, None, self._source.next_item)
+        return self.replay_of(unit, mode).run(self._source.next_item)
 
     def _run_tail(self, mode: int, unit: Unit) -> Any:
         """Run `__getitem__` from its augmentation on."""
@@ -141,9 +213,36 @@ class Server:
         except Exception as error:
             raise self._source.failure(error, unit.request) from None
 
-    def replay_of(self, unit: Unit, mode: int) -> Replay:
+    def collate(self, mode: int, samples: Any) -> Any:
+        """Collate samples with some of the marked stages inside served, or those stages without the code around."""
+        size = len(samples) if self._source.batched else None
+        batch, self._served = self._served or self._pool.next_batch(size), None
+        replay = batch.replays.get(mode)
+        if replay is None:
+            replay = batch.replays[mode] = self._mark_replay(self.plan.marks.collate, batch.calls, mode)
+        if mode & stages.SKIP_COLLATE_REST:
+            try:
+                replay.run_calls(batch.calls, self.plan.marks.changes_arguments)
+            except Exception as error:
+                raise self._source.failure(error, None, "collate_fn") from None
+            return batch.collated.serve() if batch.collated is not None else None
+        try:
+            return replay.run(self._source.collate, samples)
+        except UserCodeError:
+            recorded = [self._sample(unit) for unit in batch.units]
+            return replay.run(self._source.collate, recorded if self._source.batched else recorded[0])
+
+    def _mark_replay(self, sites: Iterable[str], calls: list[Call], mode: int) -> MarkReplay:
+        own = recorded_by_site(calls)
+        skipped = self.plan.marks.skipped(sites, mode)
+        recorded = {site: own.get(site) or self._spare.get(site, []) for site in skipped}
+        return MarkReplay({site: found for site, found in recorded.items() if found}, self.plan.marks.copied)
+
+    def replay_of(self, unit: Unit, mode: int) -> Replay | MarkReplay:
         """Return what makes a unit's item again in a mode."""
         replay = unit.replays.get(mode)
+        if replay is None and self.plan.strategy == "marks":
+            replay = unit.replays[mode] = self._mark_replay(self.plan.marks.sample, unit.calls, mode)
         if replay is None:
             if mode not in self._playbacks:
                 self._playbacks[mode] = self._playback(mode)
@@ -168,5 +267,11 @@ class Server:
 
     def collated(self, size: int | None) -> Any:
         """Return a fresh copy of the next recorded batch; of the wanted size if there is one."""
+        self._served = None
         batch = self._pool.next_batch(size or None)
         return batch.collated.serve() if batch.collated is not None else None
+
+
+def _forget_rng(calls: list[Call]) -> None:
+    for call in calls:
+        call.rng_before = call.rng_after = None

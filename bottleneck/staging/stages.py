@@ -2,6 +2,9 @@
 
 A *mode* is the set of loader stages that work for real, as one integer; the rest is served from caches. The
 present mode lives in shared memory (`bottleneck.staging.control`) and every worker reads it once per batch.
+
+Stages that the user marks are told the other way round: each has a bit that *skips* it, while the code around it
+works for real.
 """
 
 from __future__ import annotations
@@ -21,6 +24,21 @@ RECORD = 1 << 8
 
 STOP = 1 << 9
 """Nothing works any more: what is still asked for is answered with nothing, at once."""
+
+SKIP_OTHER = 1 << 10
+"""Marked stages within `__getitem__` work for real, on what was recorded; the code around them does not."""
+SKIP_COLLATE_REST = 1 << 11
+"""The same for marked stages within the collate function."""
+
+_FIRST_MARK = 16
+MOST_MARKS = 46
+"""How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""
+
+
+def skip_bit(number: int) -> int:
+    """The bit that serves a marked stage from its recording."""
+    return 1 << (_FIRST_MARK + number)
+
 
 BIT_OF_STAGE = {
     "load": LOAD,

@@ -1,13 +1,15 @@
 """Record the calls of the places at which a dataset is cut: their arguments, their outputs and their times.
 
-A *site* is such a place, known by its name. What stands there (`bottleneck.staging.cutting.Cut`) asks the tape's
-handler at each call; while there is none, calls pass through.
+A *site* is such a place, known by its name. What stands there (`bottleneck.staging.cutting.Cut`, or a mark of the
+user's) asks a handler at each call; while there is none, calls pass through. Where the user has marked stages, they
+are the only cuts.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bottleneck.pipeline import marks
 from bottleneck.staging import trees
 from bottleneck.staging.tail import Tail
 
@@ -60,6 +63,8 @@ class Call:
     ended_s: float = 0.0
     rng_before: RngState | None = None
     rng_after: RngState | None = None
+    inner: list[Call] = field(default_factory=list)
+    """Calls of other marked stages inside this one."""
 
 
 @dataclass
@@ -84,21 +89,95 @@ class Tape:
         self.copier = trees.Copier()
         self.tail: Tail | None = None
         self.locals: dict[str, Any] | None = None
+        self.marked = False
+        """Marked stages have been called within `__getitem__`."""
+        self.restarted = False
+        """They have been called for the first time while other cuts were recorded, which therefore count no more."""
+        self.collating = False
+        """What is recorded is the collate function."""
+        self._marks_open: list[Call] = []
+        self._thread = threading.get_ident()
 
     @contextmanager
     def recording(self, *, keep_rng: bool = False) -> Iterator[list[Call]]:
-        """Record every call made inside the block."""
+        """Record every call made inside the block.
+
+        Args:
+            keep_rng: Keep the states of the random number generators with each call of a cut.
+        """
         self.calls, self.copies, self._keep_rng = [], [], keep_rng
         self.copier = trees.Copier()
         self.locals = None
         self._open.clear()
-        self.handler = self._record
+        self._marks_open.clear()
+        self._thread = threading.get_ident()
+        self.handler, marks.handler = self._record, self._record_mark
         try:
             yield self.calls
         finally:
-            self.handler = None
+            self.handler = marks.handler = None
+
+    @contextmanager
+    def recording_collation(self) -> Iterator[list[Call]]:
+        """Record every call of a marked stage made inside the block; other cuts stand in the dataset only."""
+        with self.recording(keep_rng=True) as calls:
+            self.handler, self.collating = None, True
+            try:
+                yield calls
+            finally:
+                self.collating = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Find out whether marked stages are called inside the block."""
+        marks.handler = self._notice_mark
+        try:
+            yield
+        finally:
+            marks.handler = None
+
+    def _notice_mark(self, _: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.marked = True
+        return function(*args, **kwargs)
+
+    def _record_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        site = mark_site(name)
+        if threading.get_ident() != self._thread:
+            self.unusable[site] = "it is called in a thread that the worker's own code started"
+        if not self.marked and not self.collating:
+            self.marked = self.restarted = True
+        if site in self.unusable or any(call.site == site for call in self._marks_open):
+            return function(*args, **kwargs)
+        before = self.clock()
+        copied = _copy_arguments(function, args, kwargs, self.copier)
+        call = Call(site, function, *copied, None)
+        if self._marks_open:
+            self._marks_open[-1].inner.append(call)
+        self._marks_open.append(call)
+        call.started_s = self.clock()
+        try:
+            output = function(*args, **kwargs)
+        finally:
+            self._marks_open.pop()
+        call.ended_s = self.clock()
+        if isinstance(output, (Generator, Iterator)):
+            self.unusable[site] = "it returns a generator, whose work is done later"
+            return output
+        refusing = trees.find_uncopyable(output)
+        if refusing is not None:
+            self.unusable[site] = f"it returns what cannot be copied ({refusing})"
+            return output
+        if self._keep_rng:
+            call.rng_after = RngState.capture()
+        call.output = self.copier.copy(output)
+        self.calls.append(call)
+        self.copies.append((before, call.started_s - before))
+        self.copies.append((call.ended_s, self.clock() - call.ended_s))
+        return output
 
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.marked:
+            return function(*args, **kwargs)
         stage = self.stages[site]
         if stage is None:
             stage = self.stages[site] = _stage_from_arguments(args, kwargs)
@@ -140,6 +219,22 @@ class Tape:
     def stage(self, site: str) -> str | None:
         """The stage that a site's calls belong to; None while no call has been seen."""
         return self.stages[site]
+
+
+def mark_site(name: str) -> str:
+    """The site of a marked stage; no attribute path begins like this."""
+    return f"@{name}"
+
+
+def _copy_arguments(
+    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], copier: trees.Copier
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Copy the data that a marked function is called with; anything else, such as its dataset, stays what it is."""
+    own = 1 if args and not trees.is_data(args[0]) and hasattr(type(args[0]), function.__name__) else 0
+    return (
+        (*args[:own], *(copier.copy_data(arg) for arg in args[own:])),
+        {name: copier.copy_data(value) for name, value in kwargs.items()},
+    )
 
 
 def _stage_from_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

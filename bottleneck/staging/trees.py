@@ -94,11 +94,6 @@ def leaves(value: Any) -> Iterator[Any]:
         yield from leaves(part)
 
 
-def copy_structure(value: Any) -> Any:
-    """Copy the containers of a tree; the leaves stay the same objects."""
-    return map_leaves(lambda leaf: leaf, value)
-
-
 def copy_leaf(leaf: Any) -> Any:
     """Copy one leaf with its data; what refuses to be copied is returned as it is."""
     if is_primitive(leaf):
@@ -111,6 +106,25 @@ def copy_leaf(leaf: Any) -> Any:
         return copy.deepcopy(leaf)
     except Exception:  # noqa: BLE001 - any user type may refuse; the caller checks for mutation
         return leaf
+
+
+def is_data(value: Any) -> bool:
+    """Whether a value is of a kind that holds data and nothing else."""
+    return is_primitive(value) or isinstance(
+        value, (torch.Tensor, np.ndarray, np.generic, Image.Image, bytearray, list, tuple, set, frozenset, Mapping)
+    )
+
+
+def find_uncopyable(value: Any) -> str | None:
+    """Return the type of a leaf that refuses to be copied, such as an open file; None if all can be."""
+    for leaf in leaves(value):
+        if is_data(leaf) or callable(leaf):
+            continue
+        try:
+            copy.deepcopy(leaf)
+        except Exception:  # noqa: BLE001 - any user type may refuse
+            return type(leaf).__name__
+    return None
 
 
 def copy_deep(value: Any) -> Any:
@@ -127,6 +141,12 @@ class Copier:
     def copy(self, value: Any) -> Any:
         """Copy a tree; a leaf copied before and unchanged since gives the same copy again."""
         return map_leaves(self._copy_leaf, value)
+
+    def copy_data(self, value: Any) -> Any:
+        """Copy a tree, but leave leaves that are no plain data as they are."""
+        if not (is_data(value) or _is_dataclass(value)):
+            return value
+        return map_leaves(lambda leaf: self._copy_leaf(leaf) if is_data(leaf) else leaf, value)
 
     def _copy_leaf(self, leaf: Any) -> Any:
         if is_primitive(leaf):

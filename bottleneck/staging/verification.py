@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from bottleneck.staging import trees
-from bottleneck.staging.replay import Playback, Replay, StopAfterCut
+from bottleneck.staging.marking import MarkFacts
+from bottleneck.staging.replay import Playback, Replay, StopAfterCut, recorded_arguments
 from bottleneck.staging.tail import copy_locals
 from bottleneck.staging.tape import Call, RngState, Tape
 
@@ -29,7 +30,8 @@ class Verification:
         stop: The code behind the augmentation can be left out.
         tail: The second half of `__getitem__`, run from its recorded local variables, gives the same item.
         changes_locals: That half changes its local variables in place.
-        changes_arguments: Sites that change their arguments in place; these get a copy each time.
+        changes_arguments: Sites that change their arguments in place, and so get a copy each time -> seconds that
+            the copy of one call's arguments takes.
         changes_outputs: Code behind a cut changes its output in place.
     """
 
@@ -40,7 +42,7 @@ class Verification:
     stop: bool = False
     tail: bool = False
     changes_locals: bool = False
-    changes_arguments: frozenset[str] = frozenset()
+    changes_arguments: dict[str, float] = field(default_factory=dict)
     changes_outputs: bool = False
 
 
@@ -91,31 +93,67 @@ def _verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int) -> V
         stop=_check_stop(run, request, tape, calls),
         tail=tail,
         changes_locals=changes_locals,
-        changes_arguments=frozenset(changing),
+        changes_arguments=changing,
         changes_outputs=changes_outputs,
     )
 
 
-def check_augment_alone(calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]) -> tuple[bool, set[str]]:
+def verify_marks(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, facts: MarkFacts) -> None:
+    """Fetch one item directly, recorded, and with its marked stages served, and note what held.
+
+    Args:
+        run: Fetches an item of the dataset.
+        request: What `run` is called with; it must be possible to fetch it several times.
+        tape: The tape of the dataset.
+        seed: Seed for every fetch.
+        facts: Receives what is found out.
+    """
+    outside = RngState.capture()
+
+    def again() -> Any:
+        _seed(seed)
+        return run(request)
+
+    try:
+        direct = trees.copy_deep(again())
+        reproducible = trees.equal(direct, again())
+        same = trees.equal if reproducible else trees.similar
+        for _ in range(2):  # the first recording finds out which marks are no clean cuts
+            with tape.recording(keep_rng=True) as calls:
+                recorded = again()
+        calls = [call for call in calls if call.site not in tape.unusable]
+        if not same(direct, recorded):
+            facts.refused |= {call.site: "recording its calls changed the item" for call in calls}
+            return
+        facts.check(calls, direct, again, same)
+    finally:
+        outside.restore()
+
+
+def check_augment_alone(
+    calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]
+) -> tuple[bool, dict[str, float]]:
     """Call the augmentation with its recorded arguments.
 
     Returns:
-        Whether the outputs are as recorded, and the sites that changed their arguments.
+        Whether the outputs are as recorded, and the sites that changed their arguments -> seconds for copying them.
     """
-    held, changing = True, set[str]()
+    held, changing = True, dict[str, float]()
     for call in calls:
         if tape.stage(call.site) != "augment":
             continue
         if call.rng_before is not None:
             call.rng_before.restore()
-        args, kwargs = trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
+        started = tape.clock()
+        args, kwargs = recorded_arguments(call, {call.site})
+        copying_s = tape.clock() - started
         try:
             output = call.function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - one that cannot run alone is not used so
             return False, changing
         held = held and same(call.output, output)
         if not (trees.equal(args, call.args) and trees.equal(kwargs, call.kwargs)):
-            changing.add(call.site)
+            changing[call.site] = copying_s
     return held, changing
 
 

@@ -162,7 +162,6 @@ def record_with(wrapped, batches=4):
             break
     plan = make_plan(wrapped.reports(), iterable=wrapped.iterable)
     wrapped.use_plan(plan)
-    wrapped.rest()
     return plan
 
 

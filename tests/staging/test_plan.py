@@ -30,7 +30,7 @@ def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=Non
         augment_alone=augment_alone,
         site_stages={"loader": "load", "transform": "augment"} if site_stages is None else site_stages,
         unusable=unusable or {},
-        changes_arguments=frozenset(),
+        changes_arguments={},
         changes_samples=False,
         batch_sizes=(4, 4),
         has_samples=True,
@@ -53,6 +53,14 @@ def test_template_where_nothing_follows_the_augmentation():
     assert plan.sites == {"loader", "transform"}
     assert plan.reason == ""
     assert plan.warnings == ()
+
+
+def test_what_follows_the_augmentation_of_a_stream_counts_as_loading_and_it_says_so():
+    plan = plan_for(report(None, **FINISHING), iterable=True)
+    assert plan.strategy == "template"
+    assert plan.within_sample == ("augment", "load")
+    assert [id_ for id_, _ in plan.warnings] == ["rest-counts-as-load"]
+    assert plan_for(report(None), iterable=True).warnings == ()
 
 
 def test_template_needs_no_replaying_item():
@@ -94,7 +102,7 @@ def test_tail_where_the_recorded_calls_do_not_replay():
         ([report(failed(recorded=False))], False, "recording its calls changed"),
         ([report(augment_alone=False)], False, "augmentation did not replay"),
         ([report(), report(augment_alone=False)], False, "augmentation did not replay"),
-        ([report(None, **FINISHING)], True, "cannot be asked for again"),
+        ([report(None, site_stages={"loader": "load"}, orders=(ONCE[:1],), augment=0.0)], True, "cannot be asked for"),
         ([report(orders=(ONCE, TWICE), **FINISHING)], False, "another order or number"),
         ([report(site_stages={"loader": "load"}, orders=(ONCE[:1], 2 * ONCE[:1]))], False, "another order or number"),
         ([report(failed(replay=False, tail=False), **FINISHING)], False, "did not replay to what"),
@@ -150,10 +158,11 @@ def test_times_of_all_workers_together_decide():
 
 
 def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
-    plan = plan_for(dataclasses.replace(report(), changes_arguments=frozenset({"transform"})))
+    plan = plan_for(dataclasses.replace(report(), changes_arguments={"transform": 0.0012}))
     assert plan.copy_arguments == {"transform"}
     assert [id_ for id_, _ in plan.warnings] == ["cut-changes-its-argument"]
     assert "`transform`" in plan.warnings[0][1]
+    assert "takes 1.2 ms a call" in plan.warnings[0][1]
 
 
 def test_copies_are_made_only_where_something_changes_what_it_is_given():

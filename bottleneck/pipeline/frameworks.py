@@ -1,0 +1,94 @@
+"""What describing the jobs of training frameworks has in common. None of them is imported: they come by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from bottleneck.errors import BottleneckError, PipelineError
+
+
+def is_a(value: Any, packages: tuple[str, ...], name: str) -> bool:
+    """Whether a class of this name, from one of these top-level packages, is among an object's classes."""
+    return any(cls.__name__ == name and cls.__module__.partition(".")[0] in packages for cls in type(value).__mro__)
+
+
+def describe_value(value: Any) -> str:
+    """What was given instead, for a sentence."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def refuse_several_processes(processes: int) -> None:
+    """Refuse a job that is one of several: they would wait for each other.
+
+    Raises:
+        PipelineError: There is more than one.
+    """
+    if processes > 1:
+        raise PipelineError(
+            f"The job runs in {processes} processes, and a diagnosis is made in one.",
+            "Start it with plain python, without torchrun or accelerate launch.",
+        )
+
+
+def call_users_code(call: Callable[[], Any], what: str, remedy: str) -> Any:
+    """What a call gives; what the user's code raises becomes one sentence.
+
+    Raises:
+        PipelineError: It raised.
+    """
+    try:
+        return call()
+    except BottleneckError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise PipelineError(f"{what} raised {type(error).__name__}: {said[:300].rstrip('.')}.", remedy) from error
+
+
+def the_only_loader(found: Any, what: str, call: str) -> DataLoader[Any]:
+    """The DataLoader that a framework's hook returned.
+
+    Args:
+        found: What it returned.
+        what: The hook, for a sentence.
+        call: A line that works with one loader.
+
+    Raises:
+        PipelineError: Several loaders, or something else.
+    """
+    inner = getattr(found, "base_dataloader", found)  # as accelerate wraps them
+    if isinstance(inner, DataLoader):
+        return inner
+    several = getattr(inner, "iterables", inner) if is_a(inner, LIGHTNING, "CombinedLoader") else inner
+    if isinstance(several, list | tuple | dict):
+        raise PipelineError(
+            f"{what} gives {len(several)} loaders at once, and a diagnosis looks at one.",
+            f"Give the one of interest: {call}.",
+        )
+    raise PipelineError(
+        f"{what} gives {describe_value(found)}, not a torch.utils.data.DataLoader.", f"Give a DataLoader: {call}."
+    )
+
+
+LIGHTNING = ("lightning", "pytorch_lightning")
+
+
+@contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Leave the random numbers of Python, numpy and torch as they were: setting a job up may draw some."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=()):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

@@ -1,0 +1,1 @@
+"""Recipes: where frameworks keep what can be cut. One file a framework; `docs/recipes.md` says how to write one."""

@@ -1,0 +1,86 @@
+"""Map-style datasets of every shape: the slow part is named."""
+
+import pytest
+import torch
+from slow_parts import (
+    Archive,
+    Columns,
+    Large,
+    Locked,
+    Map,
+    Opaque,
+    Unpicklable,
+    WithItems,
+    check_verdict,
+    collate_of,
+    diagnose,
+)
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("slow", ["load", "augment", "collate"])
+def test_items_fetched_a_batch_at_a_time(slow):
+    check_verdict(diagnose(WithItems(slow), collate_fn=collate_of(slow)), slow)
+
+
+@pytest.mark.parametrize("slow", ["load", "augment"])
+def test_a_subset_of_a_dataset_that_transforms_whole_batches(slow):
+    check_verdict(diagnose(Subset(Columns(slow), range(5, 90_000))), slow)
+
+
+@pytest.mark.parametrize("slow", ["load", "augment"])
+def test_a_concatenation(slow):
+    check_verdict(diagnose(ConcatDataset([Map(slow, 50), Map(slow, 500)]), shuffle=True), slow)
+
+
+@pytest.mark.parametrize("slow", ["load", "augment"])
+def test_a_stack(slow):
+    check_verdict(diagnose(StackDataset(Map(slow), Map()), shuffle=True), slow)
+
+
+def test_a_dataset_with_nothing_to_cut():
+    diagnosis = diagnose(Opaque())
+    check_verdict(diagnosis, "fetch")
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [[torch.zeros(8)] * 100, TensorDataset(torch.zeros(100, 8)), {number: torch.zeros(8) for number in range(100)}],
+    ids=["list", "TensorDataset", "dict"],
+)
+def test_plain_containers(dataset):
+    check_verdict(diagnose(dataset, collate_fn=collate_of("collate")), "collate")
+
+
+# --- what datasets hold ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archive_path(tmp_path):
+    path = tmp_path / "archive"
+    path.write_bytes(bytes(800))
+    return path
+
+
+@pytest.mark.parametrize(("slow", "num_workers"), [("load", 1), ("augment", 1), ("load", 0)])
+def test_a_handle_that_is_opened_in_the_worker(archive_path, slow, num_workers):
+    dataset = Archive(slow, archive_path)
+    check_verdict(diagnose(dataset, num_workers=num_workers), slow)
+    assert dataset.file is None
+
+
+@pytest.mark.parametrize("slow", ["load", "augment"])
+def test_a_lock(slow):
+    check_verdict(diagnose(Locked(slow)), slow)
+
+
+@pytest.mark.parametrize("slow", ["load", "augment"])
+def test_a_dataset_that_cannot_be_pickled(slow):
+    check_verdict(diagnose(Unpicklable(slow)), slow)
+
+
+@pytest.mark.parametrize(("slow", "method"), [("load", "spawn"), ("augment", "forkserver")])
+def test_a_large_dataset_in_workers_that_do_not_fork(slow, method):
+    check_verdict(diagnose(Large(slow), multiprocessing_context=method, budget=8.0), slow)

@@ -1,0 +1,41 @@
+"""Samples of every type: the slow part is named."""
+
+import pytest
+from slow_parts import (
+    Samples,
+    as_list,
+    check_verdict,
+    collate_of,
+    diagnose,
+    like_dict,
+    like_frozen_record,
+    like_nothing_at_times,
+    like_pair,
+    like_record,
+    like_sequence,
+    like_text,
+    stack_images,
+    without_none,
+)
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
+
+pytestmark = pytest.mark.integration
+
+KINDS = {
+    "dict": (like_dict, default_collate, ("augment", "load")),
+    "named tuple": (like_pair, default_collate, ("augment",)),
+    "dataclass": (like_record, stack_images, ("augment", "collate")),
+    "frozen dataclass": (like_frozen_record, as_list, ("augment",)),
+    "text": (like_text, as_list, ("augment", "load")),
+    "None at times": (like_nothing_at_times, without_none, ("augment", "load")),
+    "variable size": (like_sequence, pad_sequence, ("augment", "collate")),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "slow"), [(kind, slow) for kind, (*_, parts) in KINDS.items() for slow in parts], ids="-".join
+)
+def test_samples_of_a_type(kind, slow):
+    like, collate, _ = KINDS[kind]
+    check_verdict(diagnose(Samples(slow, like), collate_fn=collate_of(slow, collate)), slow)
