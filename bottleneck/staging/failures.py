@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
-_OUR_FOLDER = str(Path(__file__).resolve().parent)
+_OUR_FOLDER = str(Path(__file__).resolve().parent.parent)
 
 
 class UserCodeError(Exception):

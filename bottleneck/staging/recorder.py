@@ -114,11 +114,12 @@ class Recorder:
             ended = clock()
         calls = [call for call in calls if call.site not in self._tape.unusable]
         unit = Unit(request, self._tape.copier.copy(value), calls)
-        self._note_unit(unit, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
-        forget_originals(unit)
         self._pending.append(unit)
         if self._tape.restarted:
             self._start_over()
+            return value
+        self._note_unit(unit, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
+        forget_originals(unit)
         return value
 
     def _in_batches(self, run: Callable[[Any], Any] | None) -> bool:

@@ -48,7 +48,7 @@ def test_spawned_workers_can_unpickle_it(planted):
     fields = planted.build(length=100)
     copies = pickle.loads(pickle.dumps((fields["dataset"], fields.get("collate_fn"))))
     assert type(copies[0]) is type(fields["dataset"])
-    assert len(copies[0]) == 100
+    assert copies[0].length == 100
 
 
 @EVERY

@@ -165,3 +165,16 @@ class Stream(IterableDataset):
             image = decode(index)
             if index % 3:
                 yield image + 1, index
+
+
+class MethodStream(IterableDataset):
+    """Its marked method has a name by which it would be cut anyway."""
+
+    def __iter__(self):
+        for index in range(1000):
+            yield self.load(index)
+
+    @bottleneck.stage("load")
+    def load(self, index):
+        ran("load")
+        return torch.full((4,), float(index))

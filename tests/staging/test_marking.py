@@ -156,6 +156,12 @@ def test_stages_in_a_stream(make):
     assert bench.ran(stages.HANDOFF | stages.COLLATE) == {}
 
 
+def test_a_marked_method_of_a_stream_is_no_cut_of_ours_besides(make):
+    bench = make(marked.MethodStream())
+    assert bench.plan.marks.sample == ("@load",)
+    assert bench.ran(bench.skipping("load")) == {}
+
+
 # --- what is no clean cut ----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,57 @@
+"""Stages that the user marked: the slow one is named, wherever its author put it."""
+
+import pytest
+from marked_parts import Marked, Outside, Pad, Stream, WithItems, marked_step
+from slow_parts import check_verdict, diagnose
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("slow", ["read", "crop", "other"])
+def test_a_stage_within_getitem(slow):
+    diagnosis = diagnose(Marked(slow))
+    check_verdict(diagnosis, slow)
+    assert [stage.name for stage in diagnosis.stages] == [
+        "compute", "handoff", "collate", "other", "crop", "read",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("slow", ["pad", "collate"])
+def test_a_stage_within_the_collate_function(slow):
+    diagnosis = diagnose(Marked(None), collate_fn=Pad(slow))
+    check_verdict(diagnosis, slow)
+
+
+@pytest.mark.parametrize("slow", ["read", "other"])
+def test_a_stage_within_a_stream(slow):
+    check_verdict(diagnose(Stream(slow)), slow)
+
+
+def test_a_stage_within_another():
+    diagnosis = diagnose(Outside("read"))
+    check_verdict(diagnosis, "read")
+    assert "around" not in diagnosis.verdict.contributors
+
+
+def test_a_stage_of_a_dataset_that_fetches_batches():
+    check_verdict(diagnose(WithItems("crop")), "crop")
+
+
+def test_a_stage_without_workers():
+    check_verdict(diagnose(Marked("crop"), num_workers=0), "crop")
+
+
+def test_a_stage_in_spawned_workers():
+    check_verdict(diagnose(Marked("crop"), budget=10.0, multiprocessing_context="spawn"), "crop")
+
+
+def test_a_mark_in_the_train_step_is_refused_by_name():
+    diagnosis = diagnose(Marked("crop"), train_step=marked_step)
+    messages = {warning.id: [] for warning in diagnosis.warnings}
+    for warning in diagnosis.warnings:
+        messages[warning.id].append(warning.message)
+    (refused,) = messages["mark-outside-loader"]
+    assert '"optimise"' in refused
+    assert "main process" in refused
+    assert any('"unused"' in message for message in messages["mark-not-called"])
+    check_verdict(diagnosis, "crop")
