@@ -94,6 +94,7 @@ def diagnose(
     )
     attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
     if attempt.failure is not None:
+        # A KeyboardInterrupt has no such attribute of its own.
         attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]
         raise attempt.failure
     return attempt.diagnosis

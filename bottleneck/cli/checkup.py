@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from bottleneck._pydata.names import VERSION, pydata_version
-from bottleneck.errors import BottleneckError
+from bottleneck.errors import BottleneckError, ExitStatus
 
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 LEAST_OPEN_FILES = 4096
@@ -28,6 +28,8 @@ class Finding:
     subject: str
     message: str
     remedy: str = ""
+    exit_status: ExitStatus = ExitStatus.COULD_NOT_MEASURE
+    """What a problem means for who asked."""
 
 
 def examine_environment() -> list[Finding]:
@@ -56,7 +58,7 @@ def examine_target(target: str) -> list[Finding]:
         pipeline = build_pipeline(target)
         check(pipeline)
     except BottleneckError as error:
-        return [Finding("problem", "target", error.message, error.remedy)]
+        return [Finding("problem", "target", error.message, error.remedy, error.exit_status)]
     except ImportError as error:  # torch itself, which has a finding of its own
         return [Finding("problem", "target", f"not looked at: {error}")]
     findings = [Finding("ok", "target", repr(pipeline))]

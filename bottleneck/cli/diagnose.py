@@ -21,7 +21,7 @@ from bottleneck.results.records import Result
 @click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the diagnosis.")
 @click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
-@click.option("--quick", is_flag=True, help="Aim at 20 seconds and wider intervals.")
+@click.option("--quick", is_flag=True, help="Aim at 20 seconds, or the --budget, and wider intervals.")
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
 @click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")

@@ -12,7 +12,7 @@ from bottleneck.errors import ExitStatus
 _MARKS = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
 
 
-@click.command("doctor", epilog="Exit status: 3 when a problem makes measuring impossible, else 0.")
+@click.command("doctor", epilog="Exit status: 2 for a bad target, 3 when a problem makes measuring impossible, else 0.")
 @click.argument("target", required=False)
 @traceback_option
 def doctor_command(target: str | None) -> int:
@@ -25,8 +25,8 @@ def doctor_command(target: str | None) -> int:
         if target is not None:
             findings += examine_target(target)
     click.echo(render_findings(findings), nl=False)
-    bad = any(finding.status == "problem" for finding in findings)
-    return ExitStatus.COULD_NOT_MEASURE if bad else ExitStatus.OK
+    # Of several problems that of the machine counts: there no target can be measured.
+    return max((finding.exit_status for finding in findings if finding.status == "problem"), default=ExitStatus.OK)
 
 
 def render_findings(findings: list[Finding]) -> str:

@@ -26,11 +26,11 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, not when their names are listed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Names of the commands, in the order in which people need them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """The command of that name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
 
     def format_commands(
         self,
-        ctx: click.Context,  # noqa: ARG002
+        ctx: click.Context,  # noqa: ARG002 - click's signature
         formatter: click.HelpFormatter,
     ) -> None:
         """The commands in the help, from the table."""
@@ -75,6 +75,7 @@ def main() -> NoReturn:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):
+            # Only of real text streams; of others it is an AttributeError.
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # The imported `bottleneck` is pydata's when that was installed after ours.
     share_public_names(sys.modules["bottleneck"])

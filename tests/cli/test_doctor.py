@@ -24,7 +24,7 @@ def test_a_target_is_examined_too(folder, capsys):
     )
     assert run(["doctor", "job_doctor:good"]) == 0
     assert "10000 workers share" in capsys.readouterr().out
-    assert run(["doctor", "job_doctor:bad"]) == 3
+    assert run(["doctor", "job_doctor:bad"]) == 2
     assert "PROBLEM  target" in capsys.readouterr().out
 
 
