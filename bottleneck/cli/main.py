@@ -13,6 +13,7 @@ import click
 from bottleneck._pydata.names import VERSION, share_public_names
 from bottleneck.cli.boundary import exit_status_of
 from bottleneck.cli.options import traceback_option
+from bottleneck.cli.termination import end_in_order
 
 COMMANDS = {
     "diagnose": ("bottleneck.cli.diagnose:diagnose_command", "Find what holds a training job back."),
@@ -77,6 +78,7 @@ def main() -> NoReturn:
         with suppress(AttributeError, ValueError, OSError):
             # Only of real text streams; of others it is an AttributeError.
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    end_in_order()
     # The imported `bottleneck` is pydata's when that was installed after ours.
     share_public_names(sys.modules["bottleneck"])
     status = run(sys.argv[1:])

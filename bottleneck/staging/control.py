@@ -25,7 +25,7 @@ def _make_folder(size: int) -> Path:
     for parent in ("/dev/shm", None):
         if parent is not None and not os.access(parent, os.W_OK):
             continue
-        folder = Path(tempfile.mkdtemp(prefix="torch-bottleneck-", dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=f"torch-bottleneck-{os.getpid()}-", dir=parent))
         try:
             with (folder / "control").open("wb") as file:
                 file.write(bytes(size))
@@ -103,7 +103,18 @@ class Control:
 
     def read_reports(self) -> dict[int, Any]:
         """Return the reports that workers have left, by worker."""
-        paths = sorted(self._folder.glob("report-*"))
+        return self._read_all("report")
+
+    def write_observation(self, worker: int, observation: object) -> None:
+        """Leave what a worker has seen of its batches for the main process."""
+        self._write(f"observation-{worker}", observation)
+
+    def read_observations(self) -> dict[int, Any]:
+        """Return the observations that workers have left, by worker."""
+        return self._read_all("observation")
+
+    def _read_all(self, kind: str) -> dict[int, Any]:
+        paths = sorted(self._folder.glob(f"{kind}-*"))
         return {int(path.name.split("-")[1]): self._read(path.name) for path in paths}
 
     def _write(self, name: str, value: object) -> None:
