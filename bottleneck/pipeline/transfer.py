@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 
 from bottleneck.errors import PipelineError
+from bottleneck.pipeline import containers
 
 if TYPE_CHECKING:
     from bottleneck.pipeline.description import Pipeline
@@ -114,16 +113,14 @@ def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False)
 
 
 def _move_container(batch: Any, device: torch.device, non_blocking: bool) -> Any:
-    if isinstance(batch, Mapping):
-        moved = {key: move_to_device(value, device, non_blocking) for key, value in batch.items()}
-        return _rebuilt_mapping(batch, moved)
-    if isinstance(batch, tuple):
-        return _rebuilt_tuple(batch, [move_to_device(item, device, non_blocking) for item in batch])
-    if isinstance(batch, MutableSequence):
-        return _rebuilt_list(batch, [move_to_device(item, device, non_blocking) for item in batch])
-    if dataclasses.is_dataclass(batch):
-        return _moved_dataclass(batch, device, non_blocking)
-    return batch
+    parts = containers.children(batch)
+    if parts is None:
+        return batch
+    moved = [(key, move_to_device(part, device, non_blocking)) for key, part in parts]
+    try:
+        return containers.rebuild(batch, moved)
+    except TypeError:  # of a type that cannot be made from its parts
+        return dict(moved) if isinstance(batch, Mapping) else tuple(part for _, part in moved)
 
 
 def _move_itself(batch: Any, device: torch.device, non_blocking: bool) -> Any:
@@ -150,52 +147,6 @@ def _has_non_blocking(cls: Any) -> bool:
         return False
     # A (*args, **kwargs) signature, as PackedSequence has, hands on what Tensor.to takes.
     return "non_blocking" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _rebuilt_mapping(original: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    if type(original) is dict:
-        return items
-    try:
-        clone: Any = copy.copy(original)  # keeps a default factory and other attributes
-        for key, value in items.items():
-            clone[key] = value
-    except TypeError:  # an immutable mapping
-        try:
-            return type(original)(items)  # type: ignore[call-arg]
-        except TypeError:
-            return items
-    return clone
-
-
-def _rebuilt_tuple(original: tuple[Any, ...], items: list[Any]) -> Any:
-    if type(original) is tuple:
-        return tuple(items)
-    if hasattr(original, "_make"):
-        return original._make(items)
-    try:
-        return type(original)(items)
-    except TypeError:
-        return tuple(items)
-
-
-def _rebuilt_list(original: MutableSequence[Any], items: list[Any]) -> Any:
-    if type(original) is list:
-        return items
-    if isinstance(original, bytearray) or hasattr(original, "typecode"):
-        return original  # numbers only
-    clone = copy.copy(original)
-    for index, item in enumerate(items):
-        clone[index] = item
-    return clone
-
-
-def _moved_dataclass(batch: Any, device: torch.device, non_blocking: bool) -> Any:
-    clone = copy.copy(batch)  # without running __post_init__ again
-    for field in dataclasses.fields(batch):
-        if hasattr(batch, field.name):
-            value = move_to_device(getattr(batch, field.name), device, non_blocking)
-            object.__setattr__(clone, field.name, value)  # works for frozen ones too
-    return clone
 
 
 def transfer_is_default(pipeline: Pipeline) -> bool:

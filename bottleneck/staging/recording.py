@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bottleneck.pipeline import containers
 from bottleneck.staging import trees
 from bottleneck.staging.replay import MarkReplay, Replay
 from bottleneck.staging.tape import Call
@@ -104,14 +105,14 @@ class Served:
             return lambda: self._make_tensor(value)
         if trees.is_primitive(value):
             return None
-        parts = trees.children(value)
+        parts = containers.children(value)
         if parts is None:
             shared = self._share and not _holds_tensors(value)
             return None if shared else lambda: trees.copy_leaf(value)
         makers = [(key, self._compile(part), part) for key, part in parts]
         if self._share and not any(make for _, make, _ in makers):
             return None
-        return lambda: trees.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
+        return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
 
 
 class _TensorFinder(pickle.Pickler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from bottleneck.pipeline import containers
 from bottleneck.staging import trees
 from bottleneck.staging.tape import Call
 
@@ -33,7 +34,7 @@ def _identities(value: Any) -> dict[int, Path]:
         if trees.is_primitive(node) or id(node) in found:
             return
         found[id(node)] = path
-        for key, part in trees.children(node) or ():
+        for key, part in containers.children(node) or ():
             visit(part, (*path, key))
 
     visit(value, ())
@@ -58,7 +59,7 @@ def find_holes(value: Any, calls: list[Call]) -> list[Hole]:
                 taken.add(place)
                 holes.append(Hole(number, path, place))
             return
-        for key, part in trees.children(node) or ():
+        for key, part in containers.children(node) or ():
             visit(number, part, (*path, key))
 
     for number in reversed(range(len(calls))):
@@ -79,7 +80,7 @@ def make_fill(value: Any, holes: list[Hole]) -> Fill:
     below: dict[Any, list[Hole]] = {}
     for call, inner, outer in holes:
         below.setdefault(outer[0], []).append(Hole(call, inner, outer[1:]))
-    parts = trees.children(value) or []
+    parts = containers.children(value) or []
     fills = [(key, make_fill(part, below[key])) for key, part in parts if key in below]
     kind = type(value)
     if kind is tuple and len(holes) == 1 and holes[0].inner == () and len(holes[0].outer) == 1:
@@ -104,10 +105,10 @@ def make_fill(value: Any, holes: list[Hole]) -> Fill:
         return fill_dict
 
     def fill_other(tree: Any, outputs: list[Any]) -> Any:
-        fresh = dict(trees.children(tree) or ())
+        fresh = dict(containers.children(tree) or ())
         for key, fill in fills:
             fresh[key] = fill(fresh[key], outputs)
-        return trees.rebuild(tree, list(fresh.items()))
+        return containers.rebuild(tree, list(fresh.items()))
 
     return fill_other
 
@@ -118,7 +119,7 @@ def _taker(call: int, path: Path) -> Fill:
     def take(_: Any, outputs: list[Any]) -> Any:
         node = outputs[call]
         for key in path:
-            by_key = node if isinstance(node, (list, dict, tuple)) else dict(trees.children(node) or ())
+            by_key = node if isinstance(node, (list, dict, tuple)) else dict(containers.children(node) or ())
             node = by_key[key]
         return node
 

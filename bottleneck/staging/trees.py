@@ -6,7 +6,6 @@ A tree is any nesting of mappings, lists, tuples, named tuples and dataclasses; 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,59 +15,14 @@ import numpy as np
 import torch
 from PIL import Image
 
+from bottleneck.pipeline.containers import children, is_dataclass_instance, rebuild
+
 _PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))
-
-
-def _is_named_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")
-
-
-def _is_dataclass(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def is_primitive(value: Any) -> bool:
     """Whether a value is an immutable scalar that needs no copy and has no identity worth following."""
     return isinstance(value, _PRIMITIVES)
-
-
-def children(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return the (key, child) pairs of a container, or None for a leaf."""
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if _is_named_tuple(value) or isinstance(value, (list, tuple)):
-        return list(enumerate(value))
-    if _is_dataclass(value):
-        names = (field.name for field in dataclasses.fields(value))
-        return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
-    return None
-
-
-def rebuild(value: Any, parts: list[tuple[Any, Any]]) -> Any:
-    """Return a container like `value` with new children, keeping its type.
-
-    Raises:
-        TypeError: If the container's type cannot be rebuilt from its parts.
-    """
-    if type(value) is dict:
-        return dict(parts)
-    if type(value) is list:
-        return [part for _, part in parts]
-    if type(value) is tuple:
-        return tuple(part for _, part in parts)
-    if isinstance(value, Mapping):
-        clone: Any = copy.copy(value)
-        for key, part in parts:
-            clone[key] = part
-        return clone
-    if _is_named_tuple(value):
-        return type(value)(*(part for _, part in parts))
-    if isinstance(value, (list, tuple)):
-        return type(value)(part for _, part in parts)
-    clone = copy.copy(value)
-    for name, part in parts:
-        object.__setattr__(clone, name, part)
-    return clone
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
@@ -144,7 +98,7 @@ class Copier:
 
     def copy_data(self, value: Any) -> Any:
         """Copy a tree, but leave leaves that are no plain data as they are."""
-        if not (is_data(value) or _is_dataclass(value)):
+        if not (is_data(value) or is_dataclass_instance(value)):
             return value
         return map_leaves(lambda leaf: self._copy_leaf(leaf) if is_data(leaf) else leaf, value)
 

@@ -1,0 +1,72 @@
+"""The containers that samples and batches are made of: what is inside one, and one like it with other things inside.
+
+Understood are mappings, lists and what behaves like them, tuples, named tuples and dataclasses (frozen ones too).
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping, MutableSequence
+from typing import Any
+
+
+def children(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return the (key, child) pairs of a container, or None for anything else."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    if isinstance(value, MutableSequence):
+        holds_numbers_only = isinstance(value, bytearray) or hasattr(value, "typecode")
+        return None if holds_numbers_only else list(enumerate(value))
+    if is_dataclass_instance(value):
+        names = (field.name for field in dataclasses.fields(value))
+        return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+    return None
+
+
+def is_dataclass_instance(value: Any) -> bool:
+    """Whether a value is an instance of a dataclass, not the class."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def rebuild(value: Any, parts: list[tuple[Any, Any]]) -> Any:
+    """Return a container like `value` with new children, keeping its type.
+
+    Args:
+        value: The container; it is not changed.
+        parts: (key, child) pairs, with the keys that `children` gave.
+
+    Raises:
+        TypeError: If the container's type cannot be rebuilt from its parts.
+    """
+    kind = type(value)
+    if kind is dict:
+        return dict(parts)
+    if kind is list:
+        return [part for _, part in parts]
+    if kind is tuple:
+        return tuple(part for _, part in parts)
+    if isinstance(value, Mapping):
+        return _rebuild_mapping(value, parts)
+    if isinstance(value, tuple):
+        items = [part for _, part in parts]
+        return value._make(items) if hasattr(value, "_make") else kind(items)
+    clone = copy.copy(value)  # keeps other attributes, and runs no __post_init__ again
+    for key, part in parts:
+        if isinstance(value, MutableSequence):
+            clone[key] = part
+        else:
+            object.__setattr__(clone, key, part)
+    return clone
+
+
+def _rebuild_mapping(value: Mapping[Any, Any], parts: list[tuple[Any, Any]]) -> Any:
+    clone: Any = copy.copy(value)  # keeps a default factory and other attributes
+    try:
+        for key, part in parts:
+            clone[key] = part
+    except TypeError:  # an immutable mapping
+        return type(value)(dict(parts))  # type: ignore[call-arg]  # most take what dict takes; else a TypeError
+    return clone
