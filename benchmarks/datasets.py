@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
+from torchvision.transforms import v2
 
 import bottleneck
 from benchmarks.work import Work
@@ -65,6 +66,48 @@ class Images(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         image = self.transform(self.loader(f"image-{index}"))
         return image, index % CLASSES
+
+
+class Crop:
+    """A single transform of a known cost."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        """Another image."""
+        mark = self.work.begin()
+        result = self.change(image)
+        self.work.complete(mark)
+        return result
+
+    def change(self, image: torch.Tensor) -> torch.Tensor:
+        """What it does to the image."""
+        return image[:, : SIDE // 2, : SIDE // 2]
+
+
+class Blur(Crop):
+    """Another one."""
+
+    def change(self, image: torch.Tensor) -> torch.Tensor:
+        """What it does to the image."""
+        return image.to(torch.float32).div_(255)
+
+
+class Jitter(Crop):
+    """And another one."""
+
+    def change(self, image: torch.Tensor) -> torch.Tensor:
+        """What it does to the image."""
+        return image + torch.rand(())
+
+
+class ComposedImages(Images):
+    """Its augmentation is a torchvision `Compose` with another composed transform inside."""
+
+    def __init__(self, length: int, load: Work, crop: Work, blur: Work, jitter: Work) -> None:
+        super().__init__(length, load, Work("wait", 0.0))
+        self.transform: Any = v2.Compose([Blur(blur), v2.RandomApply([Jitter(jitter)], p=1.0), Crop(crop)])
 
 
 class ImagesLoadedInline(Dataset[Any]):

@@ -15,6 +15,7 @@ from benchmarks.datasets import (
     Collate,
     CollateCostly,
     CollateMarked,
+    ComposedImages,
     DictImages,
     Images,
     ImagesFinished,
@@ -28,9 +29,11 @@ from benchmarks.datasets import (
 )
 from benchmarks.work import Kind, Work
 
-Layout = Literal["torchvision", "inline", "finish", "dict", "uncut", "annotated", "marked", "stream"]
+Layout = Literal["torchvision", "inline", "finish", "dict", "uncut", "annotated", "marked", "stream", "composed"]
 
 DEFAULT_LENGTH = 100_000
+COMPOSED_TRANSFORMS = ("Crop", "Blur", "Jitter")
+"""Single transforms inside the augmentation of the `composed` layout; planted like stages, and no stages."""
 OWN_PROCESS_STAGES = ("copy", "handoff")
 """Stages that run in the main process, where more workers do not make them faster."""
 
@@ -118,6 +121,7 @@ _DATASETS: dict[str, Callable[[Planted, int], Any]] = {
     "dict": lambda p, n: DictImages(n, p.work("load"), p.work("augment")),
     "uncut": lambda p, n: UncutImages(n, p.work("fetch")),
     "marked": lambda p, n: MarkedImages(n, p.work("decode"), p.work("crop"), p.work("other")),
+    "composed": lambda p, n: ComposedImages(n, *(p.work(name) for name in ("load", *COMPOSED_TRANSFORMS))),
     "stream": lambda p, n: StreamedImages(n, p.work("load"), p.work("augment")),
     "annotated": lambda p, n: AnnotatedImages(n, p.work("load"), p.work("augment"), p.boxes),
 }
@@ -292,6 +296,15 @@ PLANTED: tuple[Planted, ...] = (
         bottleneck="pad",
         step_s=0.010,
         stages=_stages(load=(2, "spin"), augment=(2, "spin"), collate=(2, "spin"), pad=(12, "spin")),
+    ),
+    Planted(
+        name="composed",
+        what="a Compose of three transforms, one of them slow, one of them in a RandomApply",
+        state="input_bound",
+        bottleneck="augment",
+        step_s=0.010,
+        layout="composed",
+        stages=_stages(load=(2, "spin"), augment=(18, "spin"), Crop=(3, "spin"), Blur=(11, "spin"), Jitter=(4, "spin")),
     ),
     Planted(
         name="stream",

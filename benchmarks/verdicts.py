@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.checks import Check, markdown_table, milliseconds, percent
-from benchmarks.planted import Planted
+from benchmarks.planted import COMPOSED_TRANSFORMS, Planted
 from bottleneck.api import diagnose
 from bottleneck.results.records import Interval, Result
 
@@ -78,7 +78,7 @@ def run_trial(
 
 def read_trial(planted: Planted, result: Result, seconds: float) -> Trial:
     """What a result says about the things that were planted."""
-    found = {stage.name: stage.cost_s_per_batch for stage in result.stages}
+    found = {stage.name: stage.cost_s_per_batch for stage in result.stages} | _transform_costs(planted, result)
     raw = next((e.coupled for e in result.experiments if e.name == "raw"), None)
     return Trial(
         planted=planted,
@@ -94,6 +94,19 @@ def read_trial(planted: Planted, result: Result, seconds: float) -> Trial:
         ),
         cache_bytes=result.cost.cache_bytes,
     )
+
+
+def _transform_costs(planted: Planted, result: Result) -> dict[str, Interval | None]:
+    """Single transforms -> their cost per batch; they are watched for a moment only, so that there is no interval."""
+    costs: dict[str, Interval | None] = {}
+    calls_at_once = planted.batch_size / max(planted.num_workers, 1)
+    for row in result.evidence.get("transforms", ()):
+        if row["name"] in COMPOSED_TRANSFORMS:
+            seconds = (
+                row["wall_s_per_call"] * row["calls_per_sample"] * planted.batch_size / max(planted.num_workers, 1)
+            )
+            costs[row["name"]] = Interval(seconds, seconds, seconds)
+    return costs
 
 
 def check_trials(trials: Sequence[Trial]) -> list[Check]:

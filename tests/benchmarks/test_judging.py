@@ -75,6 +75,7 @@ def test_a_trial_is_read_from_a_result():
         experiments=experiments,
         verdict=SimpleNamespace(state="input_bound", bottleneck="augment", efficiency=None),
         cost=SimpleNamespace(cache_bytes=123),
+        evidence={},
     )
     read = read_trial(LAST_STRAW, result, 12.0)
     assert read.right
@@ -84,6 +85,18 @@ def test_a_trial_is_read_from_a_result():
     assert errors["augment"] == pytest.approx(0.0142 / 0.014 - 1)
     assert errors["load"] is None
     assert set(errors) == {"load", "augment", "collate", "compute"}
+
+
+def test_single_transforms_are_read_beside_the_stages():
+    planted = find_planted("composed")
+    row = {"name": "Blur", "calls_per_sample": 1.0, "wall_s_per_call": 0.0007}
+    result = SimpleNamespace(
+        stages=[], experiments=[], verdict=SimpleNamespace(state="input_bound", bottleneck="augment", efficiency=None),
+        cost=SimpleNamespace(cache_bytes=0), evidence={"transforms": [row]},
+    )  # fmt: skip
+    errors = {cost.stage: cost.error for cost in read_trial(planted, result, 1.0).costs}
+    assert errors["Blur"] == pytest.approx(0.0007 * 16 / 0.011 - 1)
+    assert errors["Jitter"] is None
 
 
 def test_pairs_take_out_a_drift():
