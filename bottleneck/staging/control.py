@@ -16,7 +16,7 @@ from typing import Any
 
 from bottleneck.staging import stages
 
-_MODE, _PLAN_VERSION, _SLOTS_FROM = 0, 1, 8
+_MODE, _PLAN_VERSION, _GENERATION, _SLOTS_FROM = 0, 1, 2, 8
 _INT_BYTES = 8
 
 
@@ -74,6 +74,15 @@ class Control:
     @mode.setter
     def mode(self, mode: int) -> None:
         self._view[_MODE] = mode
+
+    @property
+    def generation(self) -> int:
+        """Grows by one whenever what was asked for before is to be thrown away."""
+        return self._view[_GENERATION]
+
+    def begin_generation(self) -> None:
+        """Make everything stale that was asked for before."""
+        self._view[_GENERATION] += 1
 
     @property
     def plan_version(self) -> int:

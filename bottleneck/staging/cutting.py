@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from typing import Any
 
-from torch.utils.data import Dataset
+import torch
 
-from bottleneck.pipeline.cuts import MAX_MEMBERS, CutSite, resolve
+from bottleneck.pipeline.cuts import MAX_MEMBERS, CutSite, is_dataset
+from bottleneck.pipeline.paths import follow, resolve
+from bottleneck.pipeline.recipes.interface import Item, Key, Path, entries
 from bottleneck.staging.tape import Tape
 
 
@@ -86,6 +89,11 @@ def _cut_class(cls: type) -> type[Cut]:
     return type("Cut", (Cut,), {name: forward(name) for name in _SPECIAL if hasattr(cls, name)})
 
 
+def stand_in(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
+    """Return what stands in for a callable, and asks a tape at each call."""
+    return _cut_class(type(function))(function, site, tape)
+
+
 def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: bool) -> Any:
     """Put cuts in the place of a dataset's callables.
 
@@ -101,14 +109,15 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
     """
     copies: dict[int, Any] = {}
     root = dataset if in_place else _copy_datasets(dataset, copies)
-    copied: dict[tuple[str | int, ...], Any] = {(): root}
-    ours = {id(copy) for copy in copies.values()}
-    for site in sites:
+    holders = None if in_place else _Copies(root, {id(copy) for copy in copies.values()})
+    # Innermost first: the way to a member of what is cut itself leads past no cut then.
+    for site in sorted(sites, key=lambda site: -len(site.path)):
         try:
-            holder = resolve(root, site.path) if in_place else _copied_holder(copied, site.path, ours)
-            function = getattr(holder, site.attribute)
-            cut = _cut_class(type(function))(function, site.name, tape)
-            setattr(holder, site.attribute, cut)
+            if holders is not None:
+                holders.own(site.path)
+            function = resolve(root, site.whole_path)
+            cut = stand_in(function, site.name, tape)
+            assign(root, site.whole_path, cut)
         except Exception as error:  # noqa: BLE001 - any user class may refuse; the site is then not used
             tape.unusable[site.name] = f"it cannot be replaced on the dataset ({type(error).__name__})"
             continue
@@ -118,45 +127,95 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
     return root
 
 
+def callables_at(dataset: Any, sites: tuple[CutSite, ...]) -> list[tuple[str, Any]]:
+    """Return the name and the callable of each site that is there, whether it has been cut or not."""
+    found = []
+    for site in sites:
+        try:
+            function = resolve(dataset, site.whole_path)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            continue
+        found.append((site.name, function._cut_function if isinstance(function, Cut) else function))
+    return found
+
+
+def assign(root: Any, path: Path, value: Any) -> None:
+    """Put a value at a path of an object; a tuple on the way is replaced by another one.
+
+    Raises:
+        Exception: What the holder raises when it refuses.
+    """
+    *way, key = path
+    holder = resolve(root, tuple(way))
+    if isinstance(key, str):
+        try:
+            setattr(holder, key, value)
+        except FrozenInstanceError:
+            object.__setattr__(holder, key, value)
+    elif isinstance(holder, tuple):
+        assign(root, tuple(way), _replaced(holder, key, value))
+    else:
+        holder[key.key if isinstance(key, Item) else key] = value
+
+
+def _replaced(old: tuple[Any, ...], key: Key, value: Any) -> tuple[Any, ...]:
+    members = [value if position == key else member for position, member in enumerate(old)]
+    return type(old)(*members) if hasattr(old, "_fields") else type(old)(members)
+
+
+class _Copies:
+    """Copies what lies on the way to a site, so that the user's own objects stay as they are.
+
+    Args:
+        root: The outermost dataset; a copy already.
+        ours: Identities of objects that are copies.
+    """
+
+    def __init__(self, root: Any, ours: set[int]) -> None:
+        self._root, self._ours = root, ours
+
+    def own(self, path: Path) -> None:
+        """Make every object on a path, the last one included, a copy; a tuple is replaced when it is assigned to."""
+        for length in range(1, len(path) + 1):
+            way = path[:length]
+            child = follow(resolve(self._root, way[:-1]), way[-1])
+            if id(child) in self._ours or isinstance(child, tuple):
+                continue
+            clone = _copy_level(child)
+            self._ours.add(id(clone))
+            assign(self._root, way, clone)
+
+
 def _copy_datasets(dataset: Any, copies: dict[int, Any]) -> Any:
     """Copy a dataset and the datasets inside it, level by level; one that is there twice stays one."""
     if id(dataset) in copies:
         return copies[id(dataset)]
     copies[id(dataset)] = clone = _copy_level(dataset)
     for name, value in list(getattr(clone, "__dict__", {}).items()):
-        if isinstance(value, Dataset):
+        if is_dataset(value):
             clone.__dict__[name] = _copy_datasets(value, copies)
-        elif isinstance(value, (list, tuple)) and any(isinstance(member, Dataset) for member in value[:MAX_MEMBERS]):
-            # A tuple becomes a list, so that its members can be replaced.
-            members = [_copy_datasets(m, copies) if isinstance(m, Dataset) else m for m in value]
-            clone.__dict__[name] = copies[id(value)] = members
+        elif isinstance(value, (list, tuple, dict)) and len(value) <= MAX_MEMBERS:
+            parts = list(entries(value))
+            if any(is_dataset(member) for _, member in parts):
+                clone.__dict__[name] = copies[id(value)] = _copy_level(value)
+                for (key,), member in parts:
+                    if is_dataset(member):
+                        assign(clone, (name, key), _copy_datasets(member, copies))
     return clone
-
-
-def _copied_holder(copied: dict[tuple[str | int, ...], Any], path: tuple[str | int, ...], ours: set[int]) -> Any:
-    """Return the object at a path, which is copied first if it is the user's."""
-    if path in copied:
-        return copied[path]
-    parent = _copied_holder(copied, path[:-1], ours)
-    key = path[-1]
-    child = parent[key] if isinstance(key, int) else getattr(parent, key)
-    if id(child) not in ours:
-        child = list(child) if isinstance(child, (list, tuple)) else _copy_level(child)
-        if isinstance(key, int):
-            parent[key] = child
-        else:
-            setattr(parent, key, child)
-    copied[path] = child
-    return child
 
 
 def _copy_level(value: Any) -> Any:
     """Copy an object without its contents, past a `__copy__` or `__reduce__` of the user's where there is a dict."""
+    if type(value) in (list, dict, tuple):
+        return copy.copy(value)
     state = getattr(value, "__dict__", None)
     if state is None or getattr(type(value), "__new__") is not object.__new__:  # noqa: B009 - mypy takes the two for unlike
         return copy.copy(value)
     clone = object.__new__(type(value))
     clone.__dict__.update(state)
+    if isinstance(value, torch.nn.Module):  # its modules and parameters are attributes in dictionaries of their own
+        inner = ("_modules", "_parameters", "_buffers")
+        clone.__dict__.update({name: copy.copy(state[name]) for name in inner if name in state})
     for cls in type(value).__mro__:
         slots = vars(cls).get("__slots__", ())
         for slot in (slots,) if isinstance(slots, str) else slots:

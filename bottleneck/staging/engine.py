@@ -13,7 +13,8 @@ from torch.utils.data import get_worker_info
 from bottleneck.pipeline.cuts import CutSite
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.cutting import install
+from bottleneck.staging.cutting import callables_at, install
+from bottleneck.staging.observer import Observer
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recorder import Recorder
 from bottleneck.staging.recording import Pool
@@ -31,6 +32,17 @@ class Blank:
 
     def __len__(self) -> int:
         return self.size
+
+
+class Request(list[Any]):
+    """The indices of a batch, and the generation in which they were asked for."""
+
+    def __init__(self, indices: Any, generation: int) -> None:
+        super().__init__(indices)
+        self.generation = generation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Request, (list(self), self.generation)
 
 
 class Engine:
@@ -73,6 +85,7 @@ class Engine:
         self._passes_tokens = passes_tokens
         self._started = False
         self._plan_version = 0
+        self._skips = False
         self._mode = stages.ALL
 
     # --- start -------------------------------------------------------------------------------------------
@@ -95,6 +108,10 @@ class Engine:
             in_worker=in_worker, iterable=self._iterable,
         )  # fmt: skip
         self._server = Server(self._source, self._tape, self._pool, iterable=self._iterable)
+        self._observer = Observer(
+            self._source, self._tape, self._control, worker, lambda: callables_at(dataset, self._sites),
+            iterable=self._iterable,
+        )  # fmt: skip
 
     def latch_mode(self) -> int:
         """Read the mode for one batch, and pick up a new plan if there is one."""
@@ -116,12 +133,20 @@ class Engine:
             UserCodeError: If the user's dataset raised.
         """
         mode = self.latch_mode()
+        if isinstance(request, Request):
+            # What is to be thrown away need not be made: with slow samples and a long queue that takes long.
+            self._skips = self._passes_tokens and request.generation < self._control.generation
+            if self._skips:
+                return Cached(0)
+            request = list(request)
         if isinstance(request, Blank):
             if mode & (stages.LOAD | stages.RECORD):
                 return Cached(0)  # a left-over of the mode before; it will be discarded
             return self._server.samples(mode, request.size, None)
         if mode & stages.RECORD:
             return self._recorder.fetch(request)
+        if mode & stages.OBSERVE:
+            return self._observer.fetch(self._server.plan, request)
         if self._server.makes_samples_for_real(mode):
             return self._source.fetch(request)
         return self._server.samples(mode, len(request) if self._batched else 1, request)
@@ -136,6 +161,8 @@ class Engine:
             try:
                 if mode & stages.RECORD:
                     samples = [self._recorder.fetch_unit()]
+                elif mode & stages.OBSERVE:
+                    samples = [self._observer.next_item(self._server.plan)]
                 elif mode & stages.LOAD:
                     samples = [self._iterate_really(mode)]
                 elif not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
@@ -168,16 +195,21 @@ class Engine:
             UserCodeError: If the user's collate function raised.
         """
         mode = self._mode
-        if mode & stages.STOP:
+        skips, self._skips = self._skips, False
+        if mode & stages.STOP or skips:
             return None
         if mode & stages.RECORD:
             return self._recorder.collate(samples)
         blank = _is_blank(samples)
         if blank or not mode & stages.COLLATE:
+            if mode & stages.OBSERVE:
+                self._observer.drop()
             if mode & (stages.LOAD | stages.RECORD) and blank:
                 spare = not self._passes_tokens and self._server.has_batches
                 return self._server.collated(None) if spare else None
             batch = self._server.collated(samples.size if isinstance(samples, Cached) else None)
+        elif mode & stages.OBSERVE:
+            batch = self._observer.collate(samples)
         elif self._server.collates_for_real(mode):
             batch = self._source.collate(samples)
         else:

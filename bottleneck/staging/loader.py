@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing import connection
+from multiprocessing import connection, resource_sharer
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from bottleneck.staging import stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Engine
 from bottleneck.staging.failures import find_failure
+from bottleneck.staging.observation import Observation
 from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.plan import Plan, Report
 from bottleneck.staging.proxies import CollateProxy, IterableProxy, MapProxy, WorkerInit
 
+_RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
 _PATIENCE_S = 1.0
 """How long workers may take to finish what they are doing when the loader is stopped."""
 
@@ -52,6 +54,7 @@ class SwitchedLoader:
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.sites = sites
         self._has_timeout = bool(loader.timeout)
+        self._passes_tokens = hands_on_batches(loader)
         self._control = Control(self.num_workers)
         self._engine = Engine(
             loader.dataset,
@@ -62,12 +65,13 @@ class SwitchedLoader:
             seed,
             batched=loader.batch_sampler is not None,
             iterable=self.iterable,
-            passes_tokens=type(loader).__iter__ is DataLoader.__iter__,
+            passes_tokens=self._passes_tokens,
         )
         self._order = RequestOrder(loader, self._control, iterable=self.iterable)
         self._loader = _clone(loader, self._engine, self._order, hang_s)
         self._iterator: Iterator[Any] | None = None
         self._received = 0
+        self._shared_handles = _shares_handles()
         self.workers: tuple[int, ...] = ()
         """Process ids of the workers."""
 
@@ -131,6 +135,7 @@ class SwitchedLoader:
         Batches in flight are thrown away also when the mode stays the same: what piled up while nobody asked would
         come for free.
         """
+        self._control.begin_generation()
         self._control.mode = mode
         self.discard_in_flight()
 
@@ -138,12 +143,15 @@ class SwitchedLoader:
         """Receive and drop the batches that have been asked for so far."""
         iterator = self._worker_iterator()
         asked_for = getattr(iterator, "_send_idx", 0)
-        for _ in range(self._order.sent - self._received):
-            self.next_batch()
-        if getattr(self._loader, "in_order", True):
+        # A worker without a share of a stream never answers what it was asked for: nothing could be counted there.
+        may_stay_away = self.iterable and self._passes_tokens and asked_for > 0
+        if not may_stay_away:
+            for _ in range(self._order.sent - self._received):
+                self.next_batch()
+        if getattr(self._loader, "in_order", True) and not may_stay_away:
             return
-        # Otherwise a quick worker's new batch may have come before a slow one's old batch.
-        while iterator._send_idx >= asked_for and any(number < asked_for for number in iterator._task_info):
+        # Out of order, a quick worker's new batch may have come before a slow one's old batch.
+        while iterator._send_idx >= asked_for and _is_due(iterator, asked_for):
             self.next_batch()
 
     def rest(self) -> None:
@@ -162,6 +170,10 @@ class SwitchedLoader:
     def reports(self) -> list[Report]:
         """Return what the workers have found out while recording."""
         return list(self._control.read_reports().values())
+
+    def observations(self) -> list[Observation]:
+        """Return what the workers have seen while observing."""
+        return list(self._control.read_observations().values())
 
     @property
     def cache_bytes(self) -> int:
@@ -188,6 +200,27 @@ class SwitchedLoader:
             del iterator
             self._loader._iterator = None
             self._control.close()
+            if not self._shared_handles:
+                resource_sharer.stop(timeout=1.0)
+
+
+def hands_on_batches(loader: DataLoader[Any]) -> bool:
+    """Whether a loader gives what its workers return as it is, so that a batch may be left out of it."""
+    owner = next(cls for cls in type(loader).__mro__ if "__iter__" in vars(cls))
+    return owner is DataLoader or owner.__module__.startswith("torchdata.stateful_dataloader.")
+
+
+def _is_due(iterator: Any, asked_for: int) -> bool:
+    """Whether a batch with a number below some other one is still to come."""
+    return any(
+        number < asked_for and (len(info) > 1 or iterator._workers_status[info[0]])
+        for number, info in iterator._task_info.items()
+    )
+
+
+def _shares_handles() -> bool:
+    """Whether this process serves handles to others, in a thread that starts with the first one: a tensor as index."""
+    return getattr(getattr(resource_sharer, "_resource_sharer", None), "_address", None) is not None
 
 
 def _clone(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s: float) -> DataLoader[Any]:
@@ -206,6 +239,8 @@ def _clone(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s:
         "_iterator": None,
         "_IterableDataset_len_called": None,  # our stream is longer than the user's, and needs no warning
     }
+    # A loader that can be resumed would skip what it gave before.
+    state |= {name: start for name, start in _RESUMING.items() if name in loader.__dict__}
     state["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
     if loader.num_workers > 0 and not loader.timeout:
         state["timeout"] = hang_s

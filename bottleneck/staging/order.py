@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
+from bottleneck.pipeline.loader_arguments import is_pytorchs
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.engine import Blank
+from bottleneck.staging.engine import Blank, Request
 
 _PRIME_FACTOR = 2_654_435_761
 
@@ -46,10 +47,10 @@ def lazy_permutation(length: int, seed: int) -> Iterator[int]:
 
 def _indices_of_epoch(sampler: Any, epoch: int) -> Iterator[Any]:
     """Return one epoch of a sampler's indices; PyTorch's own shuffling is done lazily."""
-    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+    if is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None:
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=sampler.generator).item())
         return lazy_permutation(len(sampler.data_source), seed)
-    if type(sampler) is SequentialSampler:
+    if is_pytorchs(sampler, SequentialSampler):
         return iter(range(len(sampler.data_source)))
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
@@ -88,18 +89,11 @@ def _batches_of(sampler: Any, batch_size: int) -> Iterator[list[Any]]:
 
 def _requests(loader: DataLoader[Any]) -> Iterator[Any]:
     """Yield what the loader's workers are asked for, in the user's own order, without end."""
-    batch_sampler = loader.batch_sampler
-    if batch_sampler is None:
-        return _epochs(lambda epoch: _indices_of_epoch(loader.sampler, epoch))
-    if type(batch_sampler) is BatchSampler:
-        return _batches_of(batch_sampler.sampler, batch_sampler.batch_size)
-
-    def make_epoch(epoch: int) -> Iterator[Any]:
-        if hasattr(batch_sampler, "set_epoch"):
-            batch_sampler.set_epoch(epoch)
-        return iter(batch_sampler)
-
-    return _epochs(make_epoch)
+    # Without batching by the loader, a sampler of batches asks for a list of indices as one item.
+    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    if is_pytorchs(sampler, BatchSampler):
+        return _batches_of(sampler.sampler, sampler.batch_size)
+    return _epochs(lambda epoch: _indices_of_epoch(sampler, epoch))
 
 
 class RequestOrder:
@@ -157,5 +151,10 @@ class RequestOrder:
         if self._real is None:
             self._real = _requests(self._loader)
         request = next(self._real)
-        batched = self._loader.batch_sampler is not None
-        return request, len(request) if batched else 1
+        if self._loader.batch_sampler is None:
+            return request, 1
+        if not hasattr(request, "__len__"):  # an iterator over indices
+            request = list(request)
+        if type(request) is list:
+            request = Request(request, self._control.generation)
+        return request, len(request)

@@ -93,6 +93,8 @@ class Source:
 
     def failure(self, error: Exception, index: Any, where: str = "dataset") -> UserCodeError:
         """Describe an exception of the user's code."""
+        if getattr(index, "ndim", None) == 0:  # as samplers of tensors or arrays give them
+            index = index.item()
         return UserCodeError(describe_failure(error, where, index=index, worker=self._worker, mode=self.mode))
 
 

@@ -30,6 +30,9 @@ SKIP_OTHER = 1 << 10
 SKIP_COLLATE_REST = 1 << 11
 """The same for marked stages within the collate function."""
 
+OBSERVE = 1 << 12
+"""Everything real, and watched on the way: which stage and which transform takes the time. Never timed from outside."""
+
 _FIRST_MARK = 16
 MOST_MARKS = 46
 """How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""

@@ -17,7 +17,9 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
-from bottleneck.pipeline.cuts import CutSite, resolve
+from bottleneck.pipeline.cuts import CutSite
+from bottleneck.pipeline.paths import resolve
+from bottleneck.pipeline.recipes.interface import Path
 from bottleneck.staging import trees
 
 _LOCALS = "__recorded_locals__"
@@ -94,12 +96,12 @@ def make_tail(dataset: Any, sites: tuple[CutSite, ...]) -> Tail | None:
     if not isinstance(original, FunctionType) or getattr(type(holder), "__getitems__", None) is not None:
         return None
     try:
-        return _cut(original, {site.attribute for site in sites})
+        return _cut(original, {site.attribute for site in sites if isinstance(site.attribute, str)})
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
 
 
-def _only_passes_on(dataset: Any, path: tuple[str | int, ...]) -> bool:
+def _only_passes_on(dataset: Any, path: Path) -> bool:
     """Whether the datasets around the holder hand on its items as they are."""
     for key in path:
         if not isinstance(dataset, list) and type(dataset) not in (Subset, ConcatDataset):

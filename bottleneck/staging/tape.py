@@ -23,6 +23,7 @@ from bottleneck.pipeline import marks
 from bottleneck.staging import trees
 from bottleneck.staging.tail import Tail
 
+_IN_A_THREAD = "it is called in a thread that the worker's own code started"
 Function = Callable[..., Any]
 Handler = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
 """Answers a call: the site, the function that stands there, and what it is called with."""
@@ -143,7 +144,7 @@ class Tape:
     def _record_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         site = mark_site(name)
         if threading.get_ident() != self._thread:
-            self.unusable[site] = "it is called in a thread that the worker's own code started"
+            self.unusable[site] = _IN_A_THREAD
         if not self.marked and not self.collating:
             self.marked = self.restarted = True
         if site in self.unusable or any(call.site == site for call in self._marks_open):
@@ -176,7 +177,9 @@ class Tape:
         return output
 
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.marked:
+        if threading.get_ident() != self._thread:
+            self.unusable[site] = _IN_A_THREAD
+        if self.marked or site in self.unusable:
             return function(*args, **kwargs)
         stage = self.stages[site]
         if stage is None:
@@ -185,8 +188,6 @@ class Tape:
             outer = self._open[-1]
             if outer not in self.chosen and self.stages[outer] != stage:
                 self.unusable[outer] = "it does the work of two stages"
-            return function(*args, **kwargs)
-        if site in self.unusable:
             return function(*args, **kwargs)
         before = self.clock()
         if self.tail is not None and stage == "augment" and self.locals is None:

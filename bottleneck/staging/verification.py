@@ -266,7 +266,8 @@ def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float,
         # What runs between two calls is the end of one sample and the beginning of the next; only behind the
         # last call it is known to be an end.
         copying_s = tape.copying_s() - tape.copying_s(augment[-1].ended_s)
-        tail_s = samples * max(0.0, ended_s - augment[-1].ended_s - copying_s)
+        # Where one call augments the whole batch, there is one end.
+        tail_s = min(samples, len(augment)) * max(0.0, ended_s - augment[-1].ended_s - copying_s)
         return ItemTimes(total_s, max(0.0, total_s - augment_s - tail_s), augment_s, _spent_s(load))
     first = augment[0].started_s if augment else ended_s
     # Copies of arguments were made in between; only those before the first augmentation count here.

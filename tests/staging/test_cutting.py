@@ -2,17 +2,119 @@
 
 import copy
 import pickle
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import transforms
+from torchvision.transforms import v2
 
-from bottleneck.pipeline.cuts import find_sites
+from bottleneck.pipeline.cuts import CutSite, find_sites
+from bottleneck.pipeline.paths import resolve
+from bottleneck.pipeline.recipes.interface import Item
 from bottleneck.staging.cutting import Cut, install
 from bottleneck.staging.tape import Tape
 from tests.staging.cut_photos import AUGMENT, Photos, cut_photos, record
+
+# --- where they are put ------------------------------------------------------------------------------------
+
+
+class Deep:
+    """A holder whose callables lie in containers."""
+
+    def __init__(self, **held):
+        self.__dict__.update(held)
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+def increment(value):
+    return value + 1
+
+
+def deep_cases():
+    sequential = torch.nn.Sequential(torch.nn.Identity())
+    return [
+        (Deep(steps=[increment]), ("steps", 0)),
+        (Deep(steps=(len, increment)), ("steps", 1)),
+        (Deep(steps=Pair(increment, len)), ("steps", 0)),
+        (Deep(steps={"a": increment}), ("steps", Item("a"))),
+        (Deep(stages=[Deep(args=(increment,), kw={})]), ("stages", 0, "args", 0)),
+        (Deep(nested=(((increment,),),)), ("nested", 0, 0, 0)),
+        (Deep(sequential=sequential), ("sequential", "_modules", Item("0"))),
+        (Deep(inner=Deep(modules=torch.nn.ModuleList([torch.nn.Identity()]))), ("inner", "modules", 0)),
+        (Deep(composed=v2.Compose([increment])), ("composed", "transforms", 0)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(deep_cases())))
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_path_through_containers_is_cut_in_place_or_on_copies(number, in_place):
+    holder, path = deep_cases()[number]
+    original = resolve(holder, path)
+    levels = [resolve(holder, path[:length]) for length in range(len(path))]
+    before = [dict(vars(level)) if hasattr(level, "__dict__") else copy.copy(level) for level in levels]
+    tape = Tape()
+    cut = install(holder, (CutSite(path[:-1], path[-1], "augment"),), tape, in_place=in_place)
+    assert not tape.unusable
+    with tape.recording() as calls:
+        resolve(cut, path)(torch.ones(1))
+    assert len(calls) == 1
+    for length in range(len(path)):
+        assert type(resolve(cut, path[:length])) is type(resolve(holder, path[:length]))
+    if in_place:
+        assert cut is holder
+        return
+    assert resolve(holder, path) is original
+    after = [dict(vars(level)) if hasattr(level, "__dict__") else copy.copy(level) for level in levels]
+    assert before == after
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_two_cuts_share_the_tuple_that_they_are_in(in_place):
+    holder = Deep(steps=(increment, increment))
+    tape = Tape()
+    sites = tuple(CutSite(("steps",), position, "augment") for position in range(2))
+    cut = install(holder, sites, tape, in_place=in_place)
+    with tape.recording() as calls:
+        assert [step(1) for step in cut.steps] == [2, 2]
+    assert [call.site for call in calls] == ["steps[0]", "steps[1]"]
+
+
+def test_a_cut_and_a_member_of_it_are_both_cut_on_copies():
+    user = Photos()
+    user.augment = transforms.Compose([increment])
+    sites = (AUGMENT, CutSite(("augment", "transforms"), 0, "load"))
+    dataset, tape = cut_photos(user, sites)
+    assert not tape.unusable
+    assert user.augment.transforms == [increment]
+    assert type(user.augment) is transforms.Compose
+    assert type(dataset.augment.transforms[0]).__name__ == "Cut"
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_frozen_dataclass_is_cut_too(in_place):
+    @dataclass(frozen=True)
+    class Frozen(Dataset):
+        augment: Callable
+
+        def __getitem__(self, index):
+            return self.augment(index)
+
+    user = Frozen(increment)
+    tape = Tape()
+    dataset = install(user, (AUGMENT,), tape, in_place=in_place)
+    assert not tape.unusable
+    with tape.recording() as calls:
+        assert dataset[1] == 2
+    assert len(calls) == 1
+    assert in_place or user.augment is increment
+
 
 # --- standing in -------------------------------------------------------------------------------------------
 

@@ -266,3 +266,15 @@ def test_the_slowest_items_are_left_out_of_the_sums():
     items = [ItemTimes(total_s=1.0, head_s=0.5)] * 19 + [ItemTimes(total_s=50.0)]
     assert ItemTimes.sum(items) == ItemTimes(total_s=18.0, head_s=9.0)  # a tenth
     assert ItemTimes.sum(items[-3:]).total_s == 52.0  # of a few, all count
+
+
+@pytest.mark.parametrize(("calls", "behind_s"), [(1, 1.0), (4, 4.0)])
+def test_what_follows_the_augmentation_of_a_batch_counts_once_for_each_call(calls, behind_s):
+    tape = Tape()
+    install(Photos(), SITES, tape, in_place=False)
+    tape.copies = []
+    made = [Call("augment", print, (), {}, None, started_s=4.0 + n, ended_s=5.0 + n) for n in range(calls)]
+    facts = Facts()
+    facts.add(tape, made, started_s=0.0, ended_s=5.0 + calls, samples=4)
+    (times,) = facts.items
+    assert times.total_s - times.head_s - times.augment_s == behind_s
