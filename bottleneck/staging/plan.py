@@ -37,6 +37,8 @@ class Report:
     """Samples in each recorded batch."""
     has_samples: bool
     has_collated: bool
+    chosen: frozenset[str] = frozenset()
+    """Sites that the user named."""
     sample_marks: MarkFacts = field(default_factory=MarkFacts)
     collate_marks: MarkFacts = field(default_factory=MarkFacts)
     marked: frozenset[str] = frozenset()
@@ -97,6 +99,12 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
     warnings = [("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())]
+    silent = frozenset().union(*(report.chosen for report in reports)) - called - unusable.keys()
+    warnings += [
+        ("cut-not-called", f"`{site}`, which augment= names, recorded nothing: the dataset did not call it for any of "
+         f"{len(facts.items)} recorded items.")
+        for site in sorted(silent)
+    ]  # fmt: skip
     usable = {site for site in called if site in stages_of and site not in unusable}
     augment = frozenset(site for site in usable if stages_of[site] == "augment")
     load = frozenset(site for site in usable if stages_of[site] == "load")

@@ -214,6 +214,7 @@ class Recorder:
             batch_sizes=tuple(batch.size for batch in batches),
             has_samples=bool(batches) and all(batch.units for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
+            chosen=frozenset(self._tape.chosen),
             sample_marks=self._sample_marks,
             collate_marks=self._collate_marks,
             marked=frozenset(marks.names),

@@ -130,6 +130,14 @@ def test_a_site_that_one_worker_could_not_use_is_used_by_none_and_named():
     assert any("`transform`" in message and "generator" in message for _, message in plan.warnings)
 
 
+def test_an_augmentation_that_the_user_named_and_that_was_never_called_is_told():
+    plan = plan_for(dataclasses.replace(report(), chosen=frozenset({"views.crop"})))
+    assert [id_ for id_, _ in plan.warnings] == ["cut-not-called"]
+    assert "`views.crop`" in plan.warnings[0][1]
+    assert "100 recorded items" in plan.warnings[0][1]
+    assert plan_for(dataclasses.replace(report(), chosen=frozenset({"transform"}))).warnings == ()
+
+
 def test_a_site_that_was_never_called_is_no_cut():
     plan = plan_for(report(site_stages={"loader": "load", "transform": "augment", "other": "augment"}))
     assert plan.sites == {"loader", "transform"}
