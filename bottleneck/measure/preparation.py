@@ -18,7 +18,7 @@ from bottleneck.pipeline import marks
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.transfer import copies_nothing
 from bottleneck.staging import stages, trees
-from bottleneck.staging.loader import SwitchedLoader
+from bottleneck.staging.loader import SwitchedLoader, hands_on_batches
 from bottleneck.staging.plan import Plan, make_plan
 
 _MOST_CACHED_BATCHES = 32
@@ -123,25 +123,25 @@ def noticed_marks() -> Iterator[set[str]]:
 
 
 def warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for each marked stage that the loader does not call.
+    """Yield (id, message) for marked stages that the loader does not call.
 
     Args:
         uncalled: Their names.
         by_the_job: Names of the marked stages that the transfer or the train step calls.
     """
-    for name in uncalled:
-        if name in by_the_job:
-            yield (
-                "mark-outside-loader",
-                f'`@bottleneck.stage("{name}")` marks code of the train step or of the copy to the device, which runs '
-                "in the main process: only what the loader runs can be cut. Its time is part of `compute` or `copy`.",
-            )
-        else:
-            yield (
-                "mark-not-called",
-                f'`@bottleneck.stage("{name}")` recorded nothing: neither the dataset nor the collate function called '
-                "it while batches were recorded.",
-            )
+    for name in sorted(by_the_job.intersection(uncalled)):
+        yield (
+            "mark-outside-loader",
+            f'`@bottleneck.stage("{name}")` marks code of the train step or of the copy to the device, which runs in '
+            "the main process: only what the loader runs can be cut. Its time is part of `compute` or `copy`.",
+        )
+    silent = [f'`"{name}"`' for name in uncalled if name not in by_the_job]
+    if silent:
+        yield (
+            "mark-not-called",
+            f"Marked, but nothing was recorded of it: {', '.join(silent)}. Neither the dataset nor the collate "
+            "function called it while batches were recorded.",
+        )
 
 
 def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Callable[[Any], Any]:
@@ -168,7 +168,7 @@ def make_ladder(
             has_samples=plan.has_samples,
             has_collated=plan.has_collated,
             can_stop=plan.can_stop,
-            passes_tokens=type(user_loader).__iter__ is DataLoader.__iter__,
+            passes_tokens=hands_on_batches(user_loader),
             fetch_reason=plan.reason,
             marks=plan.marks,
         )
