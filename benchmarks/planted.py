@@ -203,11 +203,11 @@ PLANTED: tuple[Planted, ...] = (
     ),
     Planted(
         name="handoff_unpickle",
-        what="a batch that takes the main process 24 ms to unpickle",
+        what="a batch that takes the main process 40 ms to unpickle",
         state="input_bound",
         bottleneck="handoff",
         step_s=0.010,
-        stages=_stages(load=(2, "spin"), augment=(2, "spin"), handoff=(24, "spin")),
+        stages=_stages(load=(2, "spin"), augment=(2, "spin"), handoff=(40, "spin")),
     ),
     Planted(
         name="copy_slow",

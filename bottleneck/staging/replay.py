@@ -57,13 +57,24 @@ class Replay:
         for call in calls:
             if call.site in play.replayed or call.site in play.real:
                 recorded.setdefault(call.site, []).append(call)
-        # A site that is called more often than it was recorded gets its calls again from the first.
-        self._recorded = list(recorded.items())
         self._augment_sites = {site for site in recorded if tape.stage(site) == "augment"}
         self._augment_calls = sum(call.site in self._augment_sites for call in calls)
+        self._ready = {
+            site: found[0].output
+            for site, found in recorded.items()
+            if site in play.replayed and len(found) == 1 and not self._needs_care(site)
+        }
+        """Outputs that can be handed out as they are, whenever they are asked for."""
+        # A site that is called more often than it was recorded gets its calls again from the first.
+        self._recorded = [(site, found) for site, found in recorded.items() if site not in self._ready]
         self._next: dict[str, Iterator[Call]] = {}
         self._left = 0
         self._inside = False
+
+    def _needs_care(self, site: str) -> bool:
+        play = self._play
+        counts = play.stop_after_augment and site in self._augment_sites
+        return play.copy_outputs or play.restore_rng or counts
 
     def run(self, function: Function, *args: Any) -> Any:
         """Call a function that runs the user's code, with this replay answering the cuts' calls."""
@@ -77,9 +88,13 @@ class Replay:
             tape.handler = None
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        recorded = self._next.get(site)
         # Calls inside another cut were not recorded either.
-        if recorded is None or self._inside:
+        if self._inside:
+            return function(*args, **kwargs)
+        if site in self._ready:
+            return self._ready[site]
+        recorded = self._next.get(site)
+        if recorded is None:
             return function(*args, **kwargs)
         call, play = next(recorded), self._play
         if site in play.replayed:
@@ -117,8 +132,16 @@ class MarkReplay:
     """
 
     def __init__(self, recorded: Mapping[str, list[Call]], copied: frozenset[str]) -> None:
-        self._recorded = [(site.removeprefix("@"), calls, site in copied) for site, calls in recorded.items()]
         self._skipped = recorded.keys()
+        self._recorded: list[tuple[str, list[Call], bool]] = []
+        self._ready: dict[str, Any] = {}
+        """Outputs that can be handed out as they are, whenever they are asked for."""
+        for site, calls in recorded.items():
+            name, first = site.removeprefix("@"), calls[0]
+            if len(calls) == 1 and site not in copied and not first.inner and first.rng_after is None:
+                self._ready[name] = first.output
+            else:
+                self._recorded.append((name, calls, site in copied))
         self._next: dict[str, tuple[Iterator[Call], bool]] = {}
 
     def run(self, function: Function, *args: Any) -> Any:
@@ -131,6 +154,8 @@ class MarkReplay:
             marks.handler = None
 
     def _answer(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if name in self._ready:
+            return self._ready[name]
         found = self._next.get(name)
         if found is None:
             return function(*args, **kwargs)
