@@ -102,9 +102,7 @@ def _transform_costs(planted: Planted, result: Result) -> dict[str, Interval | N
     calls_at_once = planted.batch_size / max(planted.num_workers, 1)
     for row in result.evidence.get("transforms", ()):
         if row["name"] in COMPOSED_TRANSFORMS:
-            seconds = (
-                row["wall_s_per_call"] * row["calls_per_sample"] * planted.batch_size / max(planted.num_workers, 1)
-            )
+            seconds = row["wall_s_per_call"] * row["calls_per_sample"] * calls_at_once
             costs[row["name"]] = Interval(seconds, seconds, seconds)
     return costs
 
