@@ -1,7 +1,8 @@
 """Work of a known cost, to be planted into a stage of a pipeline.
 
-Two kinds, because they behave differently on a busy machine: `wait` leaves the cores free, as a disk, a
-network or an accelerator does; `spin` uses a core, as decoding and augmenting do.
+Two kinds: `wait` leaves the cores free, as a disk, a network or an accelerator does; `spin` keeps a core busy, as
+decoding and augmenting do. Both last by the clock on the wall, which is what a cost is told in: counted in CPU time,
+the same work would take longer whenever the machine's other guests take the core, and nobody would know by how much.
 
 Work *lasts*: what a stage does anyway is part of its planted time, so that the planted number is the whole
 cost of the stage and not its cost on top of an unknown one.
@@ -18,9 +19,7 @@ Kind = Literal["wait", "spin"]
 MAX_DEBT_S = 1e-3
 
 _debt_s = 0.0
-"""By how much the waits of this process have lasted too long so far; the next ones are shorter by as much."""
-_spin_debt_s = 0.0
-"""The same for spinning, which ends up to one round late."""
+"""By how much the work of this process has lasted too long so far; the next is shorter by as much."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Work:
     """Work that lasts a given time.
 
     Attributes:
-        kind: `wait` for time on the clock without the CPU, `spin` for time of the CPU.
+        kind: `wait` for time without the CPU, `spin` for time with it.
         seconds: How long, including what was done between `begin` and `complete`.
     """
 
@@ -37,16 +36,27 @@ class Work:
 
     def begin(self) -> float:
         """A mark from which the time of this work counts."""
-        return time.thread_time() if self.kind == "spin" else time.perf_counter()
+        return time.perf_counter()
 
     def complete(self, mark: float) -> None:
-        """Goes on working until the planted time since the mark is over."""
+        """Goes on working until the planted time since the mark is over, on average.
+
+        A sleep always ends late, by 0.05 to 0.2 ms, and spinning by up to a round. With many short pieces of work in a
+        batch that would be a tenth of the planted cost, so the excess is taken off the next. It is bounded: a process
+        that was stopped for long has really lost that time.
+        """
+        global _debt_s  # noqa: PLW0603 - one clock error per process is what is meant
         if self.seconds <= 0:
             return
+        deadline_s = mark + self.seconds
+        end_s = deadline_s - _debt_s
         if self.kind == "spin":
-            _spin_until(mark + self.seconds)
+            _spin_until(end_s)
         else:
-            _wait_until(mark + self.seconds)
+            remaining_s = end_s - time.perf_counter()
+            if remaining_s > 0:
+                time.sleep(remaining_s)
+        _debt_s = min(max(_debt_s + time.perf_counter() - deadline_s, 0.0), MAX_DEBT_S)
 
     def run(self) -> None:
         """The whole work at once.
@@ -66,36 +76,8 @@ def spin(seconds: float) -> Work:
     return Work("spin", seconds)
 
 
-def _spin_until(deadline_s: float) -> None:
-    # Thread time: what other processes take from this core must not count as work done. To ask for it enters the
-    # kernel, which makes the code that comes next slow, so that in between the clock on the wall is asked.
-    global _spin_debt_s  # noqa: PLW0603 - one clock error per process is what is meant
-    end_s = deadline_s - _spin_debt_s
-    now_s = time.thread_time()
-    while now_s < end_s:
-        _spin_on_the_wall(end_s - now_s)
-        now_s = time.thread_time()
-    _spin_debt_s = min(max(_spin_debt_s + now_s - deadline_s, 0.0), MAX_DEBT_S)
-
-
-def _spin_on_the_wall(seconds: float) -> None:
+def _spin_until(end_s: float) -> None:
     value = 1.0
-    until_s = time.perf_counter() + seconds
-    while time.perf_counter() < until_s:
+    while time.perf_counter() < end_s:
         for _ in range(20):
             value = value * 1.0000001 + 1e-9
-
-
-def _wait_until(deadline_s: float) -> None:
-    """Sleeps, on average to the deadline.
-
-    A sleep always ends late, by 0.05 to 0.2 ms. With many short waits in a batch that would be a tenth of the
-    planted cost, so the excess is taken off the next wait. It is bounded: a process that was stopped for long
-    has really lost that time.
-    """
-    global _debt_s  # noqa: PLW0603 - one clock error per process is what is meant
-    remaining_s = deadline_s - time.perf_counter() - _debt_s
-    if remaining_s > 0:
-        time.sleep(remaining_s)
-    excess_s = time.perf_counter() - deadline_s
-    _debt_s = min(max(_debt_s + excess_s, 0.0), MAX_DEBT_S)
