@@ -66,6 +66,8 @@ STAGES = st.builds(
     NAMES,
     *([st.none() | INTERVALS] * 4),
     FINDINGS,
+    st.none() | AMOUNTS,
+    st.none() | AMOUNTS,
 )
 VERDICTS = st.builds(
     Verdict,

@@ -52,6 +52,12 @@ WITHOUT_S_PER_BATCH = {
     "load": 0.02279,
 }
 STAGES = ("compute", "copy", "handoff", "collate", "augment", "load")
+OBSERVED_S_PER_BATCH: dict[str, tuple[float | None, float | None]] = {
+    **dict.fromkeys(STAGES, (None, None)),
+    "collate": (0.0008, 0.0008),
+    "augment": (0.0210, 0.0202),
+    "load": (0.0019, 0.0004),
+}
 
 
 def make_blocks(seconds_per_batch: float, rounds: int = 6) -> tuple[Block, ...]:
@@ -123,6 +129,8 @@ def make_stages() -> tuple[Stage, ...]:
                 exposed_share=make_interval(share, 0.008),
                 gain_if_free=make_interval(gain, gain * 0.02) if gain else None,
                 finding="real" if name in {"compute", "augment", "load"} else "within_noise",
+                wall_s_per_batch=OBSERVED_S_PER_BATCH[name][0],
+                cpu_s_per_batch=OBSERVED_S_PER_BATCH[name][1],
             )
         )
     return tuple(stages)
@@ -167,6 +175,29 @@ def make_advice() -> tuple[Advice, ...]:
     )
 
 
+def make_transforms() -> list[dict[str, Any]]:
+    """What was seen of the augmentation: the crop comes late, and one transform waits."""
+
+    def row(place: str, name: str, calls: float, wall_s: float, cpu_s: float, share: float, output: str):
+        return {
+            "stage": "augment",
+            "path": f"transform.transforms{place}",
+            "name": name,
+            "calls_per_sample": calls,
+            "wall_s_per_call": wall_s,
+            "cpu_s_per_call": cpu_s,
+            "share": share,
+            "output": output,
+        }
+
+    return [
+        row("[0].transforms[0]", "ColorJitter", 0.8, 0.00142, 0.00139, 0.433, "500x375 RGB, varies"),
+        row("[1]", "RandomResizedCrop", 1.0, 0.00061, 0.00060, 0.232, "224x224 RGB"),
+        row("[2]", "LookUpMask", 1.0, 0.00040, 0.00004, 0.152, "224x224 RGB"),
+        row("[3]", "ToTensor", 1.0, 0.00006, 0.00006, 0.023, "3x224x224 float32"),
+    ]
+
+
 def make_result(**changes: Any) -> Result:
     """A complete diagnosis, input-bound by its augmentation; `changes` replaces top-level fields."""
     result = Result(
@@ -201,6 +232,10 @@ def make_result(**changes: Any) -> Result:
         evidence={
             "first_batch_s": 0.84,
             "wait_s": {"p50": 0.0148, "p95": 0.0213, "p99": 0.0302, "max": 0.0518},
+            "transforms": make_transforms(),
+            "transforms_note": "The transforms add up to 84 % of augment; the rest is what the compositions do "
+            "themselves, and code around them.",
+            "core_wait_per_cpu_s": 0.02,
         },
         warnings=(
             Warning(
@@ -245,6 +280,7 @@ def make_device_bound_result(**changes: Any) -> Result:
         "experiments": tuple(experiments),
         "without": (),
         "stages": (compute,),
+        "evidence": {key: value for key, value in make_result().evidence.items() if key in {"first_batch_s", "wait_s"}},
         "verdict": verdict,
         "advice": (),
         "warnings": (),
@@ -266,6 +302,8 @@ def make_interrupted_result(**changes: Any) -> Result:
             exposed_share=None,
             gain_if_free=None,
             finding="undecided",
+            wall_s_per_batch=None,
+            cpu_s_per_batch=None,
         )
         for s in make_stages()
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from bottleneck.analysis.case import Case, Item, open_case
+from bottleneck.analysis.payload_advice import payload_advice
 from bottleneck.analysis.readings import COPY, Readings
 from bottleneck.analysis.stage_advice import compute_advice, stage_advice
 from bottleneck.results.format import duration, gain, percent, percent_interval
@@ -165,6 +166,7 @@ _RULES: tuple[Callable[[Case], Iterator[Item]], ...] = (
     _keep_workers,
     _pin_memory,
     _named_stages,
+    payload_advice,
     _device,
     _decide,
 )

@@ -31,6 +31,8 @@ def _attribute_stage(readings: Readings, span: StageSpan) -> Stage:
         exposed_share=None if share is None else share.interval(),
         gain_if_free=_gain_if_free(readings, span.name),
         finding=_finding(readings, span),
+        wall_s_per_batch=span.wall_s_per_batch,
+        cpu_s_per_batch=span.cpu_s_per_batch,
     )
 
 

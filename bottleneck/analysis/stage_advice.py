@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from bottleneck.analysis.case import Case, Item
 from bottleneck.analysis.readings import COMPUTE
-from bottleneck.results.format import duration, gain_interval, percent_interval
+from bottleneck.analysis.waiting import waiting_share
+from bottleneck.results.format import duration, gain_interval, percent, percent_interval
 from bottleneck.results.records import Advice, Stage
 
 
@@ -78,6 +79,37 @@ _REMEDIES_ON_CPU = {
 }
 
 
+# What is advised of a stage that waits for most of its time; a faster decoder would gain it nothing.
+_STORAGE = (
+    "a worker that waits takes no core: try --set num_workers={workers}; keep the data on a local disk, in shards of "
+    "many samples (tar files, WebDataset) instead of one file each"
+)
+_LOCKS = (
+    "look for locks, sleeps, other processes and the network in it (py-spy dump --pid PID of a worker); as long as it "
+    "waits, more workers help: try --set num_workers={workers}"
+)
+_MOSTLY = 0.5
+
+
+def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
+    workers = max(4, 2 * int(case.number("num_workers") or 0))
+    loads = stage.name in ("load", "fetch")
+    how = (_STORAGE if loads else _LOCKS).format(workers=workers)
+    if stage.name == "fetch":
+        how += '; mark its parts with @bottleneck.stage("read") and so on, to see which of them waits'
+    title = "Wait less for storage or the network" if loads else f"Find out what {stage.name} waits for"
+    return _Remedy("wait-less", title, how)
+
+
+def _spent(stage: Stage, waiting: float | None) -> str:
+    """Return a sentence on how the stage passes its time; empty where it says nothing of use."""
+    if waiting is None:
+        return ""
+    if waiting > _MOSTLY:
+        return f" It is waiting {percent(waiting)} of its time, and computes for the rest."
+    return f" It computes for {percent(1 - waiting)} of its time." if stage.name in ("load", "fetch") else ""
+
+
 def stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
     """Yield the next experiment for a stage that holds the job; nothing where its cost is not known."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
@@ -89,19 +121,25 @@ def stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
         f"Make {stage.name} cheaper",
         f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",
     )
+    waiting = waiting_share(stage, case.evidence)
+    if waiting is not None and waiting > _MOSTLY:
+        remedy = _waiting_remedy(case, stage)
     worth = (
         ""
         if stage.gain_if_free is None
         else f" Free, it would give {gain_interval(stage.gain_if_free)} the throughput."
     )
     evidence = {"cost_s_per_batch": known.estimate, "step_s": case.step_s, "gain": case.gain_of(stage)}
+    if waiting is not None:
+        evidence["waiting_share"] = waiting
     yield Item(
         case.gain_of(stage),
         Advice(
             id=remedy.id,
             stage=stage.name,
             title=remedy.title,
-            why=f"{stage.name} takes {duration(known.estimate)} a batch, at a step of {duration(case.step_s)}.{worth}",
+            why=f"{stage.name} takes {duration(known.estimate)} a batch, at a step of {duration(case.step_s)}."
+            f"{_spent(stage, waiting)}{worth}",
             how=remedy.how,
             evidence=evidence,
         ),

@@ -49,11 +49,12 @@ def cost_s(stage: Stage) -> float:
 def _by_gain(useful: Sequence[Stage], gains: dict[str, Interval]) -> Choice:
     """Choose among stages that are not surely useless.
 
-    Stages that surely gain something go before those that only might, so that no noisy measurement wins. Of
-    these a stage is out when another one surely gains more, by over the margin. What is left is tied: in a
-    queue the coupled gains say which stages can lift the limit, the costs which of them makes it.
+    Stages that surely gain more than the margin go before those that only might, so that no noisy measurement
+    wins; one that surely gains next to nothing is no reason to drop the others. Of these a stage is out when
+    another one surely gains more, by over the margin. What is left is tied: in a queue the coupled gains say which
+    stages can lift the limit, the costs which of them makes it.
     """
-    pool = [stage for stage in useful if gains[stage.name].low > 1] or list(useful)
+    pool = [stage for stage in useful if gains[stage.name].low > MARGIN] or list(useful)
     surest = max(gains[stage.name].low for stage in pool)
     tied = [stage for stage in pool if gains[stage.name].high * MARGIN >= surest]
     winner = max(tied, key=cost_s)

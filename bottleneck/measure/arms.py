@@ -108,6 +108,7 @@ class Capabilities:
 
 
 _NO_ROOM = "does not fit into the memory for caches; give more with cache_bytes"
+_REMEDY = '@bottleneck.stage("name") on a function that it calls makes that a stage'
 _MARKED = "the stages inside __getitem__ are those that you marked"
 
 
@@ -194,7 +195,7 @@ def _reasons(can: Capabilities) -> dict[str, str]:
         reasons |= {name: _MARKED for name in ("after_augment", "before_augment") if name not in named}
         return reasons
     if can.within_sample == ("fetch",):
-        why = f"__getitem__ is not cut: {can.fetch_reason}"
+        why = f"__getitem__ is not cut: {can.fetch_reason}; {_REMEDY}"
         reasons["after_augment"] = reasons["before_augment"] = why
     elif "finish" not in can.within_sample:
         reasons.setdefault("after_augment", "no code follows the augmentation: the same as before_collate")

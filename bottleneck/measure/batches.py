@@ -103,14 +103,25 @@ class BatchCache:
 
     def _watch(self) -> None:
         # The tensors are looked up once: after every block, a walk through large batches would take its time.
-        self._tensors = [t for cached in self._batches for t in tensors_of(cached.batch) if not t.is_inference()]
-        self._expected = [tensor._version for tensor in self._tensors]
+        self._tensors = [[t for t in tensors_of(cached.batch) if not t.is_inference()] for cached in self._batches]
+        self._expected = self._versions()
+
+    def _versions(self) -> list[list[int]]:
+        return [[tensor._version for tensor in tensors] for tensors in self._tensors]
 
     def changed_since_probe(self) -> bool:
         """Whether any batch was changed in place after all; looks at version counters, so it costs nothing."""
-        if self.clones:
-            return False
-        now = [tensor._version for tensor in self._tensors]
-        changed = now != self._expected
-        self._expected = now
-        return changed
+        return not self.clones and self._versions() != self._expected
+
+    def clone_from_now_on(self, make: Callable[[], CachedBatch]) -> None:
+        """Serve clones, and only of batches that are still what the loader gave.
+
+        Args:
+            make: Gives a fresh batch, in case that all have been changed.
+        """
+        changed = [now != expected for now, expected in zip(self._versions(), self._expected, strict=True)]
+        kept = [cached for cached, spoilt in zip(self._batches, changed, strict=True) if not spoilt]
+        self._batches = kept or [make()]
+        self._next = 0
+        self._watch()
+        self.clones = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bottleneck.measure.arms import Arm
-from bottleneck.measure.batches import BatchCache
+from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
 from bottleneck.results.records import Block
 from bottleneck.staging import stages
 from bottleneck.staging.loader import SwitchedLoader
@@ -60,6 +60,14 @@ class Bench:
             cached = self.device.serve()
             self.step(cached.batch)
         return samples if arm.mode is not None else cached.samples
+
+    def fresh_batch(self, *, on_device: bool) -> CachedBatch:
+        """Let the loader make a batch for a cache."""
+        self.loader.switch(stages.ALL)
+        batch, samples = self.loader.next_batch()
+        kept = keep_on_host(batch)
+        moves = on_device and self.device is not self.host
+        return CachedBatch(self.transfer(kept) if moves else kept, samples)
 
     # --- a visit -------------------------------------------------------------------------------------------
 

@@ -124,8 +124,14 @@ def came_from_loader(error: BaseException) -> bool:
     return False
 
 
-def nothing_to_load() -> MeasurementError:
-    """Explain a loader that gives no batch."""
+def nothing_to_load(error: LoaderEnded) -> MeasurementError:
+    """Explain a loader that gives no batch, or no more."""
+    if error.received:
+        return MeasurementError(
+            "The loader came to its end and, when it was started anew, gave no batch: its dataset or its sampler can "
+            "be gone through only once.",
+            "Let __iter__ begin anew each time it is called, as a generator function does.",
+        )
     return MeasurementError(
         "The loader gave no batch: its dataset or its sampler is empty.",
         "Check len(dataset), and with an IterableDataset that at least one worker gets a share of the data.",
@@ -138,7 +144,7 @@ def loader_failures(experiment: str) -> Iterator[None]:
     try:
         yield
     except LoaderEnded as error:
-        raise nothing_to_load() from error
+        raise nothing_to_load(error) from error
     except BottleneckError:
         raise
     except Exception as error:

@@ -71,6 +71,10 @@ def record(
             everyone = len(loader.reports()) >= workers
             if kept and ((everyone and (late or not room)) or (late and number > 4 * workers)):
                 break
+        if not kept:
+            raise MeasurementError(
+                "The collate function gave nothing: each batch was None.", "Let it return what the job trains on."
+            )
         plan = make_plan(loader.reports(), iterable=loader.iterable)
         loader.use_plan(plan)
     return Recorded(plan, kept)

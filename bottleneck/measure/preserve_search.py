@@ -33,6 +33,7 @@ from bottleneck.measure.preserve_objects import (
     TrainingFlag,
     attributes,
     cell_contents,
+    namespace,
 )
 from bottleneck.measure.preserve_state import StateSnapshot
 from bottleneck.measure.preserve_steps import Notes, Snapshot
@@ -111,7 +112,8 @@ class Search:
             try:
                 taken.append(StateSnapshot(entry.value, entry.what, self._vault.holds))
             except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
-                self._notes.add_failure("could not tell its state, and so was not put back", entry.what, error)
+                if not entry.data:  # a stream that has not begun may have no state to tell
+                    self._notes.add_failure("could not tell its state, and so was not put back", entry.what, error)
         return taken
 
     def walk(self, root: object, what: str, *, data: bool = False, own: bool = False) -> None:
@@ -300,7 +302,8 @@ class Search:
     def _visit_instance(self, entry: _Entry) -> None:
         owner = entry.value
         cls = type(owner)
-        is_data = issubclass(cls, _DATA)
+        wrapped = (namespace(owner) or {}).get("base_dataloader")  # as accelerate wraps loaders
+        is_data = issubclass(cls, _DATA) or isinstance(wrapped, DataLoader)
         entry = _Entry(owner, entry.what, whole=entry.whole, data=entry.data or is_data, root=entry.root)
         known = cls.__module__.startswith(_TORCH_STATE)
         if not (entry.root or known or is_data) and _is_closed(cls):
@@ -311,10 +314,11 @@ class Search:
             self._stateful.append(entry)
         if restored and top_package(owner) != "bottleneck":
             self._snapshots.append(AttributesSnapshot(owner, entry.what))
+        ours = entry.root and top_package(owner) == "bottleneck"  # holds what the caller named: a Trainer
         for name, value in attributes(owner).items():
             if issubclass(cls, Sampler) and isinstance(value, types.GeneratorType):
                 self._notes.add(f"{entry.what}.{name} is a running generator: what it yielded could not be put back.")
-            self._push(entry, value, f".{name}", owned=restored)
+            self._push(entry, value, f".{name}", owned=restored, root=ours)
         if callable(owner) and isinstance(cls.__call__, types.FunctionType):
             self._push(entry, cls.__call__, "", owned=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from bottleneck.errors import BottleneckError
 from bottleneck.measure.arms import Arm, Ladder
@@ -167,9 +168,12 @@ class Rounds:
         self._ledger.add(arm, block)
         pace = Pace(block.seconds / block.batches, preparing_s)
         self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
+
+    def _mend_caches(self) -> None:
+        """See whether cached batches were changed in place, and serve clones of the others if so."""
         for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
             if cache.changed_since_probe():
-                cache.clones = True
+                cache.clone_from_now_on(partial(self._bench.fresh_batch, on_device=cache is self._bench.device))
                 self._ledger.warn(
                     "batch-changed-in-place",
                     "The train step changed a cached batch in place after a while; from then on each is cloned. "
@@ -185,6 +189,7 @@ class Rounds:
             before = self.reads.read()
             block = self._bench.measure(arm, self._round, batches)
             self.reads.add(arm, before, block.samples)
+            self._mend_caches()
         return block, preparing_s
 
     @contextmanager
@@ -196,7 +201,7 @@ class Rounds:
         except BottleneckError:
             raise
         except LoaderEnded as error:
-            raise nothing_to_load() from error
+            raise nothing_to_load(error) from error
         except (Exception, SystemExit) as error:
             if came_from_loader(error):
                 raise explain_loader_failure(error, name) from error

@@ -29,9 +29,12 @@ from bottleneck.measure.failure import (
     loader_failures,
 )
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import preserved
+from bottleneck.measure.profiling import profile
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
@@ -40,7 +43,9 @@ from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import make_train_step, model_device
 from bottleneck.pipeline.transfer import copies_nothing, make_transfer, resolve_device
 from bottleneck.results.records import Cost, Judgement, Measurement
+from bottleneck.results.stacks import StackProfile
 from bottleneck.staging.loader import SwitchedLoader
+from bottleneck.staging.observation import Observation
 
 _GIB = 1 << 30
 _HOST_SHARE = 0.25
@@ -59,6 +64,8 @@ class Outcome:
 
     measurement: Measurement
     failure: BaseException | None = None
+    profile: StackProfile | None = None
+    """What the workers' code does; None where it was not asked for, or nothing came of it."""
 
 
 def measure(
@@ -116,7 +123,7 @@ def measure(
         failure = explain_loader_failure(error, "raw")
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
-    return Outcome(ledger.measurement(), failure)
+    return Outcome(ledger.measurement(), failure, ledger.profile)
 
 
 class Session:
@@ -142,7 +149,10 @@ class Session:
         self._pinned = bool(loader.pin_memory) and device_can_pin()
         for_workers = int(self._cache_bytes * (1 - _HOST_SHARE))
         try:
-            self._loader = SwitchedLoader(loader, sites, for_workers, options.seed, _HANG_S)
+            self._loader = SwitchedLoader(
+                loader, sites, for_workers, options.seed, _HANG_S,
+                sample_rate_hz=options.profile.rate_hz if options.profile is not None else None,
+            )  # fmt: skip
         except OSError as error:
             raise MeasurementError(
                 f"There is no room for a temporary file: {error}.",
@@ -167,13 +177,16 @@ class Session:
         self._move_model()
         first_batch = self._start_workers()
         recorded = self._record(first_batch)
+        observation = self._observe()
         self._bench = bench = self._make_bench(recorded)
         ladder = make_ladder(self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned)
-        self._ledger.ladder = ladder
+        self._ledger.ladder = ladder = with_times(ladder, observation)
+        self._ledger.evidence |= summarise(observation, ladder.spans)
         self._warn_of_shared_cores()
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
         self._reads = rounds.reads
         rounds.run()
+        self._profile()
 
     def close(self) -> None:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
@@ -252,12 +265,29 @@ class Session:
             self._ledger.warn(id_, message)
         return recorded
 
+    def _observe(self) -> Observation:
+        self._tell("observing")
+        limit_s = min(LONGEST_S, BUDGET_SHARE * self._budget_s)
+        passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
+        return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
+
+    def _profile(self) -> None:
+        options = self._options.profile
+        if options is None:
+            return
+        self._tell("profiling")
+        profiled = profile(self._loader, options, self._budget_s, self._clock)
+        self._ledger.profile = profiled.profile
+        for id_, message in profiled.warnings:
+            self._ledger.warn(id_, message)
+
     def _make_bench(self, recorded: Recorded) -> Bench:
         self._tell("warming up")
         synchronize = make_synchronize(self._device)
         copies = not copies_nothing(self._pipeline, self._device)
         with noticed_marks() as called:
             caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=self._step)
+        self._ledger.evidence["payload"] = describe_payload(recorded.batches[0].batch, self._pipeline.model)
         for id_, message in warn_of_marks(recorded.plan.uncalled, called):
             self._ledger.warn(id_, message)
         synchronize()

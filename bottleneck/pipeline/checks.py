@@ -32,10 +32,13 @@ def check_dataset(dataset: Any, loader_args: Mapping[str, Any]) -> None:
     """Refuse what PyTorch cannot load from, and what is empty.
 
     Raises:
-        PipelineError: Not an instance of a dataset, without a length where one is needed, or of length 0.
+        PipelineError: Not an instance of a dataset, or, of map style, without a length where one is needed or of
+            length 0.
     """
     _check_kind_of_dataset(dataset)
-    length = _length(dataset, needed=_needs_length(dataset, loader_args))
+    if isinstance(dataset, IterableDataset):
+        return  # its length is a promise of its author's, in samples or in batches, that PyTorch does not rely on
+    length = _length(dataset, needed=_needs_length(loader_args))
     if length == 0:
         raise PipelineError(
             f"dataset is empty: the length of this {type(dataset).__name__} is 0.",
@@ -79,9 +82,9 @@ def _check_kind_of_dataset(dataset: Any) -> None:
     )
 
 
-def _needs_length(dataset: Any, loader_args: Mapping[str, Any]) -> bool:
+def _needs_length(loader_args: Mapping[str, Any]) -> bool:
     chosen = loader_args.get("sampler") is not None or loader_args.get("batch_sampler") is not None
-    return not chosen and not isinstance(dataset, IterableDataset)
+    return not chosen
 
 
 def _length(dataset: Any, *, needed: bool) -> int | None:
@@ -207,14 +210,13 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
 def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
     """Samples, or batches of an own batch_sampler; None where nobody knows."""
     # len(loader) is not asked: on an iterable dataset it leaves a note in the loader that later warns.
-    source: Any = loader.sampler
     if isinstance(loader.dataset, IterableDataset):
-        source = loader.dataset
-    elif loader.batch_size is None and loader.batch_sampler is not None:
-        source = loader.batch_sampler
+        return None
+    own = loader.batch_size is None and loader.batch_sampler is not None
+    source: Any = loader.batch_sampler if own else loader.sampler
     try:
         return len(source)
-    except (TypeError, NotImplementedError, AttributeError):
+    except Exception:  # noqa: BLE001 - a sampler's length is asked for out of interest only; nothing needs it
         return None
 
 

@@ -7,17 +7,19 @@ shows when they are recorded (`bottleneck.staging.cutting`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FunctionType, MethodType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 
 from bottleneck.errors import PipelineError
-
-CutStage = Literal["augment", "load"]
+from bottleneck.pipeline.paths import parse_path, resolve, write_path
+from bottleneck.pipeline.recipes import registry
+from bottleneck.pipeline.recipes.interface import CutStage, Key, Path, entries
 
 _AUGMENT_NAME = re.compile(
     r"(^|_)(transforms?|transformations?|augment(ation|ations|er|or|ed)?|augs?|tfms?|tf|pre_?process(or|ing)?)($|_)",
@@ -28,7 +30,7 @@ _LOAD_NAME = re.compile(
     re.IGNORECASE,
 )
 _AUGMENT_MODULES = ("torchvision.transforms", "albumentations", "monai.transforms", "kornia", "timm.data")
-_MAX_DEPTH = 6
+_MAX_DEPTH = 16
 MAX_MEMBERS = 64
 
 
@@ -37,31 +39,26 @@ class CutSite:
     """A callable on a dataset that can be recorded and replayed.
 
     Attributes:
-        path: Keys from the outermost dataset to the holder: attribute names, and positions in a list.
-        attribute: Name of the callable on the holder.
+        path: Keys from the outermost dataset to the holder.
+        attribute: The last key, from the holder to the callable: mostly the name of an attribute.
         stage: Which stage its calls belong to; None where only its arguments can tell.
         chosen: Whether the user named it (`augment=`).
     """
 
-    path: tuple[str | int, ...]
-    attribute: str
+    path: Path
+    attribute: Key
     stage: CutStage | None
     chosen: bool = False
 
     @property
+    def whole_path(self) -> Path:
+        """Keys from the outermost dataset to the callable itself."""
+        return (*self.path, self.attribute)
+
+    @property
     def name(self) -> str:
-        """The attribute path as a user would write it, such as `dataset.transform`."""
-        text = ""
-        for key in (*self.path, self.attribute):
-            text += f"[{key}]" if isinstance(key, int) else f".{key}"
-        return text.lstrip(".")
-
-
-def resolve(dataset: Any, path: Iterable[str | int]) -> Any:
-    """Follow a path of attribute names and list positions."""
-    for key in path:
-        dataset = dataset[key] if isinstance(key, int) else getattr(dataset, key)
-    return dataset
+        """The path as a user would write it, such as `dataset.transform`."""
+        return write_path(self.whole_path)
 
 
 def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tuple[CutSite, ...]:
@@ -69,7 +66,7 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
 
     Args:
         dataset: The user's dataset.
-        augment: Attribute path(s) that the user named as the augmentation, such as `"dataset.transform"`.
+        augment: Path(s) that the user named as the augmentation, such as `"dataset.transform"`.
 
     Raises:
         PipelineError: If a path that the user named does not lead to a callable.
@@ -77,51 +74,84 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
     chosen = tuple(_chosen_sites(dataset, (augment,) if isinstance(augment, str) else tuple(augment or ())))
     found: list[CutSite] = []
     _search(dataset, (), found, set())
-    taken = {(site.path, site.attribute) for site in chosen}
-    others = (site for site in found if (site.path, site.attribute) not in taken)
+    taken = {site.whole_path for site in chosen}
+    others = (site for site in found if site.whole_path not in taken)
     # Where the user says what the augmentation is, our own guesses of augmentations are not wanted.
     return chosen + tuple(site for site in others if not chosen or site.stage == "load")
 
 
-def _chosen_sites(dataset: Any, names: Iterable[str]) -> Iterable[CutSite]:
+def is_dataset(value: Any) -> bool:
+    """Whether something inside a dataset is a dataset itself: one of PyTorch's, or one that a recipe knows."""
+    return isinstance(value, Dataset) or registry.knows(value)
+
+
+def _chosen_sites(dataset: Any, names: Iterable[str]) -> Iterator[CutSite]:
     for name in names:
-        path: list[str | int] = [
-            int(key) if key.isdigit() else key for key in re.split(r"[.\[\]]+", name.strip("]")) if key
-        ]
+        path: Path = ()
+        target = None
         try:
-            target = resolve(dataset, path)
-        except (AttributeError, IndexError, KeyError, TypeError):
-            target = None
-        if not path or isinstance(path[-1], int) or not callable(target):
+            path = parse_path(name)
+            # A dataset is not asked for an item: that would be work of the user's code.
+            target = resolve(dataset, path) if isinstance(path[0], str) else None
+        except (AttributeError, LookupError, TypeError, ValueError):
+            pass
+        if not callable(target):
             raise PipelineError(
                 f"augment={name!r} does not lead to a callable on the dataset ({type(dataset).__name__}).",
                 "Write the attribute path of the augmentation, such as augment='transform' or "
                 "augment='dataset.transform'.",
             )
-        yield CutSite(tuple(path[:-1]), str(path[-1]), "augment", chosen=True)
+        yield CutSite(path[:-1], path[-1], "augment", chosen=True)
 
 
-def _search(holder: Any, path: tuple[str | int, ...], found: list[CutSite], seen: set[int]) -> None:
+def _search(holder: Any, path: Path, found: list[CutSite], seen: set[int]) -> None:
     if id(holder) in seen or len(path) > _MAX_DEPTH:
         return
     seen.add(id(holder))
+    known = registry.callables(holder)
+    for one in known:
+        stage = one.stage or _guess_stage("", resolve(holder, one.path))
+        found.append(CutSite((*path, *one.path[:-1]), one.path[-1], stage))
+    for inner in registry.datasets(holder):
+        _search(resolve(holder, inner), (*path, *inner), found, seen)
     state = getattr(holder, "__dict__", None)
     if not isinstance(state, dict):
         return
-    called = _names_called(type(holder))
+    settled = {one.path[0] for one in known}
+    called = _names_called(type(holder)) - settled
+    machinery = registry.is_machinery(type(holder))
     for name, value in state.items():
-        if isinstance(value, Dataset):
+        if is_dataset(value):
             _search(value, (*path, name), found, seen)
-        elif isinstance(value, (list, tuple)) and 0 < len(value) <= MAX_MEMBERS:
-            for position, member in enumerate(value):
-                if isinstance(member, Dataset):
-                    _search(member, (*path, name, position), found, seen)
-        elif callable(value) and not isinstance(value, type):
-            found.append(CutSite(path, name, _guess_stage(name, value)))
+        elif name not in settled:
+            _search_members(name, value, path, found, seen)
+            if not machinery:
+                found.extend(_callables_in(name, value, path))
     for name in sorted(called - set(state)):
         method = _plain_method(type(holder), name)
         if method is not None:
             found.append(CutSite(path, name, _guess_stage(name, method)))
+
+
+def _search_members(name: str, value: Any, path: Path, found: list[CutSite], seen: set[int]) -> None:
+    if isinstance(value, (list, tuple, dict)) and len(value) <= MAX_MEMBERS:
+        for place, member in entries(value, (*path, name)):
+            if is_dataset(member):
+                _search(member, place, found, seen)
+
+
+def _callables_in(name: str, value: Any, path: Path) -> Iterator[CutSite]:
+    """Yield the site of a callable attribute, or of the functions in a list that the dataset calls one by one."""
+    if callable(value):
+        if not isinstance(value, type):
+            yield CutSite(path, name, _guess_stage(name, value))
+    elif isinstance(value, (list, tuple, dict)) and 0 < len(value) <= MAX_MEMBERS:
+        parts = list(entries(value, (*path, name)))
+        if all(callable(member) and not isinstance(member, type) for _, member in parts):
+            for place, member in parts:
+                stage = _guess_stage(name, member)
+                if stage is not None:  # a list of functions may be for anything
+                    yield CutSite(place[:-1], place[-1], stage)
 
 
 def _plain_method(cls: type, name: str) -> Any:
@@ -132,6 +162,8 @@ def _plain_method(cls: type, name: str) -> Any:
         if base in (object, Dataset, torch.utils.data.IterableDataset) or base.__module__ == "typing":
             return None
         if name in vars(base):
+            if registry.is_machinery(base):
+                return None
             raw = vars(base)[name]
             if isinstance(raw, (staticmethod, classmethod)):
                 raw = raw.__func__
@@ -161,10 +193,13 @@ def _code_names(code: CodeType) -> set[str]:
 
 
 def _guess_stage(name: str, value: Any) -> CutStage | None:
-    if _AUGMENT_NAME.search(name):
-        return "augment"
-    if _LOAD_NAME.search(name):
-        return "load"
+    while isinstance(value, partial):
+        value = value.func
+    for known in (name, str(getattr(value, "__name__", ""))):
+        if _AUGMENT_NAME.search(known):
+            return "augment"
+        if _LOAD_NAME.search(known):
+            return "load"
     cls = value if isinstance(value, (FunctionType, MethodType)) else type(value)
     if str(getattr(cls, "__module__", "")).startswith(_AUGMENT_MODULES) or isinstance(value, torch.nn.Module):
         return "augment"

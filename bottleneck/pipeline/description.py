@@ -21,6 +21,7 @@ from bottleneck.pipeline.loader_arguments import (
     rebuild_loader,
     without_worker_arguments,
 )
+from bottleneck.pipeline.recipes.registry import adopt
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -73,8 +74,11 @@ class Pipeline:
     ) -> None:
         for name in loader_args:
             _refuse_unknown(name)
+        adopted = adopt(dataset)
+        if adopted is not dataset and "batch_size" not in loader_args:
+            loader_args["batch_size"] = None  # what has to be adopted makes its batches itself
         self._set(
-            dataset=dataset,
+            dataset=adopted,
             collate_fn=collate_fn,
             model=model,
             loss_fn=loss_fn,
@@ -129,6 +133,83 @@ class Pipeline:
         )
         pipeline._set(loader=loader)
         return pipeline
+
+    @classmethod
+    def from_lightning(cls, module: Any, datamodule: Any = None, *, trainer: Any = None, **changes: Any) -> Pipeline:
+        """Describe a Lightning job, without `Trainer.fit`.
+
+        The data is set up as `fit` does it: `prepare_data()`, `setup("fit")` and `train_dataloader()` are called. The
+        optimizer is made during the diagnosis, and `self.log` does nothing meanwhile. Callbacks and loggers are not
+        part of it.
+
+        Args:
+            module: A LightningModule that optimizes automatically.
+            datamodule: A LightningDataModule, or a DataLoader as `fit` takes it; None: the module's own loader.
+            trainer: The job's Trainer: its precision, gradient accumulation, clipping and device are used, and it is
+                `self.trainer` in the module. None: Lightning's defaults.
+            changes: Fields of the pipeline, or DataLoader arguments, in the place of what is found: an `optimizer`
+                where `configure_optimizers` needs a Trainer that is running, a `train_step` where `training_step` does.
+
+        Raises:
+            PipelineError: Objects of another kind, several loaders, or a module that optimizes by hand.
+        """
+        from bottleneck.pipeline.lightning import lightning_fields
+
+        loader, fields = lightning_fields(module, datamodule, trainer, own_step=changes.get("train_step") is not None)
+        return cls.from_loader(loader, **fields)._with(changes)
+
+    @classmethod
+    def from_trainer(cls, trainer: Any, **changes: Any) -> Pipeline:
+        """Describe the job of a Hugging Face Trainer, without `trainer.train()`.
+
+        Each batch goes through `trainer.training_step`; the optimizer steps after as many of them as
+        `gradient_accumulation_steps` says. Callbacks, logging and saving are not part of it.
+
+        Args:
+            trainer: A `transformers.Trainer` with a training set.
+            changes: Fields of the pipeline, or DataLoader arguments, in the place of what is found.
+
+        Raises:
+            PipelineError: Something else, several processes, or a model sharded by DeepSpeed or FSDP.
+        """
+        from bottleneck.pipeline.hf_trainer import trainer_fields
+
+        loader, fields = trainer_fields(trainer, own_step=changes.get("train_step") is not None)
+        return cls.from_loader(loader, **fields)._with(changes)
+
+    @classmethod
+    def from_accelerate(
+        cls,
+        accelerator: Any,
+        model: Any,
+        optimizer: Any,
+        loader: Any,
+        *,
+        loss_fn: Callable[[Any, Any], Any] | None = None,
+        train_step: Callable[[Any], Any] | None = None,
+        **changes: Any,
+    ) -> Pipeline:
+        """Describe a job from what `accelerator.prepare` gave back.
+
+        Args:
+            accelerator: The Accelerator; its `backward` is used, and its gradient accumulation.
+            model: The prepared model.
+            optimizer: The prepared optimizer; None: forward and backward only.
+            loader: The prepared DataLoader, or the one that it was made from.
+            loss_fn: (output, target) -> loss; None: the model returns its loss.
+            train_step: A function of one batch, in the place of all that.
+            changes: Other fields of the pipeline, or DataLoader arguments.
+
+        Raises:
+            PipelineError: Objects of another kind, or several processes.
+        """
+        from bottleneck.pipeline.accelerated import accelerate_fields
+
+        found, fields = accelerate_fields(accelerator, model, optimizer, loader, loss_fn, train_step)
+        return cls.from_loader(found, **fields)._with(changes)
+
+    def _with(self, changes: Mapping[str, Any]) -> Pipeline:
+        return self.replace(**changes) if changes else self
 
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> Pipeline:
@@ -213,9 +294,11 @@ def _refuse_unknown(name: Any) -> None:
 
 def _unwrapped(loader: Any) -> DataLoader[Any]:
     inner = getattr(loader, "base_dataloader", None)  # as accelerate wraps them
-    candidate = inner if isinstance(inner, DataLoader) else loader
+    candidate = inner if isinstance(inner, DataLoader) else adopt(loader)
     if isinstance(candidate, DataLoader):
         return candidate
+    if candidate is not loader:
+        return DataLoader(candidate, batch_size=None)
     raise PipelineError(
         f"Pipeline.from_loader needs a torch.utils.data.DataLoader, not a {type(loader).__name__}.",
         "For a dataset write Pipeline(dataset=dataset, batch_size=64, model=model, ...).",

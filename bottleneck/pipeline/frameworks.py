@@ -9,14 +9,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 from bottleneck.errors import BottleneckError, PipelineError
+from bottleneck.pipeline.loader_arguments import build_loader, read_loader_arguments
+
+LIGHTNING = ("lightning", "pytorch_lightning")
+
+
+def is_from(cls: type, packages: tuple[str, ...]) -> bool:
+    """Whether a class is defined in one of these top-level packages."""
+    return cls.__module__.partition(".")[0] in packages
 
 
 def is_a(value: Any, packages: tuple[str, ...], name: str) -> bool:
-    """Whether a class of this name, from one of these top-level packages, is among an object's classes."""
-    return any(cls.__name__ == name and cls.__module__.partition(".")[0] in packages for cls in type(value).__mro__)
+    """Whether a class of this name, from one of these packages, is among an object's classes."""
+    return any(cls.__name__ == name and is_from(cls, packages) for cls in type(value).__mro__)
 
 
 def describe_value(value: Any) -> str:
@@ -67,7 +75,7 @@ def the_only_loader(found: Any, what: str, call: str) -> DataLoader[Any]:
     """
     inner = getattr(found, "base_dataloader", found)  # as accelerate wraps them
     if isinstance(inner, DataLoader):
-        return inner
+        return inner if inner is found else _as_it_was_written(inner)
     several = getattr(inner, "iterables", inner) if is_a(inner, LIGHTNING, "CombinedLoader") else inner
     if isinstance(several, list | tuple | dict):
         raise PipelineError(
@@ -79,7 +87,15 @@ def the_only_loader(found: Any, what: str, call: str) -> DataLoader[Any]:
     )
 
 
-LIGHTNING = ("lightning", "pytorch_lightning")
+def _as_it_was_written(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """A loader with the `batch_size` and `sampler` that accelerate has put into a `batch_sampler`."""
+    batches = loader.batch_sampler
+    if type(loader) is not DataLoader or type(batches) is not BatchSampler or loader.batch_size is not None:
+        return loader
+    arguments = read_loader_arguments(loader)
+    del arguments["batch_sampler"]
+    arguments |= {"batch_size": batches.batch_size, "sampler": batches.sampler, "drop_last": batches.drop_last}
+    return build_loader(loader.dataset, loader.collate_fn, arguments)
 
 
 @contextmanager

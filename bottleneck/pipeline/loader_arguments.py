@@ -163,6 +163,13 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
     return clone
 
 
+def is_pytorchs(sampler: Any, cls: type) -> bool:
+    """Whether a sampler is of a class of PyTorch's own, or its twin in torchdata that can be resumed."""
+    kind = type(sampler)
+    twin = kind.__module__ == "torchdata.stateful_dataloader.sampler" and kind.__name__ == cls.__name__
+    return kind is cls or twin
+
+
 def _initialized_flags(cls: type) -> list[str]:
     return [f"_{base.__name__.lstrip('_')}__initialized" for base in cls.__mro__]
 
@@ -198,9 +205,9 @@ def _changed_arguments(loader: DataLoader[Any], changes: Mapping[str, Any]) -> d
 def _follow_dataset(arguments: dict[str, Any]) -> None:
     """Drop PyTorch's own samplers, which know the length of the dataset that is being replaced."""
     sampler = arguments.get("sampler")
-    if type(sampler) is SequentialSampler:
+    if is_pytorchs(sampler, SequentialSampler):
         del arguments["sampler"]
-    elif type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+    elif is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None:
         del arguments["sampler"]
         arguments["shuffle"] = True
 

@@ -86,7 +86,7 @@ class FrameworkStep(ABC):
         """
 
 
-def _backward(loss: torch.Tensor) -> Any:
+def _backward(loss: Any) -> Any:
     return loss.backward()
 
 

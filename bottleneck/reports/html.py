@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from bottleneck.reports import clean, numbers, view
+from bottleneck.reports import clean, functions, numbers, view
 from bottleneck.results.records import Result
 
 TEMPLATE = "report.html.j2"
@@ -63,7 +63,13 @@ def _page(result: Result) -> dict[str, Any]:
         },
         "rungs": _rungs(result),
         "stages": _stages(result),
-        "unavailable": [(_shown(name), _shown(reason)) for name, reason in view.unavailable(result)],
+        "transforms": _transforms(result),
+        "transforms_note": _shown(view.transforms_note(result)),
+        "functions": _functions(result),
+        "sampling": functions.sampling(result),
+        "unavailable": [
+            (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
+        ],
         "waits": view.waits(result.evidence),
         "warnings": [_shown(warning.message) for warning in result.warnings],
         "advice": [
@@ -111,10 +117,45 @@ def _stages(result: Result) -> list[dict[str, str]]:
             "cost": numbers.duration_interval(stage.cost_s_per_batch),
             "exposed": numbers.duration_interval(stage.exposed_s_per_batch),
             "share": numbers.percent_interval(stage.exposed_share),
+            "waiting": _waiting(view.waiting(result, stage)),
             "gain": numbers.gain_interval(stage.gain_if_free),
         }
         for stage in view.stages_by_interest(result)
     ]
+
+
+def _transforms(result: Result) -> list[dict[str, str]]:
+    return [
+        {
+            "stage": _shown(stage),
+            "name": _shown(row.name),
+            "path": _shown(row.path),
+            "calls": numbers.frequency(row.calls_per_sample),
+            "time": numbers.duration(row.wall_s_per_call),
+            "share": numbers.percent(row.share),
+            "waiting": _waiting(row.waiting),
+            "output": _shown(row.output),
+        }
+        for stage, rows in view.transforms(result).items()
+        for row in rows
+    ]
+
+
+def _functions(result: Result) -> list[dict[str, str]]:
+    return [
+        {
+            "stage": _shown(row.stage or ""),
+            "name": _shown(row.function),
+            "place": _shown(row.place),
+            "own": numbers.percent(row.own_share),
+            "waiting": numbers.percent(row.waiting),
+        }
+        for row in functions.all_functions(result)
+    ]
+
+
+def _waiting(share: float | None) -> str:
+    return "" if share is None else numbers.percent(share)
 
 
 def _bars(result: Result) -> list[ChartBar]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.reports import clean, numbers, view
+from bottleneck.reports import clean, functions, numbers, view
 from bottleneck.results.records import Advice, Result
 
 LIMIT = 60_000
@@ -115,10 +115,13 @@ def _folds(result: Result) -> Iterator[Fold]:
     yield Fold("Warnings", items=tuple(f"- {clean.markdown(w.message)}" for w in result.warnings))
     yield Fold("What to do next", items=tuple(_advice(advice) for advice in result.advice))
     yield _stages(result)
+    yield _transforms(result)
+    yield _functions(result)
     yield Fold(
         "Not measured",
         items=tuple(
-            f"- {clean.markdown_code(name)}: {clean.markdown(reason)}" for name, reason in view.unavailable(result)
+            f"- {', '.join(clean.markdown_code(name) for name in names)}: {clean.markdown(reason)}"
+            for names, reason in view.unavailable(result)
         ),
     )
     yield _chart(result)
@@ -144,8 +147,8 @@ def _stages(result: Result) -> Fold:
         head=(
             f"{explanation} {view.waits(result.evidence)}".rstrip(),
             "",
-            "| stage | costs (loader alone) | exposed | share of step | gain if free | finding |",
-            "|:--|--:|--:|--:|--:|:--|",
+            "| stage | costs (loader alone) | exposed | share of step | gain if free | waiting | finding |",
+            "|:--|--:|--:|--:|--:|--:|:--|",
         ),
         items=tuple(
             _row(
@@ -154,11 +157,66 @@ def _stages(result: Result) -> Fold:
                 numbers.duration_interval(stage.exposed_s_per_batch),
                 numbers.percent_interval(stage.exposed_share),
                 numbers.gain_interval(stage.gain_if_free),
+                _waiting(view.waiting(result, stage)),
                 view.finding(stage),
             )
             for stage in view.stages_by_interest(result)
         ),
     )
+
+
+def _transforms(result: Result) -> Fold:
+    note = clean.markdown(view.transforms_note(result))
+    explanation = "Times are of one call in a worker, outside of the timed rounds; the share is that of its stage."
+    return Fold(
+        "Single transforms",
+        head=(
+            f"{explanation} {note}".rstrip(),
+            "",
+            "| stage | transform | where | calls/sample | a call | share | waiting | gives |",
+            "|:--|:--|:--|--:|--:|--:|--:|:--|",
+        ),
+        items=tuple(
+            _row(
+                clean.markdown_code(stage),
+                clean.markdown_code(row.name),
+                clean.markdown_code(row.path, MAX_LINE),
+                numbers.frequency(row.calls_per_sample),
+                numbers.duration(row.wall_s_per_call),
+                numbers.percent(row.share),
+                _waiting(row.waiting),
+                clean.markdown(row.output, MAX_LINE),
+            )
+            for stage, rows in view.transforms(result).items()
+            for row in rows
+        ),
+    )
+
+
+def _functions(result: Result) -> Fold:
+    return Fold(
+        "Functions with the most own time",
+        head=(
+            clean.markdown(functions.sampling(result)),
+            "",
+            "| stage | function | where | own time | waiting |",
+            "|:--|:--|:--|--:|--:|",
+        ),
+        items=tuple(
+            _row(
+                clean.markdown_code(row.stage or ""),
+                clean.markdown_code(row.function),
+                clean.markdown_code(row.place, MAX_LINE),
+                numbers.percent(row.own_share),
+                numbers.percent(row.waiting),
+            )
+            for row in functions.all_functions(result)
+        ),
+    )
+
+
+def _waiting(share: float | None) -> str:
+    return "" if share is None else numbers.percent(share)
 
 
 def _chart(result: Result) -> Fold:

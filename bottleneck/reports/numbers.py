@@ -94,6 +94,13 @@ def count(amount: float | None) -> str:
     return plain.number(amount) if _known(amount) else UNKNOWN
 
 
+def frequency(amount: float | None) -> str:
+    """How often for each sample, such as '1' or '0.44'."""
+    if not _known(amount):
+        return UNKNOWN
+    return bare(round(amount, 2)) if 0.01 <= amount < 99.95 else plain.count(amount)
+
+
 def size(size_bytes: float | None) -> str:
     """An amount of memory, such as '1.2 GiB'."""
     if not _known(size_bytes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bottleneck.reports import clean, numbers, view
+from bottleneck.reports import clean, functions, numbers, view
 from bottleneck.reports.layout import (
     Column,
     Line,
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MIN_BAR, MAX_BAR = 6, 20
 MAX_STAGE_NAME = 16
 MIN_NAME = 8
+MAX_TRANSFORM_NAME = 32
+MAX_TRANSFORMS = 20
+MAX_FUNCTIONS = 5
 
 _FINDING_STYLES: dict[str, Style] = {"real": "yellow", "undecided": "cyan"}
 
@@ -65,6 +68,8 @@ def _report(result: Result, width: int) -> Iterator[Line]:
         _verdict(result, width),
         _ladder(result, width),
         _stages(result, width),
+        *_transforms(result, width),
+        _functions(result, width),
         _notes(result, width),
         _advice(result, width),
         _closing(result, width),
@@ -134,8 +139,71 @@ def _stages(result: Result, width: int) -> list[Line]:
     rows = [_stage_row(result, stage, intervals=True) for stage in stages]
     if table_width(columns, rows) > width:
         rows = [_stage_row(result, stage, intervals=False) for stage in stages]
-    note = "Times are per batch; in brackets, 95 % intervals."
+    note = f"Times are per batch; in brackets, 95 % intervals. {view.waiting_stages(result)}".rstrip()
     return [*table(columns, rows, width), *paragraph(note, width, "  ", "  ", style="dim")]
+
+
+def _transforms(result: Result, width: int) -> Iterator[list[Line]]:
+    """A table for each stage that has single transforms, and after the last one what is to be said of them."""
+    tables = [_transform_table(stage, rows, width) for stage, rows in view.transforms(result).items()]
+    if tables and view.transforms_note(result):
+        tables[-1].extend(paragraph(view.transforms_note(result), width, "  ", "  ", style="dim"))
+    yield from tables
+
+
+def _transform_table(stage: str, transforms: Sequence[view.TransformRow], width: int) -> list[Line]:
+    columns = [
+        Column(f"inside {fit(clean.one_line(stage), MAX_STAGE_NAME)}", shrinks_to=MIN_NAME),
+        Column("calls/sample", align_right=True),
+        Column("a call", align_right=True),
+        Column("share", align_right=True),
+        Column("waiting", align_right=True),
+        Column("gives", shrinks_to=MIN_NAME),
+    ]
+    rows = [
+        [
+            Span(fit(clean.one_line(row.name), MAX_TRANSFORM_NAME)),
+            Span(numbers.frequency(row.calls_per_sample)),
+            Span(numbers.duration(row.wall_s_per_call)),
+            Span(numbers.percent(row.share)),
+            Span("" if row.waiting is None else numbers.percent(row.waiting)),
+            Span(clean.one_line(row.output)),
+        ]
+        for row in transforms[:MAX_TRANSFORMS]
+    ]
+    if not any(row[4].text for row in rows):
+        del columns[4]
+        rows = [[*row[:4], row[5]] for row in rows]
+    made = table(columns, rows, width)
+    if len(transforms) > MAX_TRANSFORMS:
+        more = f"… and {len(transforms) - MAX_TRANSFORMS} more; the other formats list all."
+        made.extend(paragraph(more, width, "  ", "  ", style="dim"))
+    return made
+
+
+def _functions(result: Result, width: int) -> list[Line]:
+    stage, rows = functions.functions_of_bottleneck(result, MAX_FUNCTIONS)
+    if not rows:
+        return []
+    columns = [
+        Column(
+            f"functions in {fit(clean.one_line(stage), MAX_STAGE_NAME)}" if stage else "functions", shrinks_to=MIN_NAME
+        ),
+        Column("own time", align_right=True),
+        Column("waiting", align_right=True),
+        Column("where", shrinks_to=MIN_NAME),
+    ]
+    cells_of_rows = [
+        [
+            Span(fit(clean.one_line(row.function), MAX_TRANSFORM_NAME)),
+            Span(numbers.percent(row.own_share)),
+            Span(numbers.percent(row.waiting)),
+            Span(clean.one_line(row.place)),
+        ]
+        for row in rows
+    ]
+    note = paragraph(functions.sampling(result), width, "  ", "  ", style="dim")
+    return [*table(columns, cells_of_rows, width), *note]
 
 
 def _stage_row(result: Result, stage: Stage, intervals: bool) -> list[Span]:
@@ -150,8 +218,8 @@ def _stage_row(result: Result, stage: Stage, intervals: bool) -> list[Span]:
 
 def _notes(result: Result, width: int) -> list[Line]:
     made: list[Line] = []
-    for name, reason in view.unavailable(result):
-        text = f"{clean.one_line(name)}: {clean.one_line(reason)}"
+    for names, reason in view.unavailable(result):
+        text = f"{', '.join(clean.one_line(name) for name in names)}: {clean.one_line(reason)}"
         made.extend(paragraph(text, width, "Not measured: ", "  ", style="dim"))
     for warning in result.warnings:
         made.extend(paragraph(clean.one_line(warning.message), width, "Warning: ", "  ", style="yellow"))

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bottleneck.analysis.waiting import share_of, waiting_share
 from bottleneck.reports import clean, numbers
 from bottleneck.results.records import Experiment, Rate, Result, Stage
 
 MAX_VALUE = 300
 """Characters of a value of the environment or the pipeline that are shown."""
+WORTH_TELLING = 0.2
+"""The share of waiting from which on it is shown."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,22 @@ class Rung:
     """Its coupled throughput as a fraction of the fastest rung's."""
     drop: float | None
     """By which fraction it is slower than the rung before; None for the innermost."""
+
+
+@dataclass(frozen=True)
+class TransformRow:
+    """A single transform inside a stage; what the evidence does not tell is None."""
+
+    stage: str
+    path: str
+    name: str
+    calls_per_sample: float | None
+    wall_s_per_call: float | None
+    waiting: float | None
+    """The part of that time that is waiting."""
+    share: float | None
+    """Its part of the stage's time."""
+    output: str
 
 
 @dataclass(frozen=True)
@@ -69,9 +88,13 @@ def ladder(result: Result) -> tuple[Rung, ...]:
     return tuple(rungs)
 
 
-def unavailable(result: Result) -> tuple[tuple[str, str], ...]:
-    """Name and reason of each experiment that does not apply."""
-    return tuple((e.name, e.reason or "no reason is known") for e in result.experiments if not e.available)
+def unavailable(result: Result) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Names and reason of the experiments that do not apply; those with one reason together."""
+    names: dict[str, list[str]] = {}
+    for experiment in result.experiments:
+        if not experiment.available:
+            names.setdefault(experiment.reason or "no reason is known", []).append(experiment.name)
+    return tuple((tuple(found), reason) for reason, found in names.items())
 
 
 def stages_by_interest(result: Result) -> tuple[Stage, ...]:
@@ -109,6 +132,55 @@ def waits(evidence: Mapping[str, Any]) -> str:
     if first_batch_s is not None:
         parts.append(f"First batch of an epoch: {numbers.duration(first_batch_s)}.")
     return " ".join(parts)
+
+
+def waiting(result: Result, stage: Stage) -> float | None:
+    """The part of a stage's time in the workers that is waiting; None where it is not worth a word."""
+    share = waiting_share(stage, result.evidence)
+    return share if share is not None and share >= WORTH_TELLING else None
+
+
+def waiting_stages(result: Result) -> str:
+    """Which stages wait, and for how much of their time, as one sentence; empty where none does."""
+    parts = [
+        f"{clean.one_line(stage.name)} is waiting {numbers.percent(share)}"
+        for stage in stages_by_interest(result)
+        if (share := waiting(result, stage)) is not None
+    ]
+    return f"Of its time in the workers, {', '.join(parts)} (disk, network, locks)." if parts else ""
+
+
+def transforms(result: Result) -> dict[str, tuple[TransformRow, ...]]:
+    """The single transforms of each stage that has any, in the order in which they are kept."""
+    listed = result.evidence.get("transforms")
+    rows: dict[str, tuple[TransformRow, ...]] = {}
+    for found in listed if isinstance(listed, (list, tuple)) else ():
+        if isinstance(found, Mapping):
+            row = _transform_row(found, result.evidence)
+            rows[row.stage] = (*rows.get(row.stage, ()), row)
+    return rows
+
+
+def transforms_note(result: Result) -> str:
+    """Why the rows do not add up to their stage; empty where they do."""
+    note = result.evidence.get("transforms_note")
+    return clean.one_line(note) if isinstance(note, str) else ""
+
+
+def _transform_row(found: Mapping[str, Any], evidence: Mapping[str, Any]) -> TransformRow:
+    wall_s, cpu_s = (numbers.finite(found.get(key)) for key in ("wall_s_per_call", "cpu_s_per_call"))
+    share = share_of(wall_s, cpu_s, evidence) if wall_s is not None and cpu_s is not None else None
+    stage, path, name, output = (str(found.get(key) or "") for key in ("stage", "path", "name", "output"))
+    return TransformRow(
+        stage=stage,
+        path=path,
+        name=name,
+        calls_per_sample=numbers.finite(found.get("calls_per_sample")),
+        wall_s_per_call=wall_s,
+        waiting=share if share is not None and share >= WORTH_TELLING else None,
+        share=numbers.finite(found.get("share")),
+        output=output,
+    )
 
 
 def cost(result: Result) -> str:

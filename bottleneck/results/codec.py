@@ -180,7 +180,7 @@ def to_measurement(result: Result) -> Measurement:
             for e in result.experiments
         ),
         without=tuple(MeasuredWithout(w.stage, _blocks(w.coupled)) for w in result.without),
-        stages=tuple(StageSpan(s.name, s.inner, s.outer) for s in result.stages),
+        stages=tuple(StageSpan(s.name, s.inner, s.outer, s.wall_s_per_batch, s.cpu_s_per_batch) for s in result.stages),
         evidence=result.evidence,
         warnings=result.warnings,
         cost=result.cost,

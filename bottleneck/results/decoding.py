@@ -113,6 +113,8 @@ def _read_stage(node: Node) -> Stage:
         exposed_share=node.key("exposed_share").maybe(_read_interval),
         gain_if_free=node.key("gain_if_free").maybe(_read_interval),
         finding=cast("Finding", finding),
+        wall_s_per_batch=node.optional_key("wall_s_per_batch").maybe(Node.amount),
+        cpu_s_per_batch=node.optional_key("cpu_s_per_batch").maybe(Node.amount),
     )
 
 

@@ -89,6 +89,11 @@ class Stage:
     exposed_share: Interval | None
     gain_if_free: Interval | None
     finding: Finding
+    wall_s_per_batch: float | None = None
+    """What it takes of one worker for a batch, over the number of workers, as observed outside of the timed rounds;
+    for `collate` with the writing into shared memory, which `cost_s_per_batch` leaves to the hand-off."""
+    cpu_s_per_batch: float | None = None
+    """The CPU time in that, of all threads of the worker."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,9 @@ class StageSpan:
     name: str
     inner: str | None
     outer: str
+    wall_s_per_batch: float | None = None
+    """As in `Stage`."""
+    cpu_s_per_batch: float | None = None
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,14 @@ class Control:
         """Return the observations that workers have left, by worker."""
         return self._read_all("observation")
 
+    def write_stacks(self, worker: int, stacks: object) -> None:
+        """Leave the stacks that a worker has sampled for the main process."""
+        self._write(f"stacks-{worker}", stacks)
+
+    def read_stacks(self) -> dict[int, Any]:
+        """Return the stacks that workers have left, by worker."""
+        return self._read_all("stacks")
+
     def _read_all(self, kind: str) -> dict[int, Any]:
         paths = sorted(self._folder.glob(f"{kind}-*"))
         return {int(path.name.split("-")[1]): self._read(path.name) for path in paths}

@@ -20,6 +20,8 @@ from bottleneck.staging.recorder import Recorder
 from bottleneck.staging.recording import Pool
 from bottleneck.staging.server import Cached, Server
 from bottleneck.staging.source import NoShareError, Source
+from bottleneck.staging.stack_sampler import StackSampler
+from bottleneck.staging.stage_frames import StageFrames
 from bottleneck.staging.tail import make_tail
 from bottleneck.staging.tape import Tape
 
@@ -83,6 +85,9 @@ class Engine:
         self._batched = batched
         self._iterable = iterable
         self._passes_tokens = passes_tokens
+        self.sample_rate_hz: float | None = None
+        """How often stacks are sampled while that is asked for; None: there will be no profile."""
+        self._sampler: StackSampler | None = None
         self._started = False
         self._plan_version = 0
         self._skips = False
@@ -97,6 +102,7 @@ class Engine:
         self._started = True
         info = get_worker_info()
         worker, in_worker = (0, False) if info is None else (info.id, True)
+        self._worker = worker
         self._tape = Tape()
         dataset = install(self.user_dataset, self._sites, self._tape, in_place=in_worker)
         if not self._iterable:
@@ -109,9 +115,11 @@ class Engine:
         )  # fmt: skip
         self._server = Server(self._source, self._tape, self._pool, iterable=self._iterable)
         self._observer = Observer(
-            self._source, self._tape, self._control, worker, lambda: callables_at(dataset, self._sites),
+            self._source, self._tape, self._control, worker,
+            lambda: [*callables_at(dataset, self._sites), ("collate_fn", self._collate_fn)],
             iterable=self._iterable,
         )  # fmt: skip
+        self._stage_frames = StageFrames(self._source, self._tape)
 
     def latch_mode(self) -> int:
         """Read the mode for one batch, and pick up a new plan if there is one."""
@@ -122,7 +130,24 @@ class Engine:
             self._server.use_plan(self._control.read_plan())
         mode = self._control.mode
         self._mode = self._source.mode = mode
+        if bool(mode & stages.SAMPLE_STACKS) != (self._sampler is not None):
+            self._switch_sampler()
         return mode
+
+    def _switch_sampler(self) -> None:
+        if self._sampler is None:
+            assert self.sample_rate_hz is not None
+            self._sampler = StackSampler(self.sample_rate_hz)
+            self._sampler.start()
+        else:
+            self._control.write_stacks(self._worker, self._sampler.stop())
+            self._sampler = None
+
+    def close(self) -> None:
+        """Stop what runs beside the loader."""
+        if self._sampler is not None:
+            self._sampler.stop()
+            self._sampler = None
 
     # --- map-style fetching --------------------------------------------------------------------------------
 
@@ -146,7 +171,9 @@ class Engine:
         if mode & stages.RECORD:
             return self._recorder.fetch(request)
         if mode & stages.OBSERVE:
-            return self._observer.fetch(self._server.plan, request)
+            return Cached(0) if self._observer.has_seen_enough else self._observer.fetch(self._server.plan, request)
+        if mode & stages.NAME_FRAMES:
+            return self._stage_frames.fetch(self._server.plan, request)
         if self._server.makes_samples_for_real(mode):
             return self._source.fetch(request)
         return self._server.samples(mode, len(request) if self._batched else 1, request)
@@ -162,7 +189,10 @@ class Engine:
                 if mode & stages.RECORD:
                     samples = [self._recorder.fetch_unit()]
                 elif mode & stages.OBSERVE:
-                    samples = [self._observer.next_item(self._server.plan)]
+                    seen = self._observer
+                    samples = [Cached(0) if seen.has_seen_enough else seen.next_item(self._server.plan)]
+                elif mode & stages.NAME_FRAMES:
+                    samples = [self._stage_frames.next_item(self._server.plan)]
                 elif mode & stages.LOAD:
                     samples = [self._iterate_really(mode)]
                 elif not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
@@ -210,6 +240,8 @@ class Engine:
             batch = self._server.collated(samples.size if isinstance(samples, Cached) else None)
         elif mode & stages.OBSERVE:
             batch = self._observer.collate(samples)
+        elif mode & stages.NAME_FRAMES:
+            batch = self._stage_frames.collate(self._server.plan, samples)
         elif self._server.collates_for_real(mode):
             batch = self._source.collate(samples)
         else:

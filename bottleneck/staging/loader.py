@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, _utils
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.pipeline.cuts import CutSite
 from bottleneck.staging import stages
@@ -23,6 +24,7 @@ from bottleneck.staging.observation import Observation
 from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.plan import Plan, Report
 from bottleneck.staging.proxies import CollateProxy, IterableProxy, MapProxy, WorkerInit
+from bottleneck.staging.stack_sampler import SampledStacks
 
 _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
 _PATIENCE_S = 1.0
@@ -30,7 +32,15 @@ _PATIENCE_S = 1.0
 
 
 class LoaderEnded(Exception):
-    """The loader gave no batch at all: the dataset or the sampler is empty."""
+    """The loader gave no batch, also when it was started anew.
+
+    Attributes:
+        received: Batches that it had given before; where there are some, its data can be gone through only once.
+    """
+
+    def __init__(self, received: int = 0) -> None:
+        super().__init__()
+        self.received = received
 
 
 class SwitchedLoader:
@@ -45,10 +55,18 @@ class SwitchedLoader:
         cache_bytes: What the caches of all workers together may take.
         seed: Seed for checking recordings.
         hang_s: Seconds without a batch after which the workers count as hung.
+        sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
     """
 
     def __init__(
-        self, loader: DataLoader[Any], sites: tuple[CutSite, ...], cache_bytes: int, seed: int, hang_s: float
+        self,
+        loader: DataLoader[Any],
+        sites: tuple[CutSite, ...],
+        cache_bytes: int,
+        seed: int,
+        hang_s: float,
+        *,
+        sample_rate_hz: float | None = None,
     ) -> None:
         self.num_workers = loader.num_workers
         self.iterable = isinstance(loader.dataset, IterableDataset)
@@ -67,8 +85,10 @@ class SwitchedLoader:
             iterable=self.iterable,
             passes_tokens=self._passes_tokens,
         )
+        self._engine.sample_rate_hz = sample_rate_hz
         self._order = RequestOrder(loader, self._control, iterable=self.iterable)
         self._loader = _clone(loader, self._engine, self._order, hang_s)
+        self._held = _held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
         self._received = 0
         self._shared_handles = _shares_handles()
@@ -79,6 +99,8 @@ class SwitchedLoader:
 
     def start(self) -> None:
         """Start the workers; they begin with real batches at once."""
+        for name in self._held:
+            self._loader.__dict__[name] = DataLoader.__iter__(self._loader)
         self._iterator = iter(self._loader)
         self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
 
@@ -110,7 +132,7 @@ class SwitchedLoader:
             try:
                 batch = next(self._iterator)
             except StopIteration:
-                raise LoaderEnded from None
+                raise LoaderEnded(self._received) from None
         except (OSError, EOFError) as error:
             raise self._explain_lost_connection(error) from error
         size = self._order.sizes[self._received] if self._received < len(self._order.sizes) else 0
@@ -175,6 +197,15 @@ class SwitchedLoader:
         """Return what the workers have seen while observing."""
         return list(self._control.read_observations().values())
 
+    def stacks(self) -> dict[int, SampledStacks]:
+        """Return the stacks that workers have sampled, by worker; they leave them when the mode asks for no more."""
+        return self._control.read_stacks()
+
+    @property
+    def passes_tokens(self) -> bool:
+        """Whether a batch may be left out of what the loader gives."""
+        return self._passes_tokens
+
     @property
     def cache_bytes(self) -> int:
         """Bytes in the caches of all workers together."""
@@ -198,7 +229,8 @@ class SwitchedLoader:
                 _stop_workers(iterator, kill=not drained)
         finally:
             del iterator
-            self._loader._iterator = None
+            self._loader.__dict__.update(dict.fromkeys(self._held), _iterator=None)
+            self._engine.close()
             self._control.close()
             if not self._shared_handles:
                 resource_sharer.stop(timeout=1.0)
@@ -239,13 +271,21 @@ def _clone(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s:
         "_iterator": None,
         "_IterableDataset_len_called": None,  # our stream is longer than the user's, and needs no warning
     }
-    # A loader that can be resumed would skip what it gave before.
+    # One that keeps its workers by holding an iterator must not share it with the clone.
+    state |= dict.fromkeys(_held_iterators(loader))
+    # One that can be resumed would skip what it gave before.
     state |= {name: start for name, start in _RESUMING.items() if name in loader.__dict__}
     state["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
     if loader.num_workers > 0 and not loader.timeout:
         state["timeout"] = hang_s
     clone.__dict__.update(state)
     return clone
+
+
+def _held_iterators(loader: DataLoader[Any]) -> list[str]:
+    """Names of the attributes in which a subclass of the loader keeps an iterator of PyTorch's."""
+    state = loader.__dict__.items()
+    return [name for name, value in state if isinstance(value, _BaseDataLoaderIter) and name != "_iterator"]
 
 
 def _disarm(iterator: Any) -> None:

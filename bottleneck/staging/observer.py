@@ -16,7 +16,10 @@ from bottleneck.staging.tape import Function, Tape, mark_site
 from bottleneck.staging.timers import Timers, find_places
 
 _BASE_STAGES = {"template": "load", "tail": "load", "marks": "other", "fetch": "fetch"}
-"""Strategy -> the stage that the code outside all cuts belongs to, when an item begins."""
+"""Strategy -> the stage that the code outside all cuts belongs to, when an item begins; else the innermost."""
+
+ENOUGH_S = 2.0
+"""Time of whole batches after which a worker observes no more."""
 
 Roots = Callable[[], list[tuple[str, Any]]]
 """Gives the callables at which the dataset could be cut, by name."""
@@ -67,6 +70,11 @@ class Observer:
         self._thread = 0
 
     # --- batches -------------------------------------------------------------------------------------------
+
+    @property
+    def has_seen_enough(self) -> bool:
+        """Whether a further batch is not worth its time; where one takes many seconds, a single one has to do."""
+        return sum(spent.wall_s for spent in self._total.stages.values()) >= ENOUGH_S
 
     def fetch(self, plan: Plan, request: Any) -> Any:
         """Return what a request asks for; it begins a batch.
@@ -133,8 +141,6 @@ class Observer:
         return value
 
     def _base_stage(self) -> str:
-        if self._plan.strategy == "replay":
-            return "finish" if "finish" in self._plan.within_sample else "augment"
         return _BASE_STAGES.get(self._plan.strategy, self._plan.within_sample[0])
 
     # --- while the user's code runs ------------------------------------------------------------------------

@@ -87,10 +87,15 @@ def _batches_of(sampler: Any, batch_size: int) -> Iterator[list[Any]]:
     return _epochs(make_epoch)
 
 
+def _chooser(loader: DataLoader[Any]) -> Any:
+    """The sampler whose indices the workers are sent."""
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+
+
 def _requests(loader: DataLoader[Any]) -> Iterator[Any]:
     """Yield what the loader's workers are asked for, in the user's own order, without end."""
-    # Without batching by the loader, a sampler of batches asks for a list of indices as one item.
-    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    sampler = _chooser(loader)
+    # It may be the sampler of a loader that does not batch: then an item is asked for by a list of indices.
     if is_pytorchs(sampler, BatchSampler):
         return _batches_of(sampler.sampler, sampler.batch_size)
     return _epochs(lambda epoch: _indices_of_epoch(sampler, epoch))
@@ -130,8 +135,13 @@ class RequestOrder:
 
     def __len__(self) -> int:
         # For subclasses of the loader that ask; the order itself never ends.
-        sampler = self._loader.batch_sampler if self._loader.batch_sampler is not None else self._loader.sampler
-        return len(sampler)  # type: ignore[arg-type]
+        return len(_chooser(self._loader))
+
+    def __getattr__(self, name: str) -> Any:
+        # The same: some ask their sampler for the one inside.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(_chooser(self._loader), name)
 
     def __next__(self) -> Any:
         if self.stopped:

@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from bottleneck.staging.engine import Engine
+from bottleneck.staging.tracing import allow_tracing
 
 
 class _Forwarding:
@@ -75,6 +76,8 @@ class WorkerInit:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         info = get_worker_info()
         engine = info.dataset.engine  # type: ignore[union-attr]
+        if engine.sample_rate_hz is not None:
+            allow_tracing()
         object.__setattr__(info, "dataset", engine.user_dataset)
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)

@@ -25,7 +25,7 @@ from bottleneck.staging.recording import (
 from bottleneck.staging.source import Source
 from bottleneck.staging.tape import Call, Tape
 from bottleneck.staging.template import find_holes
-from bottleneck.staging.verification import Facts, Verification, check_augment_alone, verify, verify_marks
+from bottleneck.staging.verification import FETCHES, Facts, Verification, check_augment_alone, verify, verify_marks
 
 _SLOW_ITEM_S = 0.5
 
@@ -85,11 +85,12 @@ class Recorder:
         with self._tape.listening():
             run(requests[0])
         slow = time.perf_counter() - started > _SLOW_ITEM_S
+        fetches = 1 if slow else FETCHES
         if self._tape.marked:
             for item in requests[: 1 if slow else 2]:
-                verify_marks(run, item, self._tape, self._seed, self._sample_marks)
+                verify_marks(run, item, self._tape, self._seed, self._sample_marks, fetches)
             return Verification()
-        results = [verify(run, item, self._tape, self._seed) for item in requests[: 1 if slow else 2]]
+        results = [verify(run, item, self._tape, self._seed, fetches) for item in requests[: 1 if slow else 2]]
         for result in results:
             self._changing |= result.changes_arguments
         self._augment_alone = all(result.augment for result in results)

@@ -33,6 +33,11 @@ SKIP_COLLATE_REST = 1 << 11
 OBSERVE = 1 << 12
 """Everything real, and watched on the way: which stage and which transform takes the time. Never timed from outside."""
 
+NAME_FRAMES = 1 << 13
+"""Everything real, under frames that are named after their stages, for a profiler. Never timed."""
+SAMPLE_STACKS = 1 << 14
+"""With `NAME_FRAMES`: each worker samples its own stack."""
+
 _FIRST_MARK = 16
 MOST_MARKS = 46
 """How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""

@@ -178,3 +178,67 @@ def test_evidence_is_never_empty_and_can_be_written():
 
 def test_nothing_is_advised_before_anything_was_measured():
     assert analyse(keep_rounds(measure(AUGMENT_BOUND), 0)).advice == ()
+
+
+# --- waiting and computing ---------------------------------------------------------------------------------
+
+LOAD_BOUND = Job(
+    coupled=dict(zip(LADDER, (0.0094, 0.0095, 0.0097, 0.0098, 0.0116, 0.0247), strict=True)),
+    drained={"after_collate": 0.0012, "before_collate": 0.0021, "before_augment": 0.0040, "raw": 0.0246},
+    without={"copy": 0.0246, "handoff": 0.0244, "collate": 0.0243, "augment": 0.0230, "load": 0.0116},
+)
+
+
+def spent(job, stage, wall_s, cpu_s, **evidence):
+    """The advice of a job in which a stage was seen to take so much time."""
+    measured = measure(replace(job, pipeline=WORKERS, evidence=evidence))
+    spans = tuple(
+        replace(span, wall_s_per_batch=wall_s, cpu_s_per_batch=cpu_s) if span.name == stage else span
+        for span in measured.stages
+    )
+    return {a.id: a for a in analyse(replace(measured, stages=spans)).advice}
+
+
+def test_loading_that_waits_is_not_told_to_decode_faster():
+    given = spent(LOAD_BOUND, "load", 0.020, 0.001)
+
+    assert "cheaper-load" not in given
+    item = given["wait-less"]
+    assert "waiting 95 %" in item.why
+    assert "decod" not in item.title + item.why + item.how
+    assert "--set num_workers=8" in item.how
+    assert item.evidence["waiting_share"] == pytest.approx(0.95)
+
+
+def test_loading_that_computes_is_told_to_decode_less():
+    given = spent(LOAD_BOUND, "load", 0.020, 0.019)
+
+    assert "wait-less" not in given
+    assert "decode" in given["cheaper-load"].title
+    assert "It computes for 95 % of its time." in given["cheaper-load"].why
+
+
+def test_an_augmentation_that_waits_is_told_to_look_for_what():
+    given = spent(AUGMENT_BOUND, "augment", 0.020, 0.002)
+
+    assert "cheaper-augment" not in given
+    assert "lock" in given["wait-less"].how
+
+
+def test_standing_in_the_queue_for_a_core_is_no_waiting():
+    given = spent(LOAD_BOUND, "load", 0.020, 0.007, core_wait_per_cpu_s=1.5)
+
+    assert "cheaper-load" in given
+
+
+@pytest.mark.parametrize("wall_s", [None, 0.0])
+def test_where_nothing_was_seen_nothing_is_said_of_waiting(wall_s):
+    item = spent(LOAD_BOUND, "load", wall_s, 0.0)["cheaper-load"]
+
+    assert "waiting" not in item.why
+    assert "computes" not in item.why
+    assert "waiting_share" not in item.evidence
+
+
+def test_threads_that_take_more_cpu_time_than_passes_do_not_wait():
+    assert spent(LOAD_BOUND, "load", 0.020, 0.070)["cheaper-load"].evidence["waiting_share"] == 0.0

@@ -85,6 +85,17 @@ def test_a_noisy_wide_gain_does_not_win():
     assert (choice.bottleneck, choice.contributors) == ("augment", ())
 
 
+def test_a_gain_that_is_sure_but_next_to_nothing_does_not_rule_out_the_others():
+    stages = [
+        stage("collate", gain=Interval(1.16, 1.02, 1.31), cost=0.00004),
+        stage("load", gain=Interval(3.4, 0.99, 12.2), cost=0.0103),
+    ]
+
+    choice = choose("input_bound", stages)
+
+    assert (choice.bottleneck, choice.contributors) == ("load", ())
+
+
 def test_a_noisy_wide_leader_does_not_pull_in_a_stage_that_surely_gains_less_than_another():
     stages = [
         stage("augment", gain=near(1.8, 0.05), cost=0.014),

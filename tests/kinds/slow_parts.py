@@ -15,19 +15,20 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 import bottleneck
 
 BUDGET_S = 4.0
-STEP_S = 0.0015
-SAMPLE_S = 0.006
-BATCH_SIZE = 4
-COLLATE_S = BATCH_SIZE * SAMPLE_S
+STEP_S = 0.001
+SAMPLE_S = 0.004
+BATCH_SIZE = 2
 
 
 def train_step(batch):
     time.sleep(STEP_S)
 
 
-def diagnose(dataset, budget=BUDGET_S, **options):
-    """The diagnosis of a job with one worker and a quick step."""
-    given = {"batch_size": BATCH_SIZE, "num_workers": 1, "train_step": train_step, "device": "cpu"}
+def diagnose(dataset, budget=None, **options):
+    """The diagnosis of a job with a quick step, and one worker unless told otherwise."""
+    workers = max(1, options.get("num_workers", 1))
+    budget = budget or BUDGET_S * (1 + workers) / 2
+    given = {"batch_size": BATCH_SIZE * workers, "num_workers": 1, "train_step": train_step, "device": "cpu"}
     if "batch_sampler" in options:
         del given["batch_size"]
     return bottleneck.diagnose({"dataset": dataset, **given, **options}, budget=budget)
@@ -67,7 +68,7 @@ class Parts:
 
 
 def collate_slowly(samples):
-    time.sleep(COLLATE_S)
+    time.sleep(len(samples) * SAMPLE_S)
     return default_collate(samples)
 
 
@@ -83,7 +84,7 @@ class SlowCollate:
         self.collate = collate
 
     def __call__(self, samples):
-        time.sleep(COLLATE_S)
+        time.sleep(len(samples) * SAMPLE_S)
         return self.collate(samples)
 
 
@@ -347,7 +348,7 @@ class Unpicklable(Map):
     def __init__(self, slow):
         super().__init__(slow)
         self.numbers = (number for number in range(10))
-        self.transform = lambda sample: self.augment(sample)
+        self.transform = lambda sample: self.augment(sample * 2)
 
     def __getitem__(self, index):
         return self.transform(self.load(index))
@@ -378,3 +379,28 @@ class ScaledLoader(NamedLoader):
     def __iter__(self):
         for batch in super().__iter__():
             yield batch * 2
+
+
+class RepeatingLoader(DataLoader):
+    """Keeps its workers from epoch to epoch by holding an iterator that never ends, as some training codes do."""
+
+    def __init__(self, dataset, **options):
+        super().__init__(dataset, **options)
+        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Repeated:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from self.sampler

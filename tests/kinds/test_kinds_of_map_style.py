@@ -30,25 +30,22 @@ def test_a_subset_of_a_dataset_that_transforms_whole_batches(slow):
     check_verdict(diagnose(Subset(Columns(slow), range(5, 90_000))), slow)
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_a_concatenation(slow):
-    check_verdict(diagnose(ConcatDataset([Map(slow, 50), Map(slow, 500)]), shuffle=True), slow)
+def test_a_concatenation():
+    check_verdict(diagnose(ConcatDataset([Map("load", 50), Map("load", 500)]), shuffle=True), "load")
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_a_stack(slow):
-    check_verdict(diagnose(StackDataset(Map(slow), Map()), shuffle=True), slow)
+def test_a_stack():
+    check_verdict(diagnose(StackDataset(Map("augment"), Map()), shuffle=True), "augment")
 
 
 def test_a_dataset_with_nothing_to_cut():
-    diagnosis = diagnose(Opaque())
-    check_verdict(diagnosis, "fetch")
+    check_verdict(diagnose(Opaque()), "fetch")
 
 
 @pytest.mark.parametrize(
     "dataset",
-    [[torch.zeros(8)] * 100, TensorDataset(torch.zeros(100, 8)), {number: torch.zeros(8) for number in range(100)}],
-    ids=["list", "TensorDataset", "dict"],
+    [[torch.zeros(8)] * 100, TensorDataset(torch.zeros(100, 8))],
+    ids=["list", "TensorDataset"],
 )
 def test_plain_containers(dataset):
     check_verdict(diagnose(dataset, collate_fn=collate_of("collate")), "collate")
@@ -64,23 +61,21 @@ def archive_path(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(("slow", "num_workers"), [("load", 1), ("augment", 1), ("load", 0)])
+@pytest.mark.parametrize(("slow", "num_workers"), [("load", 1), ("augment", 0)])
 def test_a_handle_that_is_opened_in_the_worker(archive_path, slow, num_workers):
     dataset = Archive(slow, archive_path)
     check_verdict(diagnose(dataset, num_workers=num_workers), slow)
     assert dataset.file is None
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_a_lock(slow):
-    check_verdict(diagnose(Locked(slow)), slow)
+def test_a_lock():
+    check_verdict(diagnose(Locked("load")), "load")
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_a_dataset_that_cannot_be_pickled(slow):
-    check_verdict(diagnose(Unpicklable(slow)), slow)
+def test_a_dataset_that_cannot_be_pickled():
+    check_verdict(diagnose(Unpicklable("augment")), "augment")
 
 
 @pytest.mark.parametrize(("slow", "method"), [("load", "spawn"), ("augment", "forkserver")])
 def test_a_large_dataset_in_workers_that_do_not_fork(slow, method):
-    check_verdict(diagnose(Large(slow), multiprocessing_context=method, budget=8.0), slow)
+    check_verdict(diagnose(Large(slow), multiprocessing_context=method, budget=9.0), slow)

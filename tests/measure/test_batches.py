@@ -69,14 +69,28 @@ def test_a_change_that_leaves_the_same_values_is_none():
     assert not cache.changed_since_probe()
 
 
-def test_a_change_later_on_is_seen_once():
+def test_a_change_later_on_is_seen_and_what_was_changed_is_served_no_more():
     # Guards: a step that works in place only every now and then; watched through tensor._version.
     cache = cache_of()
     cache.probe(lambda batch: None)
     assert not cache.changed_since_probe()
-    cache.serve().batch["x"].add_(1)
+    cache.serve().batch["x"].add_(10)
     assert cache.changed_since_probe()
+    cache.clone_from_now_on(lambda: pytest.fail("there are others"))
     assert not cache.changed_since_probe()
+    for _ in range(2):
+        assert values(cache, 2) == [1, 2]
+        in_place(cache.serve().batch)
+        cache.serve()
+
+
+def test_a_fresh_batch_is_made_where_all_were_changed():
+    cache = cache_of(2)
+    cache.probe(lambda batch: None)
+    for _ in range(2):
+        cache.serve().batch["x"].add_(10)
+    cache.clone_from_now_on(lambda: CachedBatch({"x": torch.full((2,), 7)}, 2))
+    assert values(cache, 2) == [7, 7]
 
 
 def test_nothing_is_watched_any_more_where_clones_are_served():

@@ -39,7 +39,12 @@ def user_code_error(error, **options):
     ],
 )
 def test_modes_have_names_for_people(mode, name):
-    assert name_mode(mode) == name
+    assert name_mode(mode, "after_crop") == name
+
+
+def test_modes_of_marked_stages_have_the_name_of_the_present_experiment():
+    assert name_mode(stages.ALL | stages.skip_bit(2), "after_crop") == "after_crop"
+    assert name_mode(stages.ALL | stages.SKIP_OTHER, "without other") == "without other"
 
 
 def test_a_sample_that_raised():

@@ -151,7 +151,7 @@ def test_progress_tells_phase_round_and_time():
     updates = []
     run_simulated(0.05, MeasureOptions(), judge=lambda _: PRECISE, on_progress=updates.append)
     phases = list(dict.fromkeys(update.phase for update in updates))
-    assert phases == ["starting workers", "recording", "warming up", "trying out", "measuring"]
+    assert phases == ["starting workers", "recording", "observing", "warming up", "trying out", "measuring"]
     measuring = [update for update in updates if update.phase == "measuring"]
     assert {update.round for update in measuring} == {1, 2, 3, 4, 5, 6}
     assert "raw" in {update.experiment for update in measuring}
@@ -210,7 +210,7 @@ def test_a_step_that_works_in_place_later_on_gets_clones_from_then_on(notes):
         if notes.stat().st_size >= 40 * 5:
             batch[0].mul_(0)
 
-    outcome = run(pipeline_of(train_step=step, num_workers=0), MeasureOptions(budget_s=2.0))
+    outcome = run(pipeline_of(train_step=step, num_workers=0), MeasureOptions(budget_s=4.0))
     assert "batch-changed-in-place" in {w.id for w in outcome.measurement.warnings}
     assert notes.read_text().split()[-100:] == ["True"] * 100
 

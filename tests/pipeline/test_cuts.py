@@ -1,18 +1,19 @@
 """Where a dataset can be cut is found without calling or changing anything."""
 
 import copy
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, StackDataset, Subset
 from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
 from bottleneck.errors import PipelineError
-from bottleneck.pipeline.cuts import find_sites, resolve
+from bottleneck.pipeline.cuts import find_sites
+from bottleneck.pipeline.paths import resolve
 
 
 def by_name(sites):
@@ -212,6 +213,60 @@ def test_a_path_that_leads_nowhere_is_refused_in_one_sentence(name):
     assert "\n" not in str(caught.value)
 
 
-def test_a_path_is_resolved_without_reading_files():
-    assert resolve({"a": 1}, ()) == {"a": 1}
-    assert resolve(Path("/x"), ("parent",)) == Path("/")
+# --- several callables in one attribute ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("transforms_", "names"),
+    [
+        ([abs, abs], ["transforms[0]", "transforms[1]"]),
+        ((abs,), ["transforms[0]"]),
+        ({"train": abs, "test": abs}, ["transforms['train']", "transforms['test']"]),
+        ([abs, 3], []),
+        ([], []),
+    ],
+)
+def test_functions_in_a_container_are_found_by_its_name(transforms_, names):
+    class Listed(Dataset):
+        def __init__(self):
+            self.transforms = transforms_
+            self.callbacks = [abs]
+
+    sites = find_sites(Listed())
+    assert [site.name for site in sites] == names
+    assert {site.stage for site in sites} <= {"augment"}
+
+
+@pytest.mark.parametrize("name", ["transforms[1]", "transforms.1", "options['crop']", 'options["crop"]'])
+def test_the_user_may_name_an_entry_of_a_container(name):
+    class Listed(Dataset):
+        def __init__(self):
+            self.transforms, self.options = [abs, len], {"crop": len}
+
+    (site,) = (site for site in find_sites(Listed(), name) if site.chosen)
+    assert resolve(Listed(), site.whole_path) is len
+
+
+def test_no_item_is_loaded_to_find_what_the_user_names():
+    class Touchy(Photos):
+        def __getitem__(self, index):
+            raise AssertionError("loaded")
+
+    with pytest.raises(PipelineError):
+        find_sites(Touchy(), "[0].transform")
+
+
+def test_a_function_is_known_by_its_own_name_where_the_attribute_says_nothing():
+    def decode(data):
+        return data
+
+    class Named(Dataset):
+        def __init__(self):
+            self.first, self.second = decode, partial(decode)
+
+    assert by_name(find_sites(Named())) == {"first": "load", "second": "load"}
+
+
+def test_datasets_in_mappings_are_searched():
+    dataset = StackDataset(photos=Photos())
+    assert "datasets['photos'].augment" in by_name(find_sites(dataset))

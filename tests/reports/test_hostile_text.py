@@ -57,6 +57,8 @@ def everywhere(text: str) -> Result:
         contributors=(f"{text} load",),
         sentence=f"{line} is the bottleneck.",
     )
+    named = ("stage", "path", "name", "output")
+    transforms = [{**row, **dict.fromkeys(named, text)} for row in result.evidence["transforms"]]
     return make_result(
         tool=Tool(text, text),
         created=text,
@@ -70,7 +72,7 @@ def everywhere(text: str) -> Result:
             Advice(text, text, text, text, line, {text: text}),
             Advice("b", None, text, text, f"a\n{text}"),
         ),
-        evidence={text: text},
+        evidence={text: text, "transforms": transforms, "transforms_note": text},
         warnings=(Warning(text, text),),
     )
 

@@ -132,3 +132,47 @@ def printed(result, *, width=80, **options) -> str:
     stream = io.StringIO()
     Console(file=stream, width=width, **options).print(renderable(result))
     return stream.getvalue()
+
+
+def test_single_transforms_have_a_table_with_what_they_give():
+    lines = render_text(make_result()).splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("  inside augment"))
+    assert lines[head].split() == ["inside", "augment", "calls/sample", "a", "call", "share", "waiting", "gives"]
+    assert [line.split()[0] for line in lines[head + 1 : head + 5]] == [
+        *("ColorJitter", "RandomResizedCrop", "LookUpMask", "ToTensor")
+    ]
+    assert lines[head + 1].split()[1:] == ["0.8", "1.42", "ms", "43", "%", "500x375", "RGB,", "varies"]
+    assert lines[head + 3].split()[-4:] == ["90", "%", "224x224", "RGB"]  # it waits
+    assert "add up to 84 %" in lines[head + 5]
+
+
+def test_stages_that_wait_are_named_and_others_are_not():
+    report = " ".join(render_text(make_result()).split())
+    assert "Of its time in the workers, load is waiting 79 % (disk, network, locks)." in report
+    busy = tuple(replace(s, cpu_s_per_batch=s.wall_s_per_batch) for s in make_stages())
+    assert "disk, network, locks" not in render_text(make_result(stages=busy))
+
+
+def test_waiting_for_a_core_is_no_waiting():
+    evidence = {**make_result().evidence, "core_wait_per_cpu_s": 3.7}
+    assert "disk, network, locks" not in render_text(make_result(evidence=evidence))
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [None, 3, "text", [None, 4], [{}], [{"stage": [1], "name": None, "share": "x", "wall_s_per_call": True}], {"a": 1}],
+    ids=repr,
+)
+def test_evidence_of_another_shape_is_shown_as_far_as_it_can_be(transforms):
+    evidence = {"transforms": transforms, "transforms_note": ["no text"], "core_wait_per_cpu_s": "x"}
+    report = render_text(make_result(evidence=evidence))
+    assert "Traceback" not in report
+    assert max(map(cell_len, report.splitlines())) <= 80
+
+
+def test_a_long_list_of_transforms_says_what_it_leaves_out():
+    rows = [{"stage": "augment", "name": f"T{number}"} for number in range(50)]
+    report = render_text(make_result(evidence={"transforms": rows}))
+    assert "T19 " in report
+    assert "T20" not in report
+    assert "… and 30 more; the other formats list all." in report

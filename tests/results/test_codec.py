@@ -51,7 +51,8 @@ def test_keys_have_the_names_and_the_order_of_the_contract():
     assert list(experiment["coupled"]["blocks"][0])[:3] == ["round", "samples", "seconds"]
     assert list(document["without"][0]) == ["stage", "coupled"]
     assert " ".join(document["stages"][0]) == (
-        "name inner outer cost_s_per_batch exposed_s_per_batch exposed_share gain_if_free finding"
+        "name inner outer cost_s_per_batch exposed_s_per_batch exposed_share gain_if_free finding "
+        "wall_s_per_batch cpu_s_per_batch"
     )
     assert list(document["stages"][0]["exposed_share"]) == ["estimate", "low", "high"]
     assert list(document["verdict"])[:6] == [
@@ -247,7 +248,7 @@ def test_a_value_of_the_wrong_type_is_named(path, value, said):
 
 def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
-    optional = {"batches", "first_half_seconds", "workers", "further_rounds"}
+    optional = {"batches", "first_half_seconds", "workers", "further_rounds", "wall_s_per_batch", "cpu_s_per_batch"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

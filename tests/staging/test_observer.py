@@ -1,6 +1,7 @@
 """What the pass of observation charges to which stage and to which transform, in invented time."""
 
 import itertools
+import math
 import threading
 
 import pytest
@@ -11,9 +12,8 @@ from torchvision.transforms import v2
 import bottleneck
 from bottleneck.pipeline import marks
 from bottleneck.pipeline.cuts import find_sites
-from bottleneck.staging import stages
+from bottleneck.staging import observer, stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.cutting import callables_at
 from bottleneck.staging.engine import Engine
 from bottleneck.staging.failures import UserCodeError
 from bottleneck.staging.observation import Clocks
@@ -169,7 +169,7 @@ class Bench:
         self.engine._tape.clock = lambda: CLOCK.wall_s
         source = self.engine._source
         self.engine._observer = Observer(
-            source, self.engine._tape, self.control, 0, lambda: callables_at(source.dataset, sites),
+            source, self.engine._tape, self.control, 0, self.engine._observer._roots,
             iterable=self.iterable,
             clocks=Clocks(lambda: CLOCK.wall_s, lambda: CLOCK.cpu_s, lambda: CLOCK.ready_s),
         )  # fmt: skip
@@ -193,6 +193,12 @@ class Bench:
 
     def seen(self):
         return self.control.read_observations().get(0)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Invented seconds are many."""
+    monkeypatch.setattr(observer, "ENOUGH_S", math.inf)
 
 
 @pytest.fixture
@@ -267,6 +273,22 @@ def test_a_batch_of_a_stream_that_began_before_is_left_out(make):
     assert bench.observe().batches == 1
 
 
+def test_a_batch_that_began_with_cached_items_is_left_out_and_the_next_one_counts(make):
+    bench = make(Stream())
+    bench.control.mode = stages.HANDOFF
+    first = next(bench.stream)
+    bench.control.mode = OBSERVE
+    assert bench.engine.collate([first, next(bench.stream)]) is None
+    assert bench.seen() is None
+    assert bench.observe().samples == SIZE
+
+
+@pytest.mark.parametrize("kind", [Photos, Stream])
+def test_a_worker_that_has_seen_enough_works_no_more(make, monkeypatch, kind):
+    monkeypatch.setattr(observer, "ENOUGH_S", 20.0)
+    assert make(kind()).observe(5).batches == 2  # each takes 14 s or more
+
+
 def test_time_without_a_core_is_told_apart_from_waiting(make):
     class Starved(Photos):
         def load(self, index):
@@ -333,6 +355,19 @@ def test_transforms_that_are_seldom_called_are_counted_as_often_as_they_are(make
     calls = {found.name: found.calls for found in seen.transforms.values()}
     assert calls["Work"] + calls["Flip"] == 40
     assert min(calls.values()) > 5
+
+
+def test_transforms_of_a_collate_function_belong_to_collation(make):
+    class Mixing:
+        def __init__(self):
+            self.mix = v2.RandomChoice([Work(spin_s=4.0)])
+
+        def __call__(self, samples):
+            return self.mix(torch.stack([image for image, _ in samples]))
+
+    seen = make(Photos(), Mixing()).observe(1)
+    assert rows(seen)["collate_fn.mix.transforms[0]"] == ("collate", "Work", 1, 4.0, 4.0, {"2x1x4x4 float32": 1})
+    assert times(seen)["collate"] == (4.0, 4.0)
 
 
 def test_transforms_inside_marked_stages_belong_to_them(make):

@@ -19,6 +19,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
@@ -218,6 +219,42 @@ def test_without_batching_single_indices_are_asked_for(control):
     order = order_of(control, DataLoader(Numbers(3), batch_size=None))
     assert take(order, 5) == [0, 1, 2, 0, 1]
     assert order.sizes == [1] * 5
+
+
+def test_lists_of_indices_asked_for_as_items_are_full_ones_too(control):
+    sampler = BatchSampler(SequentialSampler(range(5)), 2, drop_last=False)
+    order = order_of(control, DataLoader(Numbers(5), batch_size=None, sampler=sampler))
+    assert take(order, 3) == [[0, 1], [2, 3], [0, 1]]
+    assert order.sizes == [1] * 3
+
+
+def test_batches_that_are_iterators_become_lists(control):
+    class Lazy(Sampler):
+        def __iter__(self):
+            return (iter((first, first + 1)) for first in (0, 2))
+
+    order = order_of(control, DataLoader(Numbers(4), batch_sampler=Lazy()))
+    assert take(order, 3) == [[0, 1], [2, 3], [0, 1]]
+    assert order.sizes == [2] * 3
+
+
+def test_the_samplers_of_the_stateful_loader_are_taken_for_pytorchs_own(control):
+    # Guards: a permutation of all indices in memory, and partial batches.
+    tracemalloc.start()
+    order = order_of(control, StatefulDataLoader(Numbers(10**8 + 1), batch_size=8, shuffle=True))
+    batches = take(order, 10)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len({index for batch in batches for index in batch}) == 80
+    assert peak < 1_000_000
+    assert take(order_of(control, StatefulDataLoader(Numbers(3), batch_size=2)), 2) == [[0, 1]] * 2
+
+
+def test_loaders_that_ask_their_sampler_for_something_get_it(control):
+    loader = DataLoader(Numbers(6), batch_sampler=ByLength())
+    assert order_of(control, loader).epochs == []
+    with pytest.raises(AttributeError):
+        _ = order_of(control, loader).no_such_thing
 
 
 def test_an_empty_sampler_ends_instead_of_turning_for_ever(control):

@@ -209,6 +209,18 @@ def test_a_worker_without_a_share_does_no_harm():
         assert not column(take(wrapped, "raw", 6), AUGMENT_CALL) & recorded
 
 
+def test_a_worker_without_a_share_is_not_waited_for():
+    # Guards: what it was asked for never comes, and as many batches of the others would be thrown away each time.
+    with switched(plain(Stream(share_for=1), num_workers=2, prefetch_factor=3), record=False) as wrapped:
+        for _ in range(10):
+            wrapped.next_batch()
+        for _ in range(5):
+            asked_for, before = wrapped._worker_iterator()._send_idx, wrapped._received
+            wrapped.switch(stages.ALL)
+            assert wrapped._received - before <= 6  # two workers and a prefetch factor of three
+            assert min(wrapped._worker_iterator()._task_info) >= asked_for
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_stream_without_anything_ends(workers):
     with switched(plain(Stream(0), num_workers=workers), record=False) as wrapped, pytest.raises(LoaderEnded):

@@ -1,6 +1,7 @@
 """Calls at cuts are recorded with copies, and user code notices nothing."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -131,6 +132,19 @@ def test_a_site_without_a_telling_name_is_known_by_its_arguments(argument, stage
     dataset, tape = cut_photos(Some(), (CutSite((), "work", None),))
     record(dataset, tape, 0)
     assert tape.stage("work") == stage
+
+
+def test_calls_in_threads_of_the_datasets_own_are_refused_and_left_alone():
+    class Threaded(Photos):
+        def __getitem__(self, index):
+            with ThreadPoolExecutor(4) as pool:
+                return sum(pool.map(self.load_image, range(50)), torch.zeros(3))
+
+    dataset, tape = cut_photos(Threaded())
+    value, calls = record(dataset, tape, 1)
+    assert value.tolist() == [float(sum(range(50)))] * 3
+    assert calls == []
+    assert "thread" in tape.unusable["load_image"]
 
 
 def test_time_spent_copying_is_told_apart_from_the_users():

@@ -13,7 +13,7 @@ class HuggingFaceDatasets(Recipe):
 
     name = "Hugging Face datasets"
     packages = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # users call their own modules `datasets`, too
-    searches_methods = False
+    complete = True
 
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
         """Yield the transform of a map-style dataset, and the function of a stream's `map`."""

@@ -45,23 +45,23 @@ class Recipe:
         name: The framework, as people write it. A recipe replaces an earlier one of the same name.
         packages: Packages or modules whose classes this recipe knows, such as `("webdataset",)`. An object belongs
             to a recipe when its class, or one that it derives from, is defined in one of them.
-        searches_methods: Methods of the framework's own classes may be cuts as well. False where they are
-            machinery, and the callables that this recipe names are all there is.
+        complete: The callables that this recipe names are all there is in the framework's own classes; what else
+            they have, in methods and attributes, is machinery and is not searched.
     """
 
     name: str = ""
     packages: tuple[str, ...] = ()
-    searches_methods: bool = True
+    complete: bool = False
 
-    def callables(self, holder: Any) -> Iterable[FoundCallable]:
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:  # noqa: ARG002 - for recipes that override it
         """Yield the callables that a dataset of the framework keeps."""
         return ()
 
-    def datasets(self, holder: Any) -> Iterable[Path]:
+    def datasets(self, holder: Any) -> Iterable[Path]:  # noqa: ARG002 - for recipes that override it
         """Yield where a dataset of the framework keeps further datasets."""
         return ()
 
-    def members(self, transform: Any) -> Iterable[Path]:
+    def members(self, transform: Any) -> Iterable[Path]:  # noqa: ARG002 - for recipes that override it
         """Yield where a transform of the framework keeps the transforms that it is composed of."""
         return ()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from bottleneck.pipeline.recipes.interface import FoundCallable, Recipe, attributes, entries
 
 
@@ -13,7 +15,7 @@ class LitData(Recipe):
 
     name = "litdata"
     packages = ("litdata",)
-    searches_methods = False
+    complete = True
 
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
         """Yield the transforms."""
@@ -23,3 +25,11 @@ class LitData(Recipe):
         for path, member in entries(transform, ("transform",)):
             if callable(member):
                 yield FoundCallable(path, "augment")
+
+    def adopt(self, dataset: Any) -> Any:
+        """Return a plain DataLoader for a StreamingDataLoader, which only counts and wants litdata's own class."""
+        if not isinstance(dataset, DataLoader) or type(dataset).__name__ != "StreamingDataLoader":
+            return dataset
+        plain: DataLoader[Any] = object.__new__(DataLoader)
+        plain.__dict__.update(vars(dataset))
+        return plain

@@ -16,7 +16,7 @@ class Monai(Recipe):
 
     name = "MONAI"
     packages = ("monai",)
-    searches_methods = False
+    complete = True
 
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
         """Yield the transform, or each part of it where some of them load."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from bottleneck.errors import PipelineError
 from bottleneck.pipeline.paths import resolve, write_path
@@ -29,6 +30,7 @@ _BUILT_IN: tuple[Recipe, ...] = (
     LitData(),
 )
 _registered: list[Recipe] = []
+AnswerT = TypeVar("AnswerT")
 
 
 def register_recipe(recipe: Recipe) -> None:
@@ -67,11 +69,11 @@ def callables(holder: Any) -> list[FoundCallable]:
     """Return the callables that recipes know of on an object, each once.
 
     Raises:
-        PipelineError: A recipe of the user's names what is not there, or cannot be called.
+        PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
     """
     found: dict[Path, FoundCallable] = {}
     for recipe in recipes_for(holder):
-        for one in recipe.callables(holder):
+        for one in _ask(recipe, recipe.callables, holder):
             if one.path not in found and _is_there(recipe, holder, one.path, calls=True):
                 found[one.path] = one
     return list(found.values())
@@ -81,27 +83,22 @@ def datasets(holder: Any) -> list[Path]:
     """Return where recipes know of further datasets inside one.
 
     Raises:
-        PipelineError: A recipe of the user's names what is not there.
+        PipelineError: A recipe of the user's fails, or names what is not there.
     """
-    paths = ((recipe, path) for recipe in recipes_for(holder) for path in recipe.datasets(holder))
+    paths = [(recipe, path) for recipe in recipes_for(holder) for path in _ask(recipe, recipe.datasets, holder)]
     return list(dict.fromkeys(path for recipe, path in paths if _is_there(recipe, holder, path)))
 
 
 def members(transform: Any) -> list[Path]:
     """Return where a transform keeps the transforms that it is composed of.
 
-    Where no recipe knows its class, a list of callables named `transforms` is taken for them.
+    Where no recipe knows of any, a list of callables named `transforms` is taken for them.
 
     Raises:
-        PipelineError: A recipe of the user's names what is not there, or cannot be called.
+        PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
     """
-    known = recipes_for(transform)
-    paths = [
-        path
-        for recipe in known
-        for path in recipe.members(transform)
-        if _is_there(recipe, transform, path, calls=True)
-    ]
+    named = [(recipe, path) for recipe in recipes_for(transform) for path in _ask(recipe, recipe.members, transform)]
+    paths = [path for recipe, path in named if _is_there(recipe, transform, path, calls=True)]
     if not paths and callable(transform) and not isinstance(transform, type):
         paths = list(listed_callables(transform, "transforms"))
     return list(dict.fromkeys(paths))
@@ -120,12 +117,26 @@ def knows(value: Any) -> bool:
     """Whether an object is a dataset of a framework, or part of one, as far as recipes can tell."""
     if isinstance(value, type) or callable(value):
         return False
-    return any([*recipe.callables(value), *recipe.datasets(value)] for recipe in recipes_for(value))
+    return any(
+        _ask(recipe, recipe.callables, value) or _ask(recipe, recipe.datasets, value) for recipe in recipes_for(value)
+    )
 
 
-def searches_methods(cls: type) -> bool:
-    """Whether methods that a class itself defines may be cuts."""
-    return all(recipe.searches_methods for recipe in _recipes_for_modules({cls.__module__}))
+def is_machinery(cls: type) -> bool:
+    """Whether a recipe knows all that can be cut in a class, so that nothing else is searched in it."""
+    return any(recipe.complete for recipe in _recipes_for_modules({cls.__module__}))
+
+
+def _ask(recipe: Recipe, question: Callable[[Any], Iterable[AnswerT]], value: Any) -> list[AnswerT]:
+    try:
+        return list(question(value))
+    except Exception as error:
+        if recipe not in _registered:
+            return []  # a newer version of the framework than the one that was looked at
+        raise PipelineError(
+            f"The recipe {recipe.name!r} failed on a {type(value).__name__}: {type(error).__name__}: {error}.",
+            "Let the recipe look only at what is there, with getattr(holder, name, None).",
+        ) from error
 
 
 def _is_there(recipe: Recipe, holder: Any, path: Path, *, calls: bool = False) -> bool:
@@ -138,7 +149,7 @@ def _is_there(recipe: Recipe, holder: Any, path: Path, *, calls: bool = False) -
             return True
         problem = "cannot be called"
     if recipe not in _registered:
-        return False  # a newer version of the framework than the one that was looked at
+        return False
     raise PipelineError(
         f"The recipe {recipe.name!r} names {write_path(path)!r} on a {type(holder).__name__}, which {problem}.",
         "Let the recipe yield only what is there: look with getattr(holder, name, None) first.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -11,22 +12,19 @@ from bottleneck.pipeline.recipes.interface import FoundCallable, Path, Recipe, a
 
 
 class NodeStream(IterableDataset[Any]):
-    """A node, or a `nodes.Loader`, as a dataset.
+    """A node as a dataset.
 
     Args:
-        node: Runs where the dataset does; its own threads and processes remain its own.
+        node: Runs where the dataset does, as a copy; its threads and processes end with that.
     """
 
     def __init__(self, node: Any) -> None:
         self.node = node
 
     def __iter__(self) -> Iterator[Any]:
-        if hasattr(self.node, "reset"):  # a Loader resets its node by itself
-            self.node.reset()
-        try:
-            yield from self.node
-        finally:
-            getattr(self.node, "shutdown", _nothing)()
+        node = _fresh(self.node, {})
+        node.reset()
+        yield from node
 
 
 class TorchdataNodes(Recipe):
@@ -34,42 +32,56 @@ class TorchdataNodes(Recipe):
 
     name = "torchdata"
     packages = ("torchdata.nodes", __name__)
-    searches_methods = False
+    complete = True
 
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
         """Yield the function of a mapper without workers."""
         held = attributes(holder)
-        if callable(held.get("map_fn")) and not _has_mapper(holder) and not _works_ahead(held):
+        if callable(held.get("map_fn")) and not _has_mapper(held) and not _works_ahead(held):
             yield FoundCallable(("map_fn",))
 
     def datasets(self, holder: Any) -> Iterable[Path]:
         """Yield the nodes around which a node is."""
         held = attributes(holder)
-        if _has_mapper(holder):
+        if _has_mapper(held):
             yield ("_it",)
-            return
-        if _works_ahead(held):
-            return
-        for name in ("node", "root", "source"):
-            if held.get(name) is not None:
-                yield (name,)
-        for path, _ in entries(held.get("source_nodes"), ("source_nodes",)):
-            yield path
+        elif not _works_ahead(held):
+            yield from ((name,) for name in ("node", "source") if _is_node(held.get(name)))
+            yield from (path for path, _ in entries(held.get("source_nodes"), ("source_nodes",)))
 
     def adopt(self, dataset: Any) -> Any:
-        """Return a node as an iterable dataset."""
-        is_node = type(dataset).__name__ == "Loader" or hasattr(dataset, "get_state")
-        return NodeStream(dataset) if is_node and not isinstance(dataset, IterableDataset) else dataset
+        """Return a node, or that of a `nodes.Loader`, as an iterable dataset."""
+        node = attributes(dataset).get("root", dataset)
+        return NodeStream(node) if _is_node(node) else dataset
 
 
-def _has_mapper(holder: Any) -> bool:
+def _is_node(value: Any) -> bool:
+    return hasattr(value, "get_state") and hasattr(value, "reset")
+
+
+def _has_mapper(held: Mapping[str, Any]) -> bool:
     """Whether a node leaves its work to a mapper that it made when it was made itself."""
-    return "map_fn" in attributes(getattr(holder, "_it", None)) and hasattr(holder._it, "reset")
+    inner = held.get("_it")
+    return _is_node(inner) and "map_fn" in attributes(inner)
 
 
-def _works_ahead(held: Any) -> bool:
-    return bool(held.get("num_workers")) or "prefetch_factor" in held or "pin_memory_device" in held
+def _works_ahead(held: Mapping[str, Any]) -> bool:
+    """Whether a node works in threads or processes of its own."""
+    return bool(held.get("num_workers")) or "prefetch_factor" in held or "_pin_memory_device" in held
 
 
-def _nothing() -> None:
-    """A node that has nothing to shut down."""
+def _fresh(node: Any, copies: dict[int, Any]) -> Any:
+    """Copy a chain of nodes without what is running in it; what they work on is not copied."""
+    if id(node) in copies:
+        return copies[id(node)]
+    copies[id(node)] = clone = copy.copy(node)
+    for name, value in attributes(node).items():
+        if callable(getattr(type(node), name, None)):
+            delattr(clone, name)  # stands in for a method, and knows the original only
+        elif _is_node(value):
+            setattr(clone, name, _fresh(value, copies))
+        elif name == "_it":
+            clone._it = None
+        elif isinstance(value, dict) and any(_is_node(part) for part in value.values()):
+            setattr(clone, name, {k: _fresh(part, copies) if _is_node(part) else part for k, part in value.items()})
+    return clone

@@ -20,7 +20,7 @@ class Torchvision(Recipe):
             yield FoundCallable(("_wrapper",), "load")
 
     def members(self, transform: Any) -> Iterable[Path]:
-        """Yield those of Compose, RandomApply, RandomChoice and RandomOrder, and the pair of a dataset's `transforms`."""
+        """Yield those of Compose, RandomApply and the like, and the pair that a dataset's `transforms` stands for."""
         yield from listed_callables(transform, "transforms")
         for name in ("transform", "target_transform"):  # StandardTransform
             if callable(attributes(transform).get(name)):

@@ -17,7 +17,7 @@ class WebDataset(Recipe):
 
     name = "WebDataset"
     packages = ("webdataset",)
-    searches_methods = False
+    complete = True
 
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
         """Yield the functions of the stages that map samples; decoders are part of loading."""

@@ -1,0 +1,59 @@
+"""Stacks that a profiler saw in the workers, before anything is concluded from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SamplerName = Literal["py-spy", "in-process"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One function of a stack."""
+
+    function: str
+    file: str
+    """Relative to the working directory, or shortened; no home directory shows."""
+    line: int | None
+    """Where the function begins; None for native code."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack of the user's code."""
+
+    frames: tuple[Frame, ...]
+    """From the outermost inwards; at least one."""
+    stage: str | None
+    """The stage at work; None where the stack does not tell."""
+    samples: float
+    """How often it was seen, computing or waiting."""
+    computing: float | None
+    """How often it was seen computing; None where that is not known. It may come from a second pass of the same
+    length, so that it can exceed `samples` by chance."""
+
+
+@dataclass(frozen=True)
+class WorkerStacks:
+    """The stacks of one process."""
+
+    worker: int
+    """Its number; 0 for the main process, where there are no workers."""
+    stacks: tuple[Stack, ...]
+
+
+@dataclass(frozen=True)
+class StackProfile:
+    """What a profiler saw while the loader ran alone."""
+
+    sampler: SamplerName
+    rate_hz: float
+    seconds: float
+    """How long each process was sampled, waiting included."""
+    workers: tuple[WorkerStacks, ...]
+
+    @property
+    def samples(self) -> float:
+        """Samples of the user's code in all processes."""
+        return sum(stack.samples for worker in self.workers for stack in worker.stacks)

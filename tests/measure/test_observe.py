@@ -1,0 +1,183 @@
+"""What comes of an observation: times of stages, rows of transforms, and why rows do not add up."""
+
+from collections import Counter
+
+import pytest
+
+from bottleneck.measure.arms import Capabilities, build_ladder
+from bottleneck.measure.observe import observe, summarise, with_times
+from bottleneck.staging import stages
+from bottleneck.staging.observation import Observation, Spent, TransformSpent, describe_output
+
+
+def seen(stage_times, transforms=(), *, workers=1, batches=10, samples=40, core_wait_s=0.0):
+    return Observation(
+        workers, batches, samples, core_wait_s,
+        stages={name: Spent(*times) for name, times in stage_times.items()},
+        transforms={
+            (stage, f"transform.transforms[{order}]"): TransformSpent(
+                wall_s, cpu_s, name=name, order=order, calls=calls, outputs=Counter(outputs)
+            )
+            for order, (stage, name, calls, wall_s, cpu_s, outputs) in enumerate(transforms)
+        },
+    )  # fmt: skip
+
+
+def ladder(*within, **more):
+    return build_ladder(Capabilities(copies=False, hands_over=True, within_sample=within, **more))
+
+
+def times(ladder):
+    return {s.name: (s.wall_s_per_batch, s.cpu_s_per_batch) for s in ladder.spans}
+
+
+CUT = {"load": (8.0, 2.0), "augment": (4.0, 3.0), "collate": (1.0, 1.0)}
+
+
+def test_stages_get_the_time_of_a_batch_of_all_workers_together():
+    # 20 batches by 2 workers: each took half of them, and both were at work at once.
+    found = times(with_times(ladder("augment", "load"), seen(CUT, workers=2, batches=20)))
+    assert found == {
+        "compute": (None, None), "handoff": (None, None),
+        "collate": (0.025, 0.025), "augment": (0.1, 0.075), "load": (0.2, 0.05),
+    }  # fmt: skip
+
+
+def test_what_is_not_measured_apart_is_part_of_fetch():
+    assert times(with_times(ladder("fetch"), seen({"load": (8.0, 2.0), "collate": (1.0, 1.0)})))["fetch"] == (0.8, 0.2)
+    without_samples = times(with_times(ladder("augment", "load", has_samples=False), seen(CUT)))
+    assert without_samples["fetch"] == (1.3, 0.6)
+    assert "load" not in without_samples
+
+
+def test_stages_that_nobody_saw_have_no_times():
+    assert set(times(with_times(ladder("augment", "load"), Observation())).values()) == {(None, None)}
+
+
+def test_a_row_tells_calls_times_share_and_output():
+    found = seen(
+        CUT,
+        [
+            ("augment", "Crop", 20, 1.0, 0.9, {"3x4x4 uint8": 20}),
+            ("augment", "Pad", 40, 2.8, 2.0, {"500x375 RGB": 30, "375x500 RGB": 10}),
+        ],
+    )
+    evidence = summarise(found, ladder("augment", "load").spans)
+    assert evidence["transforms"] == [
+        {
+            "stage": "augment", "path": "transform.transforms[0]", "name": "Crop", "calls_per_sample": 0.5,
+            "wall_s_per_call": 0.05, "cpu_s_per_call": 0.045, "share": 0.25, "output": "3x4x4 uint8",
+        },
+        {
+            "stage": "augment", "path": "transform.transforms[1]", "name": "Pad", "calls_per_sample": 1.0,
+            "wall_s_per_call": pytest.approx(0.07), "cpu_s_per_call": 0.05, "share": pytest.approx(0.7),
+            "output": "500x375 RGB, varies",
+        },
+    ]  # fmt: skip
+    assert "transforms_note" not in evidence  # 95 % of the stage
+
+
+def test_rows_come_in_the_order_in_which_transforms_are_kept():
+    found = seen(CUT, [("augment", name, 1, 1.0, 1.0, {}) for name in "abc"])
+    found.transforms = dict(reversed(found.transforms.items()))
+    assert [row["name"] for row in summarise(found, ())["transforms"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"), [("augment", "the rest is what the compositions do themselves"), ("load", "no transform")]
+)
+def test_rows_that_do_not_add_up_say_why(stage, said):
+    note = summarise(seen(CUT, [(stage, "Crop", 10, 1.0, 1.0, {})]), ladder("augment", "load").spans)["transforms_note"]
+    assert said in note
+    assert {"augment": "25 % of augment", "load": "12 % of load"}[stage] in note
+
+
+def test_transforms_in_threads_are_told_of():
+    found = seen(CUT, [("augment", "Crop", 10, 3.9, 1.0, {})])
+    found.elsewhere = {"transform.transforms[1]"}
+    assert "threads" in summarise(found, ladder("augment", "load").spans)["transforms_note"]
+
+
+def test_waiting_for_a_core_is_told_for_each_second_of_work():
+    assert summarise(seen(CUT, core_wait_s=3.0), ())["core_wait_per_cpu_s"] == 0.5
+    assert summarise(seen(CUT, core_wait_s=None), ()) == {}
+    assert summarise(Observation(), ()) == {}
+
+
+def test_what_a_transform_gives_is_described():
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    image = Image.new("RGB", (4, 3))
+    assert describe_output(image) == "4x3 RGB"
+    assert describe_output(torch.zeros(3, 4, 5)) == "3x4x5 float32"
+    assert describe_output(np.zeros((4, 5, 3), np.uint8)) == "4x5x3 uint8"
+    assert describe_output(torch.tensor(2)) == "int64"
+    assert describe_output({"id": 7, "image": image, "mask": torch.zeros(1)}) == "4x3 RGB"
+    assert describe_output((image, 3)) == "4x3 RGB"
+    assert describe_output("text") == "str"
+    assert describe_output([1] * 1000) == "list"
+
+
+# --- the pass ----------------------------------------------------------------------------------------------
+
+
+class Workers:
+    """A loader whose workers observe in turn; `idle` of them have no share of the data."""
+
+    iterable = False
+
+    def __init__(self, num_workers, idle=0):
+        self.num_workers, self.modes, self.taken = num_workers, [], 0
+        self._busy = max(1, num_workers) - idle
+
+    def switch(self, mode):
+        self.modes.append(mode)
+
+    def rest(self):
+        self.modes.append(None)
+
+    def next_batch(self):
+        self.taken += 1
+        return None, 4
+
+    def observations(self):
+        shown = min(self.taken, self._busy)
+        return [seen(CUT, batches=self.taken // shown) for _ in range(shown)]
+
+
+def ticking(step_s):
+    now = [0.0]
+
+    def clock():
+        now[0] += step_s
+        return now[0]
+
+    return clock
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_every_worker_makes_a_batch_however_short_the_time_is(workers):
+    loader = Workers(workers)
+    total = observe(loader, 0.0, ticking(1.0))
+    assert loader.taken == total.workers == max(1, workers)
+    assert loader.modes == [stages.ALL & ~stages.HANDOFF | stages.OBSERVE, None]
+
+
+def test_the_pass_ends_when_its_time_is_up():
+    loader = Workers(1)
+    observe(loader, 2.0, ticking(0.1))
+    assert 10 < loader.taken < 30
+
+
+def test_workers_without_a_share_of_the_data_are_not_waited_for():
+    loader = Workers(4, idle=3)
+    assert observe(loader, 0.0, ticking(1.0)).workers == 1
+    assert loader.taken == 17
+
+
+def test_a_loader_that_works_on_each_batch_gets_its_batches():
+    loader = Workers(1)
+    observe(loader, 0.0, ticking(1.0), passes_tokens=False)
+    assert loader.modes[0] == stages.ALL | stages.OBSERVE

@@ -1,0 +1,218 @@
+"""The pass of observation with real workers: waiting is told from computing, and planted work costs what it does."""
+
+import threading
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+import bottleneck
+from bottleneck.analysis.waiting import share_of
+from bottleneck.errors import MeasurementError
+from bottleneck.measure.observe import observe, summarise
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.session import measure
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.results.records import Judgement
+from tests.staging.staged_datasets import switched
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than cores is meant
+]
+
+PLANTED_S = 8e-3
+
+
+def spin(seconds=PLANTED_S):
+    """Compute for so much CPU time; how long that takes depends on who else is at work."""
+    end_s = time.thread_time() + seconds
+    while time.thread_time() < end_s:
+        pass
+
+
+class Spin:
+    def __call__(self, image):
+        spin()
+        return image
+
+
+class Sleep:
+    def __call__(self, image):
+        time.sleep(PLANTED_S)
+        return image
+
+
+class Photos(Dataset):
+    transform = None
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        image = self.load(index)
+        return (image if self.transform is None else self.transform(image)), index
+
+    def load(self, index):
+        return torch.full((3, 4, 4), float(index))
+
+
+class Sleeping(Photos):
+    def load(self, index):
+        time.sleep(PLANTED_S)
+        return super().load(index)
+
+
+class Spinning(Photos):
+    def load(self, index):
+        spin()
+        return super().load(index)
+
+
+class Contended(Photos):
+    """A thread of the dataset's own keeps the lock for most of the time, and does nothing."""
+
+    def __init__(self):
+        self.holder = None
+
+    def load(self, index):
+        if self.holder is None:
+            self.lock = threading.Lock()
+            self.holder = threading.Thread(target=self.hold, daemon=True)
+            self.holder.start()
+        time.sleep(0)
+        with self.lock:
+            return super().load(index)
+
+    def hold(self):
+        while threading.main_thread().is_alive():
+            with self.lock:
+                time.sleep(PLANTED_S)
+            time.sleep(PLANTED_S / 10)
+
+
+class Augmented(Photos):
+    def __init__(self, transform):
+        self.transform = transform
+
+
+class Wrapping(DataLoader):
+    """Works on each batch, so that it must get them all."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            assert batch is not None
+            yield batch
+
+
+def look(dataset, loader=DataLoader, limit_s=0.5, **options):
+    """What is seen of a dataset, and its evidence."""
+    with switched(loader(dataset, **{"batch_size": 4, "num_workers": 1, **options})) as wrapped:
+        seen = observe(wrapped, limit_s, time.perf_counter, passes_tokens=loader is DataLoader)
+    return seen, summarise(seen, ())
+
+
+def waiting_of(seen, evidence, stage):
+    spent = seen.stages[stage]
+    return share_of(spent.wall_s, spent.cpu_s, evidence)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("dataset", [Sleeping(), Augmented(v2.Compose([Sleep()]))], ids=["load", "augment"])
+def test_work_that_sleeps_is_waiting(dataset, num_workers):
+    seen, evidence = look(dataset, num_workers=num_workers)
+    stage = "load" if isinstance(dataset, Sleeping) else "augment"
+    assert seen.workers == max(1, num_workers)
+    assert waiting_of(seen, evidence, stage) > 0.7
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("dataset", [Spinning(), Augmented(v2.Compose([Spin()]))], ids=["load", "augment"])
+def test_work_that_spins_is_computing(dataset, num_workers):
+    seen, evidence = look(dataset, num_workers=num_workers)
+    stage = max(seen.stages, key=lambda name: seen.stages[name].wall_s)
+    assert stage == "augment" or isinstance(dataset, Spinning)
+    assert waiting_of(seen, evidence, stage) < 0.3
+
+
+def test_a_lock_that_another_holds_is_waiting():
+    seen, evidence = look(Contended())
+    stage = max(seen.stages, key=lambda name: seen.stages[name].wall_s)
+    assert waiting_of(seen, evidence, stage) > 0.7
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}, {"loader": Wrapping}], ids=str)
+def test_a_planted_transform_costs_what_was_planted_and_rows_add_up(options):
+    dataset = Augmented(v2.Compose([v2.Identity(), v2.RandomApply([Spin()], p=0.5), Sleep(), v2.Resize(8)]))
+    seen, evidence = look(dataset, limit_s=1.0, **options)
+    rows = {row["name"]: row for row in evidence["transforms"]}
+    assert list(rows) == ["Identity", "Spin", "Sleep", "Resize"]
+    assert rows["Spin"]["cpu_s_per_call"] == pytest.approx(PLANTED_S, rel=0.1)
+    assert rows["Sleep"]["cpu_s_per_call"] < 0.1 * PLANTED_S < PLANTED_S <= rows["Sleep"]["wall_s_per_call"]
+    assert rows["Sleep"]["calls_per_sample"] == 1.0
+    assert 0.1 < rows["Spin"]["calls_per_sample"] < 0.9
+    assert rows["Resize"]["output"] == "3x8x8 float32"
+    assert 0.9 <= sum(row["share"] for row in rows.values()) <= 1.0
+    assert "transforms_note" not in evidence
+    assert seen.stages["augment"].wall_s > 10 * seen.stages["load"].wall_s
+
+
+class Marked(Photos):
+    def __getitem__(self, index):
+        return self.decode(self.read(index)), index
+
+    @bottleneck.stage("read")
+    def read(self, index):
+        time.sleep(PLANTED_S)
+        return torch.full((3, 4, 4), float(index))
+
+    @bottleneck.stage("decode")
+    def decode(self, image):
+        spin()
+        return image + 1
+
+
+def test_marked_stages_wait_and_compute_under_their_own_names():
+    seen, evidence = look(Marked())
+    assert set(seen.stages) == {"read", "decode", "other", "collate"}
+    assert waiting_of(seen, evidence, "read") > 0.7
+    assert waiting_of(seen, evidence, "decode") < 0.3
+
+
+# --- in a whole diagnosis ----------------------------------------------------------------------------------
+
+
+def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_much_it_waits():
+    dataset = Sleeping()
+    dataset.transform = v2.Compose([v2.Identity(), v2.Resize(8)])
+    job = {"dataset": dataset, "train_step": lambda batch: None, "batch_size": 2, "num_workers": 1, "device": "cpu"}
+    diagnosis = bottleneck.diagnose(job, budget=10)
+    assert diagnosis.verdict.bottleneck == "load"
+    assert "wait-less" in {advice.id for advice in diagnosis.advice}
+    load = next(stage for stage in diagnosis.stages if stage.name == "load")
+    assert load.wall_s_per_batch > 2 * PLANTED_S > 5 * load.cpu_s_per_batch
+    assert load.wall_s_per_batch < 2 * load.cost_s_per_batch.estimate
+    assert [row["name"] for row in diagnosis.evidence["transforms"]] == ["Identity", "Resize"]
+    assert "load is waiting" in str(diagnosis)
+
+
+def test_code_that_fails_while_it_is_observed_ends_the_diagnosis_as_it_does_elsewhere():
+    class Breaks(Photos):
+        broken = False
+
+        def load(self, index):
+            if self.broken:
+                raise OSError(f"no file {index}")
+            return super().load(index)
+
+    def break_it(update):
+        Breaks.broken = update.phase == "observing"
+
+    pipeline = Pipeline(dataset=Breaks(), train_step=lambda batch: None, batch_size=2, num_workers=0, device="cpu")
+    done = Judgement("device_bound", None, precise=True)
+    outcome = measure(pipeline, MeasureOptions(budget_s=2.0), judge=lambda _: done, on_progress=break_it)
+    assert isinstance(outcome.failure, MeasurementError)
+    assert "no file" in outcome.failure.message
+    assert "observing" in outcome.failure.message

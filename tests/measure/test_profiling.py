@@ -1,0 +1,183 @@
+"""The pass of profiling names the planted hot function, by py-spy or without it, and costs the diagnosis nothing."""
+
+import time
+
+import pytest
+from profiled_jobs import Computing, Marked, Stream, Waiting, slow_collate
+
+from bottleneck.analysis.hotspots import find_hotspots
+from bottleneck.measure import profiling, pyspy
+from bottleneck.measure.options import MeasureOptions, ProfileOptions
+from bottleneck.measure.session import measure
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.results.records import Judgement
+
+pytestmark = pytest.mark.integration
+PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
+
+
+def run(dataset, *, workers=1, profile=None, **options):
+    pipeline = Pipeline(
+        dataset=dataset, train_step=lambda batch: None, batch_size=4, num_workers=workers, device="cpu", **options
+    )
+    return measure(
+        pipeline,
+        MeasureOptions(budget_s=4.0, profile=profile or ProfileOptions()),
+        judge=lambda _: Judgement("device_bound", None, precise=True),
+        on_progress=lambda _: None,
+    )
+
+
+def top(outcome):
+    assert outcome.failure is None
+    assert outcome.profile is not None, outcome.measurement.warnings
+    return find_hotspots(outcome.profile, [span.name for span in outcome.measurement.stages])[0]
+
+
+def told(outcome):
+    return {warning.id: warning.message for warning in outcome.measurement.warnings}
+
+
+@pytest.fixture
+def fake_py_spy(tmp_path, monkeypatch):
+    def use(script):
+        program = tmp_path / "py-spy"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(profiling, "find_py_spy", lambda: str(program))
+
+    return use
+
+
+@pytest.fixture
+def no_py_spy(monkeypatch):
+    monkeypatch.setattr(profiling, "find_py_spy", lambda: None)
+
+
+# --- with py-spy -------------------------------------------------------------------------------------------
+
+
+def needs_py_spy(outcome):
+    if "profile-in-process" in told(outcome):
+        pytest.skip(told(outcome)["profile-in-process"])
+
+
+def test_a_function_that_computes_tops_the_table():
+    outcome = run(Computing(), workers=2)
+    needs_py_spy(outcome)
+    spot = top(outcome)
+    assert (spot.frame.function, spot.stage) == ("hot_decode", "augment")
+    assert spot.frame.file.endswith("profiled_jobs.py")
+    assert spot.own_share > 0.6
+    assert spot.waiting_share < 0.5
+    assert outcome.profile.sampler == "py-spy"
+    assert [worker.worker for worker in outcome.profile.workers] == [0, 1]
+    assert all(worker.stacks for worker in outcome.profile.workers)
+
+
+def test_a_function_that_waits_tops_the_table():
+    outcome = run(Waiting())
+    needs_py_spy(outcome)
+    spot = top(outcome)
+    assert (spot.frame.function, spot.stage) == ("slow_disk", "load")
+    assert spot.own_share > 0.6
+    assert spot.waiting_share > 0.5
+
+
+def test_a_job_without_workers_is_profiled_from_outside():
+    outcome = run(Computing(), workers=0)
+    needs_py_spy(outcome)
+    spot = top(outcome)
+    assert spot.frame.function == "hot_decode"
+    assert spot.own_share > 0.6
+    assert spot.stage == "augment"
+
+
+def test_the_base_of_every_stack_is_the_users_code():
+    outcome = run(Computing())
+    needs_py_spy(outcome)
+    bases = {stack.frames[0].function for worker in outcome.profile.workers for stack in worker.stacks}
+    assert bases <= {"Computing.__getitem__", "__getitem__", "default_collate"}
+
+
+# --- without it --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_py_spy_a_sampler_in_the_workers_takes_over(no_py_spy, workers):
+    outcome = run(Computing(), workers=workers)
+    spot = top(outcome)
+    assert (spot.frame.function.rpartition(".")[2], spot.stage) == ("hot_decode", "augment")
+    assert spot.own_share > 0.6
+    assert outcome.profile.sampler == "in-process"
+    assert len(outcome.profile.workers) == max(1, workers)
+    assert "pip install py-spy" in told(outcome)["profile-in-process"]
+
+
+def test_the_sampler_in_the_workers_sees_waiting(no_py_spy):
+    spot = top(run(Waiting()))
+    assert (spot.frame.function, spot.stage) == ("slow_disk", "load")
+    assert spot.own_share > 0.6
+    assert spot.waiting_share > 0.6
+
+
+def test_marked_stages_are_named(no_py_spy):
+    spot = top(run(Marked()))
+    assert (spot.frame.function, spot.stage) == ("hot_decode", "my decode")
+
+
+def test_a_stream_is_profiled(no_py_spy):
+    spot = top(run(Stream()))
+    assert (spot.frame.function, spot.stage) == ("hot_decode", "fetch")
+
+
+def test_the_collate_function_is_profiled(no_py_spy):
+    outcome = run(Waiting(), collate_fn=slow_collate)
+    spots = find_hotspots(outcome.profile)
+    assert "burn" in {spot.frame.function for spot in spots if spot.stage == "collate"}
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (f'echo "{PERMISSION}" >&2; exit 1', "it may not look into the process"),
+        ('echo "Error: something else" >&2; exit 1', "something else"),
+        ("exit 0", "it wrote nothing"),
+        ("trap '' INT; exec sleep 60", "did not end"),
+    ],
+)
+def test_a_py_spy_that_fails_costs_nothing(fake_py_spy, monkeypatch, script, words):
+    monkeypatch.setattr(profiling, "GRACE_S", 0.3)
+    monkeypatch.setattr(pyspy, "_LAST_WORDS_S", 0.2)
+    fake_py_spy(script)
+    started = time.monotonic()
+    outcome = run(Computing())
+    assert outcome.failure is None
+    assert [e.name for e in outcome.measurement.experiments if e.coupled]
+    assert words in told(outcome)["profile-in-process"]
+    assert top(outcome).frame.function.endswith("hot_decode")
+    assert time.monotonic() - started < 40
+
+
+def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("DataLoader worker (pid 1) is killed\nby a signal")
+
+    monkeypatch.setattr(profiling, "record", fail)
+    monkeypatch.setattr(profiling, "find_py_spy", lambda: "py-spy")
+    outcome = run(Computing())
+    assert outcome.failure is None
+    assert outcome.profile is None
+    assert "(RuntimeError: DataLoader worker (pid 1) is killed)" in told(outcome)["profile-failed"]
+
+
+def test_nothing_is_profiled_unless_asked_for(monkeypatch):
+    monkeypatch.setattr(profiling, "find_py_spy", lambda: pytest.fail("py-spy was looked for"))
+    pipeline = Pipeline(dataset=Computing(), train_step=lambda batch: None, batch_size=4, num_workers=0, device="cpu")
+    outcome = measure(
+        pipeline,
+        MeasureOptions(budget_s=2.0),
+        judge=lambda _: Judgement("device_bound", None, precise=True),
+        on_progress=lambda _: None,
+    )
+    assert outcome.profile is None
