@@ -14,7 +14,7 @@ help:  ## say what each target does
 # named together, so that pip picks a pair that fits: their compiled operators only work with each other.
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install torch torchvision --editable '.[dev]'
+	$(BIN)/python -m pip install torch torchvision --editable '.[dev,frameworks]'
 	touch $@
 
 demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write report.md

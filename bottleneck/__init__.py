@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     )
     from bottleneck.pipeline.description import Pipeline
     from bottleneck.pipeline.marks import stage
+    from bottleneck.pipeline.recipes.interface import Recipe
+    from bottleneck.pipeline.recipes.registry import register_recipe
 
     __version__: str
 
@@ -30,11 +32,13 @@ __all__ = [
     "MeasurementError",
     "Pipeline",
     "PipelineError",
+    "Recipe",
     "ResultFileError",
     "TargetError",
     "UsageError",
     "diagnose",
     "load",
+    "register_recipe",
     "stage",
 ]
 

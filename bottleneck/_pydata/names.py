@@ -19,6 +19,8 @@ PUBLIC_NAMES = {
     "diagnose": "bottleneck.api",
     "load": "bottleneck.api",
     "stage": "bottleneck.pipeline.marks",
+    "Recipe": "bottleneck.pipeline.recipes.interface",
+    "register_recipe": "bottleneck.pipeline.recipes.registry",
     "BottleneckError": "bottleneck.errors",
     "UsageError": "bottleneck.errors",
     "PipelineError": "bottleneck.errors",

@@ -123,9 +123,9 @@ def _search(holder: Any, path: Path, found: list[CutSite], seen: set[int]) -> No
     for name, value in state.items():
         if is_dataset(value):
             _search(value, (*path, name), found, seen)
-        elif name not in settled:
+        else:
             _search_members(name, value, path, found, seen)
-            if not machinery:
+            if name not in settled and not machinery:
                 found.extend(_callables_in(name, value, path))
     for name in sorted(called - set(state)):
         method = _plain_method(type(holder), name)

@@ -204,7 +204,7 @@ def _changed_arguments(loader: DataLoader[Any], changes: Mapping[str, Any]) -> d
 
 def _follow_dataset(arguments: dict[str, Any]) -> None:
     """Drop PyTorch's own samplers, which know the length of the dataset that is being replaced."""
-    sampler = arguments.get("sampler")
+    sampler: Any = arguments.get("sampler")
     if is_pytorchs(sampler, SequentialSampler):
         del arguments["sampler"]
     elif is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None:
