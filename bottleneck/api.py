@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.errors import PipelineError, UsageError
-from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.pipeline.settings import parse_duration
-from bottleneck.results.records import Result
+from bottleneck.results.records import Measurement, Result
 
 if TYPE_CHECKING:
     from bottleneck.pipeline.description import Pipeline
+    from bottleneck.results.stacks import StackProfile
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,6 +58,8 @@ class Attempt:
     """What was measured, be it only a part."""
     failure: BaseException | None
     """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
+    profile: StackProfile | None = None
+    """What the workers' code does; None where it was not asked for, or nothing came of it."""
 
 
 def diagnose(
@@ -66,6 +69,7 @@ def diagnose(
     quick: bool = False,
     seed: int = 0,
     cache_bytes: int | None = None,
+    flamegraph: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Diagnosis:
     """Measure where a training job loses time in its input pipeline.
@@ -79,6 +83,7 @@ def diagnose(
         quick: Aim at 20 seconds and wider intervals.
         seed: Of the order of experiments and of the job's random numbers meanwhile.
         cache_bytes: Memory that all caches together may take. None: 1 GiB or a tenth of what is free.
+        flamegraph: A folder for flamegraphs of the workers' code; None: none are made.
         progress: Called with a ProgressUpdate between blocks, never inside one.
 
     Raises:
@@ -86,13 +91,22 @@ def diagnose(
         MeasurementError: The job itself failed. What was measured until then is its `diagnosis` attribute, as
             it is for a KeyboardInterrupt.
     """
+    if flamegraph is not None:
+        from bottleneck.reports.profile_files import check_folder
+
+        check_folder(flamegraph)
     options = MeasureOptions(
         budget_s=None if budget is None else parse_duration(budget),
         quick=bool(quick),
         seed=_whole("seed", seed, least=0),
         cache_budget_bytes=None if cache_bytes is None else _whole("cache_bytes", cache_bytes, least=1),
+        profile=None if flamegraph is None else ProfileOptions(),
     )
     attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
+    if flamegraph is not None and attempt.profile is not None:
+        from bottleneck.reports.profile_files import write_profile
+
+        write_profile(attempt.profile, flamegraph)
     if attempt.failure is not None:
         # A KeyboardInterrupt has no such attribute of its own.
         attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]
@@ -112,7 +126,18 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or _ignore)
-    return Attempt(_as_diagnosis(analyse(outcome.measurement)), outcome.failure)
+    measurement = _with_profile(outcome.measurement, outcome.profile)
+    return Attempt(_as_diagnosis(analyse(measurement)), outcome.failure, outcome.profile)
+
+
+def _with_profile(measurement: Measurement, profile: StackProfile | None) -> Measurement:
+    """Return the measurement with the functions that take the most time among its evidence."""
+    if profile is None:
+        return measurement
+    from bottleneck.analysis.hotspots import summarise_profile
+
+    found = summarise_profile(profile, [span.name for span in measurement.stages])
+    return replace(measurement, evidence={**measurement.evidence, "profile": found})
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from bottleneck.results.stacks import Frame, StackProfile
 MOST_FUNCTIONS = 50
 _FEWEST_SAMPLES = 10
 """Fewer do not tell what part of them was waiting."""
+_ADDRESS = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
 _FETCH = "fetch"
 
 
@@ -40,10 +42,11 @@ def find_hotspots(profile: StackProfile, stages: Collection[str] = ()) -> tuple[
             stage = stack.stage
             if stage is not None and stage not in stages and _FETCH in stages:
                 stage = _FETCH
-            samples, computing = own.get((stack.frames[-1], stage), (0.0, 0.0))
+            key = _innermost_named(stack.frames), stage
+            samples, computing = own.get(key, (0.0, 0.0))
             unknown = computing is None or stack.computing is None
             both = None if unknown else (computing or 0.0) + (stack.computing or 0.0)
-            own[stack.frames[-1], stage] = samples + stack.samples, both
+            own[key] = samples + stack.samples, both
     total = profile.samples
     found = [
         Hotspot(frame, stage, samples / total, waiting_part(samples, computing))
@@ -52,6 +55,11 @@ def find_hotspots(profile: StackProfile, stages: Collection[str] = ()) -> tuple[
     ]
     found.sort(key=lambda spot: (-spot.own_share, spot.frame.file, spot.frame.line or 0, spot.frame.function))
     return tuple(found[:MOST_FUNCTIONS])
+
+
+def _innermost_named(frames: tuple[Frame, ...]) -> Frame:
+    """Native code without symbols shows as an address; its time is that of what called it."""
+    return next((frame for frame in reversed(frames) if not _ADDRESS.fullmatch(frame.function)), frames[-1])
 
 
 def waiting_part(samples: float, computing: float | None) -> float | None:

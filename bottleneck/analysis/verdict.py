@@ -37,6 +37,9 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
     useful = [stage for stage in inputs if stage.name in gains and gains[stage.name].high > MARGIN]
     if not useful:
         return Choice(_costliest_side(inputs), basis="shared")
+    if len(gains) < len(inputs) and not any(gains[stage.name].low > MARGIN for stage in useful):
+        # Nothing surely gains, and the stage that would may be the one that was not measured.
+        return Choice(_costliest_side(inputs), basis="inferred")
     return _by_gain(useful, gains)
 
 

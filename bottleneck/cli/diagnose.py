@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -9,9 +10,10 @@ import click
 from bottleneck.cli.options import as_seconds, as_share, traceback_option
 from bottleneck.cli.outputs import Outputs, plan_outputs, standard_output_kept, write_outputs
 from bottleneck.cli.progress import open_progress
-from bottleneck.errors import ExitStatus
-from bottleneck.measure.options import MeasureOptions
+from bottleneck.errors import ExitStatus, UsageError
+from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.pipeline.settings import parse_settings
+from bottleneck.reports.profile_files import check_folder, write_profile
 from bottleneck.results.records import Result
 
 
@@ -25,6 +27,10 @@ from bottleneck.results.records import Result
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
 @click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")
+@click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code into this folder.")
+@click.option("--native", is_flag=True, help="Flamegraphs with frames of C and C++ code.")
+@click.option("--idle", is_flag=True, help="Flamegraphs with idle threads that the dataset started.")
+@click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples a second for them; 100 by default.")
 @click.option(
     "--fail-under",
     callback=as_share,
@@ -42,6 +48,10 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     json: str | None,
     markdown: str | None,
     html: str | None,
+    flamegraph: str | None,
+    native: bool,
+    idle: bool,
+    rate: int | None,
     fail_under: float | None,
 ) -> int:
     """Find what holds a training job back.
@@ -53,12 +63,31 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     if device is not None:
         changes["device"] = device
     outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
-    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed)
-    return _diagnose(target, changes, options, outputs, fail_under)
+    profile = _profile_options(flamegraph, native=native, idle=idle, rate=rate)
+    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, profile=profile)
+    return _diagnose(target, changes, options, outputs, flamegraph, fail_under)
+
+
+def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int | None) -> ProfileOptions | None:
+    """How to profile, None for not at all; the folder is looked at before any time is spent."""
+    if folder is None:
+        given = {"--native": native, "--idle": idle, "--rate": rate is not None}
+        alone = [name for name, there in given.items() if there]
+        if alone:
+            raise UsageError(f"{alone[0]} is for flamegraphs, and none are asked for.", "Add --flamegraph DIR.")
+        return None
+    check_folder(folder)
+    options = ProfileOptions(native=native, idle=idle)
+    return options if rate is None else replace(options, rate_hz=rate)
 
 
 def _diagnose(
-    target: str, changes: dict[str, Any], options: MeasureOptions, outputs: Outputs, fail_under: float | None
+    target: str,
+    changes: dict[str, Any],
+    options: MeasureOptions,
+    outputs: Outputs,
+    flamegraph: str | None,
+    fail_under: float | None,
 ) -> int:
     # Torch comes with these, so that wrong options are refused without waiting for it.
     from bottleneck.api import attempt_diagnosis
@@ -74,6 +103,9 @@ def _diagnose(
         raise attempt.failure
     try:
         write_outputs(attempt.diagnosis, outputs)
+        if flamegraph is not None and attempt.profile is not None:
+            for path in write_profile(attempt.profile, flamegraph):
+                click.echo(f"Wrote {path}", err=True)
     finally:
         if attempt.failure is not None:
             raise attempt.failure

@@ -16,6 +16,7 @@ from bottleneck.results.records import (
     StageSpan,
     Warning,
 )
+from bottleneck.results.stacks import StackProfile
 from bottleneck.staging.stages import EXPERIMENTS
 
 
@@ -35,6 +36,7 @@ class Ledger:
         self.blocks: dict[Arm, list[Block]] = {}
         self.evidence: dict[str, Any] = {}
         self._warnings: dict[tuple[str, str], Warning] = {}
+        self.profile: StackProfile | None = None
         self.cost = Cost(0.0, 0, 0, 0)
 
     def add(self, arm: Arm, block: Block) -> None:

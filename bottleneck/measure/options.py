@@ -6,6 +6,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class ProfileOptions:
+    """How the code of the workers is profiled.
+
+    Attributes:
+        rate_hz: Samples a second.
+        native: Frames of C and C++ code too.
+        idle: Draw the threads of the user's code also while they wait for something to do.
+    """
+
+    rate_hz: int = 100
+    native: bool = False
+    idle: bool = False
+
+
+@dataclass(frozen=True)
 class MeasureOptions:
     """Options of one diagnosis.
 
@@ -16,9 +31,11 @@ class MeasureOptions:
         seed: Seed of the order of experiments and of the user's random numbers during the diagnosis.
         cache_budget_bytes: Memory that all caches together may take; None: 1 GiB or a tenth of the free
             memory, whichever is less.
+        profile: Profile the workers after the timed rounds; None: do not.
     """
 
     budget_s: float | None = None
     quick: bool = False
     seed: int = 0
     cache_budget_bytes: int | None = None
+    profile: ProfileOptions | None = None

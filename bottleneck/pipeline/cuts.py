@@ -6,6 +6,7 @@ shows when they are recorded (`bottleneck.staging.cutting`).
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -176,11 +177,14 @@ def _names_called(cls: type) -> set[str]:
     names: set[str] = set()
     todo = ["__getitem__", "__getitems__", "__iter__", "__next__"]
     while todo:
-        code = getattr(getattr(cls, todo.pop(), None), "__code__", None)
-        if isinstance(code, CodeType):
-            new = _code_names(code) - names
-            names |= new
-            todo.extend(name for name in new if _plain_method(cls, name) is not None)
+        name = todo.pop()
+        for base in cls.__mro__:  # an item method may call that of a base
+            method: Any = vars(base).get(name)
+            code = getattr(inspect.unwrap(method), "__code__", None)  # past decorators, such as torch.no_grad()
+            if isinstance(code, CodeType):
+                new = _code_names(code) - names
+                names |= new
+                todo.extend(found for found in new if _plain_method(cls, found) is not None)
     return names
 
 

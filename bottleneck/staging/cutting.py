@@ -107,6 +107,8 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
     Returns:
         The dataset to use.
     """
+    if not sites:
+        return dataset  # which may be an array of any size
     copies: dict[int, Any] = {}
     root = dataset if in_place else _copy_datasets(dataset, copies)
     holders = None if in_place else _Copies(root, {id(copy) for copy in copies.values()})

@@ -102,7 +102,10 @@ class SwitchedLoader:
         for name in self._held:
             self._loader.__dict__[name] = DataLoader.__iter__(self._loader)
         self._iterator = iter(self._loader)
-        self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
+        self.workers = self._find_workers()
+
+    def _find_workers(self) -> tuple[int, ...]:
+        return tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
 
     def lose_patience_after(self, seconds: float) -> None:
         """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""
@@ -137,6 +140,8 @@ class SwitchedLoader:
             raise self._explain_lost_connection(error) from error
         size = self._order.sizes[self._received] if self._received < len(self._order.sizes) else 0
         self._received += 1
+        if self.num_workers and not self.workers:  # a subclass whose iterator is a generator starts them late
+            self.workers = self._find_workers()
         return batch, size
 
     def _explain_lost_connection(self, error: Exception) -> Exception:

@@ -75,6 +75,8 @@ class Recorder:
         one_by_one = self._source.batched and not self._source.fetches_batches
         run = self._source.batch if self._source.fetches_batches else self._source.item
         requests = list(request) if one_by_one else [request]
+        if not requests:
+            return []  # an empty batch
         if self._verification is None:
             self._verification = self._verify(run, requests)
         values = [self.fetch_unit(item, run) for item in requests]

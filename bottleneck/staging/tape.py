@@ -86,6 +86,10 @@ class Tape:
 
     def __post_init__(self) -> None:
         self._open: list[str] = []
+        self._guessed: set[str] = set()
+        """Sites whose stage only their arguments told."""
+        self._passed: set[str] = set()
+        """Sites that are no cuts, which is not worth telling."""
         self._keep_rng = False
         self.copier = trees.Copier()
         self.tail: Tail | None = None
@@ -179,14 +183,17 @@ class Tape:
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self._thread:
             self.unusable[site] = _IN_A_THREAD
-        if self.marked or site in self.unusable:
+        if self.marked or site in self.unusable or site in self._passed:
             return function(*args, **kwargs)
         stage = self.stages[site]
         if stage is None:
             stage = self.stages[site] = _stage_from_arguments(args, kwargs)
+            self._guessed.add(site)
         if self._open:
             outer = self._open[-1]
-            if outer not in self.chosen and self.stages[outer] != stage:
+            # A helper that takes a number is no loader because of that: the name of what calls it says more.
+            named = outer in self.chosen or (site in self._guessed and outer not in self._guessed)
+            if not named and self.stages[outer] != stage:
                 self.unusable[outer] = "it does the work of two stages"
             return function(*args, **kwargs)
         before = self.clock()
@@ -203,7 +210,10 @@ class Tape:
             self._open.pop()
         call.ended_s = self.clock()
         if isinstance(output, (Generator, Iterator)):
-            self.unusable[site] = "it returns a generator, whose work is done later"
+            if site in self._guessed:  # a helper such as the one that shares out the shards; nobody called it a stage
+                self._passed.add(site)
+            else:
+                self.unusable[site] = "it returns a generator, whose work is done later"
             return output
         if self._keep_rng:
             call.rng_after = RngState.capture()

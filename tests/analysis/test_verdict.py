@@ -190,6 +190,14 @@ def test_the_sentence_names_contributors():
     assert "Bottleneck: augment. Contributing: load and collate. " in sentence
 
 
+def test_an_unsure_gain_does_not_win_over_a_stage_whose_gain_was_not_measured():
+    unsure = stage("handoff", gain=Interval(1.32, 0.22, 7.89), cost=0.001, exposed=0.001)
+    unknown = stage("augment", cost=0.011, exposed=0.010)
+    assert choose("input_bound", [unsure, unknown]).bottleneck == "augment"
+    sure = stage("handoff", gain=near(1.32), cost=0.001, exposed=0.001)
+    assert choose("input_bound", [sure, unknown]).bottleneck == "handoff"
+
+
 def test_the_sentence_of_a_device_bound_job():
     sentence = analyse(measure(DEVICE_BOUND, noise=0)).verdict.sentence
 

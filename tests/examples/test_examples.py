@@ -13,6 +13,8 @@ SMALL = {
     "image_folder": {"images": 32, "size": 32, "batch_size": 4, "num_workers": 1},
     "cifar_resnet": {"images": 256, "size": 32, "batch_size": 4},
     "text_padding": {"sentences": 500, "longest": 48, "width": 16, "batch_size": 8},
+    "marked_stages": {"images": 32, "size": 32, "batch_size": 4, "num_workers": 1},
+    "iterable_shards": {"images": 32, "shards": 2, "size": 32, "batch_size": 4, "num_workers": 1},
     "train": {"images": 256, "batch_size": 8, "num_workers": 1},
 }
 
@@ -48,6 +50,39 @@ def test_it_can_be_diagnosed(name):
     assert 0 < diagnosis.verdict.efficiency.estimate < 1.5
     raw = next(e for e in diagnosis.experiments if e.name == "raw")
     assert raw.coupled.samples_per_s > 0
+
+
+def stages_of(diagnosis) -> list[str]:
+    return [stage.name for stage in diagnosis.stages]
+
+
+@pytest.mark.integration
+def test_marked_stages_have_rows_of_their_own():
+    from bottleneck.api import diagnose
+
+    diagnosis = diagnose(build("marked_stages", **SMALL["marked_stages"]), budget="6s", quick=True)
+    assert stages_of(diagnosis) == [
+        "compute", "handoff", "collate", "mix_up", "other", "augment_pixels", "decode", "read"
+    ]  # fmt: skip
+    assert not [warning for warning in diagnosis.warnings if warning.id.startswith("mark-")]
+
+
+@pytest.mark.integration
+def test_a_stage_that_is_marked_within_a_stream_has_a_row():
+    from bottleneck.api import diagnose
+
+    diagnosis = diagnose(build("iterable_shards", **SMALL["iterable_shards"]), budget="6s", quick=True)
+    assert stages_of(diagnosis) == ["compute", "handoff", "collate", "other", "decode"]
+
+
+def test_each_worker_streams_shards_of_its_own():
+    from torch.utils.data import DataLoader
+
+    dataset = build("iterable_shards", **SMALL["iterable_shards"]).dataset
+    labels = [label for _, label in dataset]
+    assert len(labels) == 32
+    by_workers = [label for _, label in DataLoader(dataset, batch_size=None, num_workers=2)]
+    assert sorted(map(int, by_workers)) == sorted(labels)
 
 
 def run_train(*arguments: str) -> subprocess.CompletedProcess[str]:

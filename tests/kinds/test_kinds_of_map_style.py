@@ -11,35 +11,34 @@ from slow_parts import (
     Opaque,
     Unpicklable,
     WithItems,
-    check_verdict,
+    check_slow_part,
     collate_of,
-    diagnose,
 )
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("slow", ["load", "augment", "collate"])
+@pytest.mark.parametrize("slow", ["load", "augment"])
 def test_items_fetched_a_batch_at_a_time(slow):
-    check_verdict(diagnose(WithItems(slow), collate_fn=collate_of(slow)), slow)
+    check_slow_part(slow, WithItems(slow))
 
 
 @pytest.mark.parametrize("slow", ["load", "augment"])
 def test_a_subset_of_a_dataset_that_transforms_whole_batches(slow):
-    check_verdict(diagnose(Subset(Columns(slow), range(5, 90_000))), slow)
+    check_slow_part(slow, Subset(Columns(slow), range(5, 90_000)))
 
 
 def test_a_concatenation():
-    check_verdict(diagnose(ConcatDataset([Map("load", 50), Map("load", 500)]), shuffle=True), "load")
+    check_slow_part("load", ConcatDataset([Map("load", 50), Map("load", 500)]), shuffle=True)
 
 
 def test_a_stack():
-    check_verdict(diagnose(StackDataset(Map("augment"), Map()), shuffle=True), "augment")
+    check_slow_part("augment", StackDataset(Map("augment"), Map()), shuffle=True)
 
 
 def test_a_dataset_with_nothing_to_cut():
-    check_verdict(diagnose(Opaque()), "fetch")
+    check_slow_part("fetch", Opaque())
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_a_dataset_with_nothing_to_cut():
     ids=["list", "TensorDataset"],
 )
 def test_plain_containers(dataset):
-    check_verdict(diagnose(dataset, collate_fn=collate_of("collate")), "collate")
+    check_slow_part("collate", dataset, collate_fn=collate_of("collate"))
 
 
 # --- what datasets hold ------------------------------------------------------------------------------------
@@ -64,18 +63,18 @@ def archive_path(tmp_path):
 @pytest.mark.parametrize(("slow", "num_workers"), [("load", 1), ("augment", 0)])
 def test_a_handle_that_is_opened_in_the_worker(archive_path, slow, num_workers):
     dataset = Archive(slow, archive_path)
-    check_verdict(diagnose(dataset, num_workers=num_workers), slow)
+    check_slow_part(slow, dataset, num_workers=num_workers)
     assert dataset.file is None
 
 
 def test_a_lock():
-    check_verdict(diagnose(Locked("load")), "load")
+    check_slow_part("load", Locked("load"))
 
 
 def test_a_dataset_that_cannot_be_pickled():
-    check_verdict(diagnose(Unpicklable("augment")), "augment")
+    check_slow_part("augment", Unpicklable("augment"))
 
 
 @pytest.mark.parametrize(("slow", "method"), [("load", "spawn"), ("augment", "forkserver")])
 def test_a_large_dataset_in_workers_that_do_not_fork(slow, method):
-    check_verdict(diagnose(Large(slow), multiprocessing_context=method, budget=9.0), slow)
+    check_slow_part(slow, Large(slow), multiprocessing_context=method, budget=9.0)

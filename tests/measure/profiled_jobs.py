@@ -3,7 +3,7 @@
 import time
 
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from bottleneck.pipeline.marks import stage
 
@@ -68,3 +68,10 @@ class Stream(IterableDataset):
 def slow_collate(samples):
     burn(0.02)
     return torch.stack(samples)
+
+
+class OwnIteration(DataLoader):
+    """Its iterator is a generator, so that workers start with the first batch."""
+
+    def __iter__(self):
+        yield from super().__iter__()

@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from profiled_jobs import Computing, Marked, Stream, Waiting, slow_collate
+from profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
+from torch.utils.data import DataLoader
 
 from bottleneck.analysis.hotspots import find_hotspots
 from bottleneck.measure import profiling, pyspy
@@ -11,18 +12,28 @@ from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.session import measure
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
+from bottleneck.staging import proxies
+from bottleneck.staging.loader import SwitchedLoader
 
 pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
 
 
-def run(dataset, *, workers=1, profile=None, **options):
+def train_step(batch):
+    time.sleep(0.01)
+
+
+def run(dataset, *, workers=1, **options):
     pipeline = Pipeline(
-        dataset=dataset, train_step=lambda batch: None, batch_size=4, num_workers=workers, device="cpu", **options
+        dataset=dataset, train_step=train_step, batch_size=4, num_workers=workers, device="cpu", **options
     )
+    return measure_pipeline(pipeline)
+
+
+def measure_pipeline(pipeline, profile=ProfileOptions()):  # noqa: B008 - it is immutable
     return measure(
         pipeline,
-        MeasureOptions(budget_s=4.0, profile=profile or ProfileOptions()),
+        MeasureOptions(budget_s=4.0, profile=profile),
         judge=lambda _: Judgement("device_bound", None, precise=True),
         on_progress=lambda _: None,
     )
@@ -91,6 +102,13 @@ def test_a_job_without_workers_is_profiled_from_outside():
     assert spot.frame.function == "hot_decode"
     assert spot.own_share > 0.6
     assert spot.stage == "augment"
+
+
+def test_a_loader_that_iterates_in_its_own_way_is_profiled():
+    loader = OwnIteration(Computing(), batch_size=4, num_workers=1)
+    outcome = measure_pipeline(Pipeline.from_loader(loader, train_step=train_step, device="cpu"))
+    needs_py_spy(outcome)
+    assert top(outcome).frame.function == "hot_decode"
 
 
 def test_the_base_of_every_stack_is_the_users_code():
@@ -171,13 +189,19 @@ def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
     assert "(RuntimeError: DataLoader worker (pid 1) is killed)" in told(outcome)["profile-failed"]
 
 
+@pytest.mark.parametrize("asked_for", [True, False])
+def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_path, asked_for, no_py_spy):
+    monkeypatch.setattr(proxies, "allow_tracing", (tmp_path / "allowed").touch)
+    loader = DataLoader(Computing(), batch_size=4, num_workers=1, multiprocessing_context="fork")
+    wrapped = SwitchedLoader(loader, (), 10**6, 0, 30.0, sample_rate_hz=100.0 if asked_for else None)
+    try:
+        wrapped.next_batch()
+    finally:
+        wrapped.close()
+    assert (tmp_path / "allowed").exists() == asked_for
+
+
 def test_nothing_is_profiled_unless_asked_for(monkeypatch):
     monkeypatch.setattr(profiling, "find_py_spy", lambda: pytest.fail("py-spy was looked for"))
-    pipeline = Pipeline(dataset=Computing(), train_step=lambda batch: None, batch_size=4, num_workers=0, device="cpu")
-    outcome = measure(
-        pipeline,
-        MeasureOptions(budget_s=2.0),
-        judge=lambda _: Judgement("device_bound", None, precise=True),
-        on_progress=lambda _: None,
-    )
-    assert outcome.profile is None
+    pipeline = Pipeline(dataset=Computing(), train_step=train_step, batch_size=4, num_workers=0, device="cpu")
+    assert measure_pipeline(pipeline, None).profile is None

@@ -89,10 +89,15 @@ def test_two_passes_tell_how_much_was_computing():
         ("/home/ann/env/lib/python3.11/site-packages/PIL/Image.py", "PIL/Image.py"),
         ("/usr/lib/python3.11/random.py", "random.py"),
         ("/home/ann/code/lib/data.py", "…/code/lib/data.py"),
+        ("/home/ann/data.py", "~/data.py"),
+        ("/Users/ann/code/data.py", "~/code/data.py"),
+        ("/private/place/data.py", "~/place/data.py"),
         ("/opt/data.py", "/opt/data.py"),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", "libc.so.6"),
         ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap>"),
         ("", ""),
     ],
 )
-def test_no_home_directory_shows(file, shown):
+def test_no_home_directory_shows(file, shown, monkeypatch):
+    monkeypatch.setenv("HOME", "/private")
     assert shorten(file, WORK) == shown

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, StackDataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, IterDataPipe, StackDataset, Subset
 from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
@@ -270,3 +270,27 @@ def test_a_function_is_known_by_its_own_name_where_the_attribute_says_nothing():
 def test_datasets_in_mappings_are_searched():
     dataset = StackDataset(photos=Photos())
     assert "datasets['photos'].augment" in by_name(find_sites(dataset))
+
+
+def test_neither_decorators_nor_derived_classes_hide_what_an_item_method_calls():
+    class Decorated(Dataset):
+        @torch.no_grad()
+        def __getitem__(self, index):
+            return self.augment(index)
+
+        def augment(self, sample):
+            return sample
+
+    class Derived(Decorated):
+        def __getitem__(self, index):
+            return super().__getitem__(index), index
+
+    class Piped(IterDataPipe):  # whose methods PyTorch wraps
+        def __iter__(self):
+            yield self.augment(0)
+
+        augment = Decorated.augment
+
+    assert [site.name for site in find_sites(Decorated())] == ["augment"]
+    assert [site.name for site in find_sites(Derived())] == ["augment"]
+    assert [site.name for site in find_sites(Piped())] == ["augment"]

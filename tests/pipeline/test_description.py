@@ -285,3 +285,20 @@ def test_the_names_of_the_contract_are_fields():
     assert set(names) >= {"dataset", "collate_fn", "model", "loss_fn", "optimizer", "train_step", "to_device"}
     assert set(names) >= {"device", "augment", "batch_size", "num_workers", "pin_memory", "worker_init_fn"}
     assert "self" not in names
+
+
+@pytest.mark.parametrize("length", [0, 1, 10**9])
+def test_the_length_of_a_stream_is_not_relied_on(length):
+    class Promising(Endless):
+        def __len__(self):
+            return length
+
+    check(Pipeline(dataset=Promising(), train_step=print, batch_size=4))
+
+
+def test_a_sampler_whose_length_cannot_be_told_is_none_of_our_business():
+    class Unknown(list):
+        def __len__(self):
+            raise RuntimeError("ask later")
+
+    check(Pipeline(dataset=samples(), sampler=Unknown(), train_step=print, batch_size=4))

@@ -309,6 +309,11 @@ def test_a_second_half_that_changes_its_variables_gets_fresh_ones(make):
 # --- kinds of datasets -------------------------------------------------------------------------------------
 
 
+def test_an_empty_batch_is_the_users_business(make):
+    bench = make(Photos(), batches=0, collate_fn=list)
+    assert bench.ask(stages.RECORD | stages.ALL, []) in ([], None)
+
+
 def test_batches_from_getitems(make):
     bench = make(Batched())
     assert bench.run("before_collate")[1] == {RUN_COLLATE}

@@ -161,3 +161,32 @@ def test_random_state_of_all_three_generators_is_restored():
     state.restore()
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == first
     state.restore()
+
+
+def test_a_helper_that_takes_a_number_is_no_loader_because_of_that():
+    class Turning(Photos):
+        def augment(self, image):
+            return image + self.angle(3)
+
+        def angle(self, most):
+            return most / 2
+
+    dataset, tape = cut_photos(Turning(), (LOAD, AUGMENT, CutSite((), "angle", None)))
+    _, calls = record(dataset, tape, 0)
+    assert [call.site for call in calls] == ["load_image", "augment"]
+    assert not tape.unusable
+
+
+def test_a_helper_that_returns_an_iterator_is_no_cut_and_not_worth_telling():
+    class Sharing(Photos):
+        def __getitem__(self, index):
+            return self.augment(self.load_image(next(self.numbers(index))))
+
+        def numbers(self, index):
+            return iter([index])
+
+    dataset, tape = cut_photos(Sharing(), (LOAD, AUGMENT, CutSite((), "numbers", None)))
+    for _ in range(2):
+        _, calls = record(dataset, tape, 1)
+    assert [call.site for call in calls] == ["load_image", "augment"]
+    assert not tape.unusable

@@ -1,0 +1,190 @@
+"""Run py-spy on some processes for a few seconds; whatever it does, it is over in time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+GRACE_S = 6.0
+"""How long starting, reading symbols and writing may take beyond the sampling."""
+_LAST_WORDS_S = 1.0
+"""How long py-spy may take to end after SIGINT; it writes what it has then."""
+_FORBIDDEN = re.compile(r"permission denied|operation not permitted|EPERM|try running again with sudo", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class PySpyOptions:
+    """How py-spy samples.
+
+    Attributes:
+        seconds: For how long; whole seconds.
+        rate_hz: Samples a second.
+        native: Frames of C and C++ code too.
+        idle: Threads that wait too.
+        pauses: The process is stopped for each sample; without that, samples may be torn.
+    """
+
+    seconds: int
+    rate_hz: int
+    native: bool = False
+    idle: bool = False
+    pauses: bool = True
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What py-spy left of one process: the text of its stacks, or why there is none."""
+
+    text: str = ""
+    failure: str = ""
+
+
+def find_py_spy() -> str | None:
+    """Where py-spy is: beside this Python, or on the path."""
+    beside = Path(sys.executable).parent / ("py-spy.exe" if os.name == "nt" else "py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+class Recording:
+    """py-spy at work on some processes.
+
+    Args:
+        program: Where py-spy is.
+        pids: The processes.
+        options: How to sample.
+        folder: For its files; empty.
+        grace_s: Time beyond the sampling after which it is ended.
+    """
+
+    def __init__(
+        self, program: str, pids: tuple[int, ...], options: PySpyOptions, folder: Path, grace_s: float
+    ) -> None:
+        self._options, self._folder, self._pids = options, folder, pids
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._failures: dict[int, str] = {}
+        # The main process may stand in a batch that never comes, because a py-spy that hangs holds the worker.
+        self._watchdog = threading.Timer(options.seconds + grace_s, self._end)
+        self._watchdog.daemon = True
+        for pid in pids:
+            try:
+                self._processes[pid] = self._start(program, pid)
+            except OSError as error:
+                self._failures[pid] = f"it cannot be started ({error.strerror or error})"
+        self._watchdog.start()
+
+    def _start(self, program: str, pid: int) -> subprocess.Popen[bytes]:
+        options = self._options
+        command = [program, "record", "--pid", str(pid), "--format", "raw", "--function", "--full-filenames"]
+        command += ["--rate", str(options.rate_hz), "--duration", str(options.seconds)]
+        command += ["--output", str(self._folder / f"{pid}.txt")]
+        command += ["--native"] * options.native + ["--idle"] * options.idle + ["--nonblocking"] * (not options.pauses)
+        with (self._folder / f"{pid}.log").open("wb") as log:
+            # Of a session of its own, so that Ctrl-C reaches us alone, and we end it.
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended on all processes."""
+        return all(process.poll() is not None for process in self._processes.values())
+
+    def close(self) -> dict[int, Recorded]:
+        """End it if need be, and return what there is."""
+        self._watchdog.cancel()
+        self._watchdog.join()
+        self._end()
+        return {pid: self._read(pid) for pid in self._pids}
+
+    def _end(self) -> None:
+        running = {pid: process for pid, process in self._processes.items() if process.poll() is None}
+        for process in running.values():
+            process.send_signal(signal.SIGINT)
+        for pid, process in running.items():
+            try:
+                process.wait(_LAST_WORDS_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                self._failures[pid] = f"it did not end within {self._options.seconds} seconds of sampling and some more"
+                # One that is killed while it holds a process leaves it stopped at times.
+                with suppress(OSError, AttributeError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def _read(self, pid: int) -> Recorded:
+        if pid in self._failures:
+            return Recorded(failure=self._failures[pid])
+        status = self._processes[pid].returncode
+        if status != 0:
+            return Recorded(failure=_explain((self._folder / f"{pid}.log").read_text(errors="replace"), status))
+        try:
+            return Recorded((self._folder / f"{pid}.txt").read_text(errors="replace"))
+        except OSError:
+            return Recorded(failure="it wrote nothing")
+
+
+def _explain(log: str, status: int) -> str:
+    if _FORBIDDEN.search(log):
+        return f"it may not look into the process; {remedy_for_permission()}"
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith("py-spy>")]
+    return f"it failed with status {status}" + (f" ({lines[0][:200]})" if lines else "")
+
+
+def remedy_for_permission(
+    system: str | None = None, scope_file: Path = Path("/proc/sys/kernel/yama/ptrace_scope"), root: Path = Path("/")
+) -> str:
+    """What allows py-spy to look into other processes on this machine, as the end of a sentence."""
+    if (system or platform.system()) == "Darwin":
+        return "on macOS run the command with sudo"
+    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+        return "start the container with --cap-add SYS_PTRACE"
+    try:
+        scope = scope_file.read_text().strip()
+    except OSError:
+        scope = ""
+    if scope in ("1", "2"):
+        return "allow it with `sudo sysctl kernel.yama.ptrace_scope=0`, or run the command as root"
+    if scope == "3":
+        return "kernel.yama.ptrace_scope is 3, which only a restart of the machine changes"
+    return "it needs the capability SYS_PTRACE: in a container --cap-add SYS_PTRACE, else root"
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="torch-bottleneck-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def record(
+    program: str,
+    pids: tuple[int, ...],
+    options: PySpyOptions,
+    keep_busy: Callable[[], object],
+    grace_s: float = GRACE_S,
+) -> dict[int, Recorded]:
+    """Sample processes while something keeps them busy.
+
+    Args:
+        program: Where py-spy is.
+        pids: The processes.
+        options: How to sample.
+        keep_busy: Called again and again until py-spy is done.
+        grace_s: Time beyond the sampling after which it is ended.
+    """
+    with _temporary_folder() as folder:
+        recording = Recording(program, pids, options, folder, grace_s)
+        try:
+            while not recording.done:
+                keep_busy()
+        finally:
+            found = recording.close()
+        return found

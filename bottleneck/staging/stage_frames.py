@@ -1,0 +1,123 @@
+"""Make batches for real, under frames that are named after their stages, so that a profiler sees them in the stack."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from types import FunctionType
+from typing import Any
+from urllib.parse import quote, unquote
+
+from bottleneck.pipeline import marks
+from bottleneck.staging.plan import Plan
+from bottleneck.staging.source import Source
+from bottleneck.staging.tape import Function, Tape, mark_site
+
+STAGE_PREFIX = "stage:"
+"""A frame whose function is called so, in this file, stands for a stage."""
+UNKNOWN_STAGE = ""
+"""Code of which the stack does not tell the stage."""
+
+# With `tail`, code outside the cuts loads before the augmentation and finishes after it, in one and the same frame.
+_BASE_STAGES = {"template": "load", "tail": UNKNOWN_STAGE, "marks": "other", "fetch": "fetch"}
+
+
+class StageFrames:
+    """Runs the user's code of one worker, each stage under a frame of its own.
+
+    Args:
+        source: The user's code.
+        tape: The tape of the dataset's cuts.
+    """
+
+    def __init__(self, source: Source, tape: Tape) -> None:
+        self._source, self._tape = source, tape
+        self._plan = Plan("fetch")
+        self._marks: frozenset[str] = frozenset()
+        self._inside_cut = False
+        self._thread = 0
+
+    def fetch(self, plan: Plan, request: Any) -> Any:
+        """Return what a request asks for.
+
+        Raises:
+            UserCodeError: If the user's dataset raised.
+        """
+        with self._answering(plan, plan.marks.sample):
+            return run_in_stage(self._base_stage(), self._source.fetch, (request,), {})
+
+    def next_item(self, plan: Plan) -> Any:
+        """Return the next item of a stream.
+
+        Raises:
+            UserCodeError: If the user's dataset raised.
+        """
+        with self._answering(plan, plan.marks.sample):
+            return run_in_stage(self._base_stage(), self._source.next_item, (), {})
+
+    def collate(self, plan: Plan, samples: Any) -> Any:
+        """Collate samples.
+
+        Raises:
+            UserCodeError: If the user's collate function raised.
+        """
+        with self._answering(plan, plan.marks.collate):
+            return run_in_stage("collate", self._source.collate, (samples,), {})
+
+    def _base_stage(self) -> str:
+        return _BASE_STAGES.get(self._plan.strategy, self._plan.within_sample[0])
+
+    @contextmanager
+    def _answering(self, plan: Plan, marked: tuple[str, ...]) -> Iterator[None]:
+        self._plan, self._marks = plan, frozenset(marked)
+        self._inside_cut, self._thread = False, threading.get_ident()
+        self._tape.handler, marks.handler = self._answer_cut, self._answer_mark
+        try:
+            yield
+        finally:
+            self._tape.handler = marks.handler = None
+
+    def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stage = self._tape.stage(site)
+        elsewhere = threading.get_ident() != self._thread
+        if elsewhere or self._inside_cut or stage is None or site not in self._plan.sites:
+            return function(*args, **kwargs)
+        self._inside_cut = True
+        try:
+            return run_in_stage(stage, function, args, kwargs)
+        finally:
+            self._inside_cut = False
+
+    def _answer_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if mark_site(name) not in self._marks or threading.get_ident() != self._thread:
+            return function(*args, **kwargs)
+        return run_in_stage(name, function, args, kwargs)
+
+
+def run_in_stage(stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function from a frame that is named after a stage."""
+    return _runner(stage)(function, args, kwargs)
+
+
+def stage_of_frame(function: str, file: str) -> str | None:
+    """The stage that a frame stands for; None for any other frame."""
+    if not function.startswith(STAGE_PREFIX) or file != __file__:
+        return None
+    return unquote(function[len(STAGE_PREFIX) :])
+
+
+def _run(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
+
+
+@lru_cache(maxsize=256)
+def _runner(stage: str) -> Callable[..., Any]:
+    # Quoted, because profilers write stacks as lines, with semicolons and spaces between their parts.
+    name = STAGE_PREFIX + quote(stage, safe="")
+    code = _run.__code__.replace(co_name=name)
+    if sys.version_info >= (3, 11):
+        code = code.replace(co_qualname=name)
+    return FunctionType(code, globals(), name)

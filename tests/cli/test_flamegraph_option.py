@@ -1,0 +1,130 @@
+"""`--flamegraph DIR` and `diagnose(flamegraph=DIR)`: refused early, handed on, written; one whole run at the end."""
+
+import json
+import sys
+from textwrap import dedent
+from xml.etree import ElementTree
+
+import pytest
+from results_factory import make_result
+
+import bottleneck
+from bottleneck.api import Attempt, Diagnosis
+from bottleneck.cli.main import run
+from bottleneck.errors import UsageError
+from bottleneck.measure import session
+from bottleneck.measure.options import ProfileOptions
+from bottleneck.measure.session import Outcome
+from bottleneck.results.codec import to_measurement
+from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
+
+PROFILE = StackProfile("py-spy", 100, 2.0, (WorkerStacks(0, (Stack((Frame("read", "data.py", 9),), "load", 60, 6),)),))
+FILES = {"workers.svg", "worker-0.svg", "profile.speedscope.json", "stacks.txt"}
+JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
+
+
+@pytest.fixture
+def asked(folder, monkeypatch):
+    (folder / "job.py").write_text("def build(): return {'dataset': [1, 2], 'train_step': print, 'batch_size': 2}\n")
+    calls = []
+
+    def attempt_diagnosis(pipeline, options, progress=None):
+        calls.append(options)
+        return Attempt(Diagnosis(**vars(make_result())), None, PROFILE if options.profile else None)
+
+    monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", attempt_diagnosis)
+    return calls
+
+
+def test_the_files_are_written_and_said_so(asked, tmp_path, capsys):
+    assert run(["diagnose", "job:build", "--flamegraph", "fg", "--native", "--idle", "--rate", "50"]) == 0
+    assert asked[0].profile == ProfileOptions(rate_hz=50, native=True, idle=True)
+    assert {path.name for path in (tmp_path / "fg").iterdir()} == FILES
+    assert "Wrote fg/workers.svg\n" in capsys.readouterr().err
+
+
+def test_nothing_is_profiled_unless_asked_for(asked):
+    assert run(["diagnose", "job:build"]) == 0
+    assert asked[0].profile is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--flamegraph", "job.py"], "Cannot write the flamegraphs to 'job.py': it is a file"),
+        (["--flamegraph", "job.py/sub"], "'job.py' on the way is a file"),
+        (["--flamegraph", ""], "the name is empty"),
+        (["--flamegraph", "/proc/no/such"], "Cannot write the flamegraphs to '/proc/no/such'"),
+        (["--native"], "--native is for flamegraphs"),
+        (["--idle"], "--idle is for flamegraphs"),
+        (["--rate", "100"], "--rate is for flamegraphs"),
+        (["--flamegraph", "fg", "--rate", "0"], "--rate"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_job_is_loaded(asked, tmp_path, arguments, words, capsys):
+    assert run(["diagnose", "job:build", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert asked == []
+    assert not (tmp_path / "fg").exists()
+
+
+def test_from_python_a_bad_folder_is_refused_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(session, "measure", lambda *_, **__: pytest.fail("it was measured"))
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="it is a file"):
+        bottleneck.diagnose(JOB, flamegraph=tmp_path / "file")
+
+
+def test_from_python_files_are_written_and_functions_are_evidence(monkeypatch, tmp_path):
+    outcome = Outcome(to_measurement(make_result()), None, PROFILE)
+    monkeypatch.setattr(session, "measure", lambda *_, **__: outcome)
+    diagnosis = bottleneck.diagnose(JOB, flamegraph=tmp_path / "fg")
+    assert {path.name for path in (tmp_path / "fg").iterdir()} == FILES
+    [found] = diagnosis.evidence["profile"]["functions"]
+    assert (found["function"], found["stage"], found["own_share"]) == ("read", "load", 1.0)
+
+
+WHOLE_JOB = """
+    import time
+    import torch
+    from torch.utils.data import Dataset
+    from bottleneck import Pipeline
+
+    def hot_resize(image):
+        until = time.perf_counter() + 0.008
+        while time.perf_counter() < until:
+            sum(range(200))
+        return image
+
+    class Photos(Dataset):
+        def __init__(self):
+            self.transform = hot_resize
+        def __len__(self):
+            return 10_000
+        def __getitem__(self, index):
+            return self.transform(torch.full((4,), float(index)))
+
+    def build():
+        return Pipeline(dataset=Photos(), train_step=lambda batch: time.sleep(0.01), batch_size=4, num_workers=1,
+                        device="cpu")
+"""
+
+
+@pytest.mark.integration
+def test_a_whole_diagnosis_with_flamegraphs(folder, capfd):
+    (folder / "whole.py").write_text(dedent(WHOLE_JOB))
+    arguments = ["diagnose", "whole.py:build", "--budget", "5s", "--flamegraph", "fg", "--json", "r.json"]
+    assert run(arguments) == 0
+    assert {path.name for path in (folder / "fg").iterdir()} == FILES
+    for name in ("workers.svg", "worker-0.svg"):
+        ElementTree.parse(folder / "fg" / name)
+    profile = json.loads((folder / "r.json").read_text())["evidence"]["profile"]
+    top = profile["functions"][0]
+    assert top["function"].rpartition(".")[2] == "hot_resize"
+    assert top["file"] == "whole.py"
+    assert top["stage"] == "augment"
+    assert top["own_share"] > 0.6
+    assert "hot_resize" in capfd.readouterr().out
+    assert sys.getswitchinterval() > 0.001

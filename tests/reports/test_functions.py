@@ -1,0 +1,65 @@
+"""Reports show the functions of a profile: the terminal those of the bottleneck, the others all."""
+
+from dataclasses import replace
+
+import pytest
+from results_factory import make_result
+
+from bottleneck.reports.render import render
+
+
+def row(function, stage, own_share, **more):
+    return {"function": function, "file": "data.py", "line": 7, "own_share": own_share, "waiting_share": 0.25,
+            "stage": stage, **more}  # fmt: skip
+
+
+def report(form, *rows, sampler="py-spy", **more):
+    profile = {"sampler": sampler, "rate_hz": 100, "seconds": 2.0, "samples": 400, "functions": list(rows)}
+    result = make_result()
+    return render(replace(result, evidence={**result.evidence, "profile": profile}, **more), form)
+
+
+ROWS = [row(f"crop_{n}", "augment", 0.1) for n in range(7)] + [row("read", "load", 0.2), row("glue", None, 0.04)]
+
+
+def test_the_terminal_shows_the_top_functions_of_the_bottleneck():
+    text = report("text", *ROWS)
+    assert "functions in augment" in text
+    assert text.count("crop_") == 5
+    assert "read " not in text.partition("functions in augment")[2].partition("Own time")[0]
+    assert "data.py:7" in text
+    assert "taken by py-spy" in text
+
+
+def test_the_terminal_shows_all_where_the_bottleneck_has_none():
+    text = report("text", row("read", "load", 0.9))
+    assert "functions in" not in text
+    assert "read" in text
+
+
+def test_the_sampler_inside_the_workers_is_told():
+    assert "in-process" in report("markdown", *ROWS, sampler="in-process")
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_other_formats_show_all(form):
+    text = report(form, *ROWS, row("tiny", "load", 0.001))
+    assert "Functions with the most own time" in text
+    assert all(name in text for name in ("crop_6", "read", "glue", "data.py:7", "25 %"))
+    assert "tiny" not in text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+@pytest.mark.parametrize("profile", [None, 3, {}, {"functions": 7}, {"functions": [3, {}, {"own_share": "x"}]}])
+def test_a_broken_profile_in_a_saved_result_breaks_no_report(form, profile):
+    result = make_result()
+    text = render(replace(result, evidence={"profile": profile}), form)
+    assert "own time" not in text.lower()
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_hostile_names_stay_text(form):
+    text = report(form, row("<script>|\x1b[31m`", "augment", 0.5, file="<img src=x>"))
+    assert "\x1b" not in text
+    assert "<script>|" not in text or form == "text"
+    assert "<img src=x>" not in text.replace("`<img src=x>:7`", "") or form == "text"
