@@ -64,24 +64,34 @@ class Report:
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Where to write.")
 def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
     """Measure the numbers to hold and write them down."""
-    start = time.perf_counter()
-    report = Report()
     try:
         chosen = [find_planted(name) for name in only] or list(PLANTED)
     except KeyError as error:
         raise click.BadParameter(str(error.args[0]), param_hint="--only") from error
-    trials = measure_verdicts(report, chosen, quick=quick)
-    if not only:
-        measure_speed(report, trials, quick=quick)
-        measure_marks(report)
-        measure_observer(report, quick=quick)
-        measure_resources(report, trials, quick=quick)
     # Part of the measurements must not pass for all of them.
     if output is None and not only and not quick:
         output = RESULTS
+    report = Report()
+    start = time.perf_counter()
+
+    def save(missing: str) -> None:
+        if output is not None:
+            options = ", with --quick" * quick + f", only the verdicts on {len(chosen)} pipelines" * bool(only)
+            options += f", without {missing}" if missing else ""
+            output.write_text(report.to_markdown(time.perf_counter() - start, options), encoding="utf-8")
+
+    trials = measure_verdicts(report, chosen, quick=quick)
+    if not only:
+        # Written after each part: what was measured for half an hour must not be lost to what fails in the end.
+        save("the marks, the observer effect, the times and the resources")
+        measure_marks(report)
+        measure_observer(report, quick=quick)
+        save("the times and the resources")
+        measure_speed(report, trials, quick=quick)
+        save("the resources")
+        measure_resources(report, trials, quick=quick)
+    save("")
     if output is not None:
-        options = ", with --quick" * quick + f", only the verdicts on {len(chosen)} pipelines" * bool(only)
-        output.write_text(report.to_markdown(time.perf_counter() - start, options), encoding="utf-8")
         click.echo(f"Wrote {output.name}")
     missed = [check.what for check in report.checks if not check.held]
     if missed:

@@ -31,6 +31,8 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
     if state == "undecided":
         return Choice()
     inputs = [stage for stage in stages if stage.name != COMPUTE]
+    # A stage that seems to cost less than nothing was measured badly: whatever it seems to gain, it is no bottleneck.
+    inputs = [stage for stage in inputs if not _costs_nothing(stage)] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
     if not gains:
         return Choice(_costliest_side(inputs), basis="inferred")
@@ -41,6 +43,10 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
         # Nothing surely gains, and the stage that would may be the one that was not measured.
         return Choice(_costliest_side(inputs), basis="inferred")
     return _by_gain(useful, gains)
+
+
+def _costs_nothing(stage: Stage) -> bool:
+    return stage.cost_s_per_batch is not None and stage.cost_s_per_batch.estimate <= 0
 
 
 def cost_s(stage: Stage) -> float:

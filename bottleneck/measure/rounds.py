@@ -9,7 +9,7 @@ from functools import partial
 
 from bottleneck.errors import BottleneckError
 from bottleneck.measure.arms import Arm, Ladder
-from bottleneck.measure.blocks import Bench, reads_storage
+from bottleneck.measure.blocks import Bench, block_batches, reads_storage
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.evidence import StorageReads
@@ -139,7 +139,9 @@ class Rounds:
             self._tell(
                 "measuring", arm=arm, round_=self._round, rounds=max(self._round, MIN_ROUNDS), judgement=self._judgement
             )
-            self._visit(arm, lengths.batches[arm])
+            # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
+            shortest = block_batches(arm, 1.0, 0.0, self._workers)
+            self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
         self._judgement = self._judge(self._ledger.measurement())
 
     def _is_enough(self) -> bool:

@@ -198,6 +198,14 @@ def test_an_unsure_gain_does_not_win_over_a_stage_whose_gain_was_not_measured():
     assert choose("input_bound", [sure, unknown]).bottleneck == "handoff"
 
 
+def test_a_stage_that_seems_to_cost_less_than_nothing_is_not_named():
+    odd = stage("collate", gain=Interval(1.5, 1.06, 2.09), cost=-0.0012, exposed=0.004)
+    augment = stage("augment", gain=Interval(1.3, 0.9, 1.8), cost=0.011, exposed=0.010)
+    choice = choose("input_bound", [odd, augment])
+    assert (choice.bottleneck, choice.contributors) == ("augment", ())
+    assert choose("input_bound", [odd]).bottleneck == "collate"
+
+
 def test_the_sentence_of_a_device_bound_job():
     sentence = analyse(measure(DEVICE_BOUND, noise=0)).verdict.sentence
 

@@ -410,3 +410,16 @@ def test_a_fault_of_ours_passes_through_and_leaves_nothing_behind():
     with pytest.raises(ZeroDivisionError):
         run(pipeline_of(), judge=judge)
     assert not workers_left()
+
+
+def test_a_step_of_microseconds_beside_a_slow_loader_ends_in_time():
+    # Guards: an arm that was not visited yet was given tens of thousands of batches, at the pace of the step.
+    class Slow(Photos):
+        def augment(self, image):
+            time.sleep(0.02)
+            return super().augment(image)
+
+    started = time.perf_counter()
+    outcome = run(pipeline_of(Slow(), train_step=lambda batch: None, num_workers=1), MeasureOptions(budget_s=3.0))
+    assert outcome.failure is None
+    assert time.perf_counter() - started < 30
