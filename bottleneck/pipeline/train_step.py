@@ -6,15 +6,12 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from bottleneck.errors import PipelineError
-
-if TYPE_CHECKING:
-    from bottleneck.pipeline.description import Pipeline
 
 TARGET_KEYS = ("labels", "label", "targets", "target", "y")
 """Where the target is looked for in a mapping, when there is a `loss_fn` that wants it."""
@@ -25,7 +22,27 @@ _TRAIN_STEP_REMEDY = (
 )
 
 
-def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any], Any]:
+class Trains(Protocol):
+    """What of a pipeline makes its train step."""
+
+    @property
+    def model(self) -> Any:
+        """The model; None beside a train step."""
+
+    @property
+    def loss_fn(self) -> Callable[[Any, Any], Any] | None:
+        """(output, target) -> loss."""
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or None."""
+
+    @property
+    def train_step(self) -> Callable[[Any], Any] | None:
+        """In the place of the others."""
+
+
+def make_train_step(pipeline: Trains, device: torch.device) -> Callable[[Any], Any]:
     """The function that trains on one batch, which is on the device already.
 
     The default one forwards, computes the loss, clears the gradients, goes backward and steps the optimizer
