@@ -87,9 +87,9 @@ def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
         measure_marks(report)
         measure_observer(report, quick=quick)
         save("the times and the resources")
-        measure_speed(report, trials, quick=quick)
-        save("the resources")
         measure_resources(report, trials, quick=quick)
+        save("the times")
+        measure_speed(report, trials, quick=quick)
     save("")
     if output is not None:
         click.echo(f"Wrote {output.name}")
