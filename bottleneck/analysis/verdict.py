@@ -81,6 +81,9 @@ def _costliest_side(inputs: Sequence[Stage]) -> str | None:
     loader = [stage for stage in inputs if stage.name != COPY]
     copies = [stage for stage in inputs if stage.name == COPY]
     side = copies if _exposed_s(copies) > _exposed_s(loader) else loader
+    costs = [stage.cost_s_per_batch for stage in side]
+    if any(costs) and not all(costs):
+        return None  # one that was not measured may be the costliest of all
     known = [stage for stage in side if stage.cost_s_per_batch or stage.exposed_s_per_batch]
     return max(known, key=cost_s).name if known else None
 

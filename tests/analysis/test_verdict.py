@@ -198,6 +198,13 @@ def test_an_unsure_gain_does_not_win_over_a_stage_whose_gain_was_not_measured():
     assert choose("input_bound", [sure, unknown]).bottleneck == "handoff"
 
 
+def test_nothing_is_inferred_from_costs_of_which_some_are_missing():
+    collate = stage("collate", cost=0.003, exposed=0.004)
+    unmeasured = stage("augment", exposed=0.002)
+    assert choose("input_bound", [collate, unmeasured]).bottleneck is None
+    assert choose("input_bound", [collate, stage("augment", cost=0.011)]).bottleneck == "augment"
+
+
 def test_a_stage_that_seems_to_cost_less_than_nothing_is_not_named():
     odd = stage("collate", gain=Interval(1.5, 1.06, 2.09), cost=-0.0012, exposed=0.004)
     augment = stage("augment", gain=Interval(1.3, 0.9, 1.8), cost=0.011, exposed=0.010)

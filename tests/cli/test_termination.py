@@ -24,7 +24,14 @@ def build():
     return {"dataset": TensorDataset(torch.zeros(1000, 4)), "train_step": step, "batch_size": 4, "num_workers": 2}
 """
 
-RUN = "from bottleneck.cli.main import main; main()"
+# Under nohup requests to end are ignored, and so would be this one.
+RUN = """
+import signal, sys
+signal.signal(getattr(signal, sys.argv.pop(1)), signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from bottleneck.cli.main import main
+main()
+"""
 
 
 def left_by(pid):
@@ -37,7 +44,7 @@ def test_a_request_to_end(tmp_path, request_):
     (tmp_path / "job.py").write_text(JOB)
     steps = tmp_path / "steps"
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, "diagnose", "job.py:build", "--budget", "50s", "--json", "result.json"],
+        [sys.executable, "-c", RUN, request_, "diagnose", "job.py:build", "--budget", "50s", "--json", "result.json"],
         cwd=tmp_path, env={**os.environ, "STEPS": str(steps)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

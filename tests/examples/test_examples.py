@@ -64,7 +64,8 @@ def test_marked_stages_have_rows_of_their_own():
     assert stages_of(diagnosis) == [
         "compute", "handoff", "collate", "mix_up", "other", "augment_pixels", "decode", "read"
     ]  # fmt: skip
-    assert not [warning for warning in diagnosis.warnings if warning.id.startswith("mark-")]
+    # Not `mark-not-called`: other tests of this process have marked stages too.
+    assert not [w for w in diagnosis.warnings if w.id in ("mark-not-used", "mark-output-changed")]
 
 
 @pytest.mark.integration
