@@ -18,8 +18,6 @@ from bottleneck.staging.recording import (
     Served,
     Unit,
     forget_originals,
-    private_copy,
-    shared_copy,
     storages,
 )
 from bottleneck.staging.source import Source
@@ -59,7 +57,6 @@ class Recorder:
         self._source, self._tape, self._pool, self._control = source, tape, pool, control
         self._worker, self._seed = worker, seed
         self._in_worker, self._iterable = in_worker, iterable
-        self._make_tensor = shared_copy if in_worker else private_copy
         self._facts = Facts()
         self._verification: Verification | None = None
         self._augment_alone = True
@@ -185,7 +182,7 @@ class Recorder:
         return batch
 
     def _keep(self, units: list[Unit], size: int, batch: Any, calls: list[Call]) -> None:
-        served = Served(batch, self._make_tensor, travels=self._in_worker)
+        served = Served(batch, travels=self._in_worker)
         inside = trees.nbytes([(call.args, call.kwargs, call.output) for call in calls])
         whole = served.nbytes + inside + sum(unit.nbytes for unit in units)
         if self._pool.has_room(whole):

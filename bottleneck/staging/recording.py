@@ -73,43 +73,45 @@ class Served:
     """A recorded object that is served as a fresh copy each time.
 
     A tensor that a worker returns twice travels as a mere file descriptor: too fast by far, one descriptor lost
-    each time, and the train step would write into the worker's cache. So each serving copies the tensors, straight
-    into shared memory in a worker, as `default_collate` does.
+    each time, and the train step would write into the worker's cache. So each serving copies the tensors: straight
+    into shared memory where the user's collate function wrote them there, as `default_collate` does in a worker,
+    and within the process where it did not. Otherwise what the hand-off does would be charged to the collation,
+    or the other way round.
 
     Args:
         value: The object; it is copied.
-        make_tensor: Copies one tensor; `shared_copy` in a worker.
         travels: It goes to another process, through a queue that pickles it.
     """
 
-    def __init__(
-        self, value: Any, make_tensor: Callable[[torch.Tensor], torch.Tensor], *, travels: bool = False
-    ) -> None:
+    def __init__(self, value: Any, *, travels: bool = False) -> None:
         self._value = trees.copy_deep(value)
-        self._make_tensor = make_tensor
         self._share = travels
-        self._make = self._compile(self._value)
+        self._make = self._compile(self._value, value)
         self.nbytes = trees.nbytes(self._value)
 
     def serve(self) -> Any:
         """Return a fresh copy."""
         return self._value if self._make is None else self._make()
 
-    def _compile(self, value: Any) -> Callable[[], Any] | None:
+    def _compile(self, value: Any, original: Any) -> Callable[[], Any] | None:
         """Return what makes a copy of a tree; None where the same objects will do.
 
         What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
         Python objects to copy them once more would be charged to the hand-off.
         """
         if isinstance(value, torch.Tensor):
-            return lambda: self._make_tensor(value)
+            make_tensor = shared_copy if _is_shared(original) else private_copy
+            return lambda: make_tensor(value)
         if trees.is_primitive(value):
             return None
         parts = containers.children(value)
         if parts is None:
             shared = self._share and not _holds_tensors(value)
             return None if shared else lambda: trees.copy_leaf(value)
-        makers = [(key, self._compile(part), part) for key, part in parts]
+        originals = containers.children(original) or parts
+        makers = [
+            (key, self._compile(part, source), part) for (key, part), (_, source) in zip(parts, originals, strict=True)
+        ]
         if self._share and not any(make for _, make, _ in makers):
             return None
         return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
@@ -136,6 +138,13 @@ def _holds_tensors(value: Any) -> bool:
     except Exception:  # noqa: BLE001 - any user type may refuse
         return True
     return finder.found
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the CPU lies in shared memory."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    return bool(tensor.is_shared())  # type: ignore[no-untyped-call]  # torch has no annotations for it
 
 
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -48,8 +48,8 @@ def call(output):
 @pytest.mark.parametrize("make", [shared_copy, private_copy])
 def test_each_serving_has_storages_of_its_own(make):
     # Guards: the same tensor returned twice by a worker travels as a mere file descriptor.
-    batch = {"x": torch.arange(6.0).reshape(2, 3), "y": [torch.ones(2, dtype=torch.int64), 3]}
-    served = Served(batch, make)
+    batch = {"x": make(torch.arange(6.0).reshape(2, 3)), "y": [make(torch.ones(2, dtype=torch.int64)), 3]}
+    served = Served(batch)
     first, second = served.serve(), served.serve()
     assert trees.equal(first, batch)
     assert trees.equal(second, batch)
@@ -59,10 +59,16 @@ def test_each_serving_has_storages_of_its_own(make):
     assert trees.equal(served.serve(), batch)
 
 
-def test_in_a_worker_the_copy_is_written_straight_into_shared_memory():
-    # Guards: otherwise the queue would copy once more, which the user's own loader does not.
-    assert all(t.is_shared() for t in Served([torch.ones(3), torch.zeros(2, 2)], shared_copy).serve())
-    assert not any(t.is_shared() for t in Served([torch.ones(3)], private_copy).serve())
+def test_a_copy_is_written_into_shared_memory_where_the_users_collate_function_wrote_there_and_only_there():
+    # Guards: otherwise the queue would copy once more than with the user's own batches, or once less.
+    batch = {"stacked": shared_copy(torch.ones(3)), "own": [torch.zeros(2, 2), shared_copy(torch.ones(2))]}
+    served = Served(batch, travels=True).serve()
+    assert [tensor.is_shared() for tensor in (served["stacked"], *served["own"])] == [True, False, True]
+
+
+@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.zeros(0, 3), torch.eye(2, device="meta")], ids=str)
+def test_tensors_without_memory_of_the_plain_kind_are_served(tensor):
+    assert type(Served([tensor], travels=True).serve()[0]) is type(tensor)
 
 
 @pytest.mark.parametrize(
@@ -98,19 +104,19 @@ def test_every_kind_of_tensor_can_be_copied_into_shared_memory(tensor):
 
 
 def test_objects_of_the_user_that_may_hold_tensors_are_copied_too():
-    served = Served([Holder()], shared_copy)
+    served = Served([Holder()])
     assert served.serve()[0].tensor.data_ptr() != served.serve()[0].tensor.data_ptr()
 
 
 def test_what_was_recorded_does_not_change_with_the_users_object():
     batch = [torch.ones(2)]
-    served = Served(batch, private_copy)
+    served = Served(batch)
     batch[0].zero_()
     assert served.serve()[0].tolist() == [1, 1]
 
 
 def test_its_size_is_known():
-    assert Served(torch.zeros(1000), private_copy).nbytes == 4000
+    assert Served(torch.zeros(1000)).nbytes == 4000
 
 
 def test_storages_are_those_of_tensors_and_arrays():
