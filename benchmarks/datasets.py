@@ -187,8 +187,11 @@ class MarkedImages(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         image = self.decode(index)
-        self.other_work.run()
-        return torch.stack([self.crop(image) for _ in range(self.VIEWS)]), index % CLASSES
+        views = [self.crop(image) for _ in range(self.VIEWS)]
+        mark = self.other_work.begin()
+        stacked = torch.stack(views)
+        self.other_work.complete(mark)
+        return stacked, index % CLASSES
 
     @bottleneck.stage("decode")
     def decode(self, index: int) -> torch.Tensor:

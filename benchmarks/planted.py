@@ -54,11 +54,11 @@ class Planted:
     name: str
     what: str
     """For people: what was planted."""
-    state: str
     bottleneck: str
-    step_s: float
     stages: tuple[PlantedStage, ...]
     """Stages with a planted cost; the others cost what little they cost."""
+    state: str = "input_bound"
+    step_s: float = 0.010
     num_workers: int = 1
     batch_size: int = 16
     layout: Layout = "torchvision"
@@ -137,64 +137,53 @@ PLANTED: tuple[Planted, ...] = (
         what="a loader twice as fast as the step",
         state="device_bound",
         bottleneck="compute",
-        # Taking a batch from a queue costs nearly a millisecond, which must stay well under 5 % of the step.
-        step_s=0.030,
-        stages=_stages(load=(8, "spin"), augment=(6, "spin")),
+        # Taking a batch from a queue costs one or two milliseconds, which must stay well under 5 % of the step.
+        step_s=0.060,
+        stages=_stages(load=(16, "spin"), augment=(12, "spin")),
     ),
     Planted(
         name="balanced",
         what="a loader 10 % faster than the step: within noise of it",
         state="device_bound",
         bottleneck="compute",
-        step_s=0.030,
-        stages=_stages(load=(14, "wait"), augment=(12, "spin")),
+        step_s=0.060,
+        stages=_stages(load=(28, "wait"), augment=(26, "spin")),
     ),
     Planted(
         name="load_wait",
         what="loading that waits for input and output",
-        state="input_bound",
         bottleneck="load",
-        step_s=0.010,
         num_workers=2,
         stages=_stages(load=(16, "wait"), augment=(2, "spin")),
     ),
     Planted(
         name="load_spin",
         what="loading that uses the CPU",
-        state="input_bound",
         bottleneck="load",
-        step_s=0.010,
         stages=_stages(load=(15, "spin"), augment=(3, "spin")),
     ),
     Planted(
         name="augment_spin",
         what="an augmentation that uses the CPU",
-        state="input_bound",
         bottleneck="augment",
-        step_s=0.010,
         stages=_stages(load=(3, "spin"), augment=(15, "spin")),
     ),
     Planted(
         name="augment_wait",
         what="an augmentation that waits",
-        state="input_bound",
         bottleneck="augment",
-        step_s=0.010,
         num_workers=2,
         stages=_stages(load=(2, "wait"), augment=(14, "wait")),
     ),
     Planted(
         name="collate_spin",
         what="a collate function of the user's that uses the CPU",
-        state="input_bound",
         bottleneck="collate",
-        step_s=0.010,
         stages=_stages(load=(2, "spin"), augment=(2, "spin"), collate=(14, "spin")),
     ),
     Planted(
         name="handoff_objects",
         what="batches of many Python objects, pickled and unpickled",
-        state="input_bound",
         bottleneck="handoff",
         step_s=0.008,
         stages=_stages(load=(1, "spin"), augment=(1, "spin")),
@@ -204,15 +193,12 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         name="handoff_unpickle",
         what="a batch that takes the main process 40 ms to unpickle",
-        state="input_bound",
         bottleneck="handoff",
-        step_s=0.010,
         stages=_stages(load=(2, "spin"), augment=(2, "spin"), handoff=(40, "spin")),
     ),
     Planted(
         name="copy_slow",
         what="a slow copy to the device",
-        state="input_bound",
         bottleneck="copy",
         step_s=0.012,
         stages=_stages(load=(2, "spin"), augment=(3, "spin"), copy=(6, "wait")),
@@ -220,7 +206,6 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         name="last_straw",
         what="augmentation is the largest cost, loading the one that tips the balance",
-        state="input_bound",
         bottleneck="augment",
         step_s=0.016,
         stages=_stages(load=(4, "spin"), augment=(14, "spin"), collate=(3, "spin")),
@@ -228,18 +213,14 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         name="no_workers",
         what="no workers: everything in the main process",
-        state="input_bound",
         bottleneck="augment",
-        step_s=0.010,
         num_workers=0,
         stages=_stages(load=(2, "spin"), augment=(8, "spin")),
     ),
     Planted(
         name="finish",
         what="work after the augmentation, inside __getitem__",
-        state="input_bound",
         bottleneck="finish",
-        step_s=0.010,
         layout="finish",
         stages=_stages(load=(2, "spin"), augment=(2, "spin"), finish=(14, "spin")),
         extra={"augment": "transform"},
@@ -247,71 +228,55 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         name="load_inline",
         what="loading without a loader attribute, in __getitem__ itself",
-        state="input_bound",
         bottleneck="load",
-        step_s=0.010,
         layout="inline",
         stages=_stages(load=(15, "spin"), augment=(3, "spin")),
     ),
     Planted(
         name="dict_samples",
         what="samples that are dicts, fetched a batch at a time",
-        state="input_bound",
         bottleneck="augment",
-        step_s=0.010,
         layout="dict",
         stages=_stages(load=(3, "spin"), augment=(15, "spin")),
     ),
     Planted(
         name="fetch",
         what="a dataset that cannot be cut",
-        state="input_bound",
         bottleneck="fetch",
-        step_s=0.010,
         layout="uncut",
         stages=_stages(fetch=(18, "spin")),
     ),
     Planted(
         name="marked_crop",
         what="stages that the author marked, called twice a sample; one is slow",
-        state="input_bound",
         bottleneck="crop",
-        step_s=0.010,
         layout="marked",
         stages=_stages(decode=(3, "spin"), other=(2, "spin"), crop=(13, "spin")),
     ),
     Planted(
         name="marked_other",
         what="marked stages that are quick, and slow code around them",
-        state="input_bound",
         bottleneck="other",
-        step_s=0.010,
         layout="marked",
         stages=_stages(decode=(2, "spin"), other=(13, "spin"), crop=(3, "spin")),
     ),
     Planted(
         name="marked_pad",
         what="a slow function within the collation, marked",
-        state="input_bound",
         bottleneck="pad",
-        step_s=0.010,
         stages=_stages(load=(2, "spin"), augment=(2, "spin"), collate=(2, "spin"), pad=(12, "spin")),
     ),
     Planted(
         name="composed",
         what="a Compose of three transforms, one of them slow, one of them in a RandomApply",
-        state="input_bound",
         bottleneck="augment",
-        step_s=0.010,
         layout="composed",
         stages=_stages(load=(2, "spin"), augment=(18, "spin"), Crop=(3, "spin"), Blur=(11, "spin"), Jitter=(4, "spin")),
     ),
     Planted(
         name="stream",
         what="a stream, sharded over two workers, that augments slowly",
-        state="input_bound",
         bottleneck="augment",
-        step_s=0.010,
         layout="stream",
         num_workers=2,
         stages=_stages(load=(4, "wait"), augment=(14, "wait")),
@@ -330,7 +295,6 @@ SLOW_STEPS: tuple[Planted, ...] = (
     Planted(
         name="slow_load",
         what="a step of one second, waiting half as long again for its input",
-        state="input_bound",
         bottleneck="load",
         step_s=1.0,
         num_workers=2,

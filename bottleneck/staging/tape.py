@@ -172,12 +172,7 @@ class Tape:
         if refusing is not None:
             self.unusable[site] = f"it returns what cannot be copied ({refusing})"
             return output
-        if self._keep_rng:
-            call.rng_after = RngState.capture()
-        call.output = self.copier.copy(output)
-        self.calls.append(call)
-        self.copies.append((before, call.started_s - before))
-        self.copies.append((call.ended_s, self.clock() - call.ended_s))
+        self._keep(call, output, before)
         return output
 
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -215,13 +210,24 @@ class Tape:
             else:
                 self.unusable[site] = "it returns a generator, whose work is done later"
             return output
+        call.original = output
+        self._keep(call, output, before)
+        return output
+
+    def _keep(self, call: Call, output: Any, before_s: float) -> None:
+        """Keep a call that has been made.
+
+        Args:
+            call: The call, with its times.
+            output: What it returned; it is copied.
+            before_s: When the copying of its arguments began.
+        """
         if self._keep_rng:
             call.rng_after = RngState.capture()
-        call.original, call.output = output, self.copier.copy(output)
+        call.output = self.copier.copy(output)
         self.calls.append(call)
-        self.copies.append((before, call.started_s - before))
+        self.copies.append((before_s, call.started_s - before_s))
         self.copies.append((call.ended_s, self.clock() - call.ended_s))
-        return output
 
     def copying_s(self, before_s: float | None = None) -> float:
         """Time spent copying in the last recording, up to a moment or altogether."""
