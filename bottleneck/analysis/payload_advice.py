@@ -48,8 +48,8 @@ def _advise(case: Case, stage: Stage, saving: Mapping[str, Any], share: float, t
             stage=stage.name,
             title=f"Let {where} travel smaller",
             why=f"{where} is {saving.get('what', '')}. Of the {total / _MEGABYTE:.3g} MB of a batch, {percent(share)} "
-            f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. The gain is an "
-            "estimate: that the stage takes time by the byte.",
+            f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
+            "The gain is an estimate: that the stage takes time by the byte.",
             how=str(saving.get("how", "")),
             evidence={
                 "payload_bytes": total, "bytes_saved": saving.get("bytes_saved"), "exposed_s_per_batch": exposed_s,
