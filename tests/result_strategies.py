@@ -79,6 +79,15 @@ VERDICTS = st.builds(
     st.text(max_size=200),
     st.none() | COUNTS,
 )
+ADVICE = st.builds(
+    Advice,
+    NAMES,
+    st.none() | NAMES,
+    *([st.text()] * 3),
+    FREE_FORM,
+    st.none() | INTERVALS,
+    st.sampled_from([None, "measured", "estimated"]),
+)
 RESULTS = st.builds(
     Result,
     schema_version=st.just(SCHEMA_VERSION),
@@ -90,7 +99,7 @@ RESULTS = st.builds(
     without=tuples_of(st.builds(Without, NAMES, st.none() | RATES), 2),
     stages=tuples_of(STAGES),
     verdict=VERDICTS,
-    advice=tuples_of(st.builds(Advice, NAMES, st.none() | NAMES, st.text(), st.text(), st.text(), FREE_FORM), 2),
+    advice=tuples_of(ADVICE, 2),
     evidence=FREE_FORM,
     warnings=tuples_of(st.builds(Warning, NAMES, st.text()), 2),
     cost=st.builds(Cost, AMOUNTS, COUNTS, COUNTS, COUNTS),

@@ -163,6 +163,8 @@ def make_advice() -> tuple[Advice, ...]:
             why="The loader alone needs 24.3 ms a batch with 2 workers, and 8 cores are available.",
             how="DataLoader(..., num_workers=6)",
             evidence={"num_workers": 2, "cpu_cores_available": 8},
+            gain=Interval(2.62, 1.0, 2.62),
+            gain_basis="estimated",
         ),
         Advice(
             id="cheaper-augment",
@@ -171,6 +173,8 @@ def make_advice() -> tuple[Advice, ...]:
             why="It takes 20.7 ms of the 24.3 ms that the loader needs for a batch.",
             how="import torch\ntorch.set_num_threads(1)  # in worker_init_fn",
             evidence={"cost_s_per_batch": 0.0207},
+            gain=make_interval(2.489, 0.0498),
+            gain_basis="measured",
         ),
     )
 

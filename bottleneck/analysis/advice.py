@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from bottleneck.analysis.case import Case, Item, open_case
-from bottleneck.analysis.payload_advice import payload_advice
+from bottleneck.analysis import payload_advice, stage_advice
+from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
 from bottleneck.analysis.readings import COPY, Readings
-from bottleneck.analysis.stage_advice import compute_advice, stage_advice
 from bottleneck.results.format import duration, gain, percent, percent_interval
-from bottleneck.results.records import Advice, Measurement, Stage, Verdict
+from bottleneck.results.records import Advice, Interval, Measurement, Stage, Verdict
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
 _FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
@@ -25,10 +25,31 @@ def advise(
     case = open_case(measurement, readings, stages, verdict)
     if case is None:
         return ()
-    items = [item for rule in _RULES for item in rule(case)]
-    return tuple(item.advice for item in sorted(items, key=lambda item: item.gain, reverse=True))
+    items = [item for rule in RULES for item in rule(case) if _is_due(case, item)]
+    answered = {item.advice.stage for item in items if not item.fallback}
+    kept = [item for item in items if not item.fallback or item.advice.stage not in answered]
+    return tuple(_priced(case, item) for item in sorted(kept, key=lambda item: item.gain, reverse=True))
 
 
+def _is_due(case: Case, item: Item) -> bool:
+    """Tell whether the stage that an item is about costs the job anything."""
+    stage = case.stage(item.advice.stage) if item.advice.stage else None
+    return stage is None or not case.costs_nothing(stage)
+
+
+def _priced(case: Case, item: Item) -> Advice:
+    """Return the advice with the gain to be expected of it, and what that rests on."""
+    stage = case.stage(item.advice.stage) if item.advice.stage else None
+    measured = stage.gain_if_free if stage is not None and item.basis == "measured" else None
+    if measured is not None:
+        return replace(item.advice, gain=measured, gain_basis="measured")
+    if item.interval is None and item.gain <= 1:
+        return item.advice
+    gain = item.interval or Interval(item.gain, 1.0, item.gain)
+    return replace(item.advice, gain=gain, gain_basis="estimated")
+
+
+@rule("use-workers")
 def _use_workers(case: Case) -> Iterator[Item]:
     """Advise workers where the main process loads by itself and the loading takes a real part of the step."""
     if case.number("num_workers") != 0 or case.verdict.state == "device_bound":
@@ -51,6 +72,7 @@ def _use_workers(case: Case) -> Iterator[Item]:
     yield Item(case.at_most_headroom(1 / max(1 - share, 1e-3)), advice)
 
 
+@rule("more-workers")
 def _more_workers(case: Case) -> Iterator[Item]:
     """Advise more workers where the workers limit the job and there are cores left for them."""
     workers = case.number("num_workers")
@@ -85,6 +107,7 @@ def _more_workers(case: Case) -> Iterator[Item]:
     yield Item(case.at_most_headroom(wanted / workers), advice)
 
 
+@rule("persistent-workers")
 def _keep_workers(case: Case) -> Iterator[Item]:
     """Advise persistent workers where starting them anew takes a real part of each epoch."""
     first_batch_s = case.evidence_number("first_batch_s")
@@ -111,6 +134,7 @@ def _keep_workers(case: Case) -> Iterator[Item]:
     yield Item(1 / (1 - share), advice)
 
 
+@rule("pin-memory")
 def _pin_memory(case: Case) -> Iterator[Item]:
     """Advise pinned memory where the copy to a CUDA device really costs time."""
     copy = case.stage(COPY)
@@ -127,23 +151,10 @@ def _pin_memory(case: Case) -> Iterator[Item]:
         how="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
         evidence={"pin_memory": False, "exposed_s_per_batch": exposed_s},
     )
-    yield Item(case.gain_of(copy), advice)
+    yield Item(case.gain_of(copy), advice, basis=case.basis_of(copy))
 
 
-def _named_stages(case: Case) -> Iterator[Item]:
-    """Advise a next experiment for the bottleneck and each contributor."""
-    for name in (case.verdict.bottleneck, *case.verdict.contributors):
-        stage = case.stage(name) if name else None
-        if stage is not None and case.verdict.state == "input_bound":
-            yield from stage_advice(case, stage)
-
-
-def _device(case: Case) -> Iterator[Item]:
-    """Advise work on the train step where the device holds the job."""
-    if case.verdict.state == "device_bound":
-        yield from compute_advice(case)
-
-
+@rule("measure-longer")
 def _decide(case: Case) -> Iterator[Item]:
     """Advise a longer measurement where the state is undecided."""
     if case.verdict.state != "undecided" or case.budget is None or case.lost is None:
@@ -160,13 +171,13 @@ def _decide(case: Case) -> Iterator[Item]:
     yield Item(1.0, advice)
 
 
-_RULES: tuple[Callable[[Case], Iterator[Item]], ...] = (
+RULES: tuple[Rule, ...] = (
     _use_workers,
     _more_workers,
     _keep_workers,
     _pin_memory,
-    _named_stages,
-    payload_advice,
-    _device,
     _decide,
+    *stage_advice.RULES,
+    *payload_advice.RULES,
 )
+"""Every rule; a module of rules adds its own here."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bottleneck.analysis import lookup
+from bottleneck.analysis.attribution import MARGIN
 from bottleneck.analysis.precision import loss
-from bottleneck.analysis.readings import RAW, Readings
+from bottleneck.analysis.readings import COMPUTE, RAW, Readings
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.statistics import align
-from bottleneck.results.records import Advice, Interval, Measurement, Stage, Verdict
+from bottleneck.results.records import Advice, GainBasis, Interval, Measurement, Stage, Verdict
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,14 @@ class Item:
     """One piece of advice and the factor of throughput that it may gain."""
 
     gain: float
+    """1 where no gain is claimed."""
     advice: Advice
+    basis: GainBasis = "estimated"
+    """'measured' where the gain is that of its stage if free, as measured."""
+    interval: Interval | None = None
+    """The gain with its interval, where an estimate has an error of its own."""
+    fallback: bool = False
+    """Given only where nothing more specific is advised for its stage."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Case:
     @property
     def cores(self) -> int | None:
         """Cores that the job may use."""
-        cores = _number(self.environment, "cpu_cores_available")
+        cores = lookup.number_at(self.environment, "cpu_cores_available")
         return None if cores is None else int(cores)
 
     @property
@@ -68,11 +76,31 @@ class Case:
 
     def number(self, key: str) -> float | None:
         """Return a setting of the pipeline; None when it is not a finite number."""
-        return _number(self.pipeline, key)
+        return lookup.number_at(self.pipeline, key)
 
-    def evidence_number(self, key: str) -> float | None:
+    def evidence_value(self, *path: str | int) -> Any:
+        """Return what the evidence holds there; None when there is nothing. Check its type."""
+        return lookup.value_at(self.evidence, *path)
+
+    def evidence_number(self, *path: str | int) -> float | None:
         """Return a number of the evidence; None when it is not a finite number."""
-        return _number(self.evidence, key)
+        return lookup.number_at(self.evidence, *path)
+
+    def evidence_text(self, *path: str | int) -> str | None:
+        """Return a text of the evidence; None when it is none."""
+        return lookup.text_at(self.evidence, *path)
+
+    def evidence_flag(self, *path: str | int) -> bool | None:
+        """Return true or false from the evidence; None when it is neither."""
+        return lookup.flag_at(self.evidence, *path)
+
+    def evidence_list(self, *path: str | int) -> tuple[Any, ...]:
+        """Return the items of a list of the evidence; none when it is not one."""
+        return lookup.list_at(self.evidence, *path)
+
+    def evidence_rows(self, *path: str | int) -> tuple[Mapping[str, Any], ...]:
+        """Return those items of a list of the evidence that are mappings."""
+        return lookup.rows_at(self.evidence, *path)
 
     def stage(self, name: str) -> Stage | None:
         """Return a stage by name."""
@@ -85,9 +113,47 @@ class Case:
         exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
         return self.at_most_headroom(self.step_s / max(self.step_s - exposed_s, self.device_s))
 
+    def basis_of(self, stage: Stage) -> GainBasis:
+        """Return what `gain_of` a stage rests on."""
+        return "estimated" if stage.gain_if_free is None else "measured"
+
     def at_most_headroom(self, factor: float) -> float:
         """Return a gain, but never more than free input would bring."""
         return min(factor, max(self.headroom, 1.0))
+
+    def costs_nothing(self, stage: Stage) -> bool:
+        """Tell whether a stage costs the job nothing that could be told from noise, so that no advice is due.
+
+        Its coupled drop alone does not say so: the loader works ahead, and only the last straw shows there.
+        """
+        if stage.name in (COMPUTE, self.verdict.bottleneck, *self.verdict.contributors) or stage.finding == "real":
+            return False
+        if self.verdict.state == "device_bound":
+            return True
+        if stage.gain_if_free is not None and stage.gain_if_free.low > MARGIN:
+            return False
+        cost = stage.cost_s_per_batch
+        if cost is None:
+            return stage.finding == "within_noise"
+        return cost.low <= 0 or cost.high < (MARGIN - 1) * self.step_s
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A function that looks at a case and yields what it would advise."""
+
+    ids: tuple[str, ...]
+    """Every id that it may yield; `docs/advice.md` lists them."""
+    look: Callable[[Case], Iterator[Item]]
+
+    def __call__(self, case: Case) -> Iterator[Item]:
+        """Yield the advice that the case deserves."""
+        return self.look(case)
+
+
+def rule(*ids: str) -> Callable[[Callable[[Case], Iterator[Item]]], Rule]:
+    """Make a function a rule that yields advice under these ids."""
+    return lambda look: Rule(ids, look)
 
 
 def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> Case | None:
@@ -108,10 +174,3 @@ def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Sta
         loader_s=drained.seconds_per_sample * raw.samples_per_batch if drained else 0.0,
         budget=None if further is None else budget_for(further, rounds, measurement.cost.seconds),
     )
-
-
-def _number(mapping: Mapping[str, Any], key: str) -> float | None:
-    value = mapping.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bottleneck.analysis.case import Case, Item
+from bottleneck.analysis.case import Case, Item, rule
+from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.readings import COPY
 from bottleneck.results.format import duration, percent
 from bottleneck.results.records import Advice, Stage
@@ -16,16 +17,15 @@ _WORTH_SHARE = 0.1
 _MEGABYTE = 1e6
 
 
-def payload_advice(case: Case) -> Iterator[Item]:
+@rule("smaller-payload")
+def _smaller_payload(case: Case) -> Iterator[Item]:
     """Advise the largest saving of the payload for a stage that holds the job and moves it."""
-    payload = case.evidence.get("payload")
-    if case.verdict.state != "input_bound" or not isinstance(payload, Mapping):
+    saving = next(iter(case.evidence_rows("payload", "savings")), None)
+    total = case.evidence_number("payload", "bytes")
+    saved = number_at(saving, "bytes_saved")
+    if case.verdict.state != "input_bound" or saving is None or saved is None or not total or total <= 0:
         return
-    saving = next(iter(payload.get("savings") or ()), None)
-    total = payload.get("bytes")
-    if not isinstance(saving, Mapping) or not isinstance(total, (int, float)) or total <= 0:
-        return
-    share = saving["bytes_saved"] / total
+    share = saved / total
     if share < _WORTH_SHARE:
         return
     named = (case.verdict.bottleneck, *case.verdict.contributors)
@@ -40,20 +40,23 @@ def _advise(case: Case, stage: Stage, saving: Mapping[str, Any], share: float, t
     exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
     # Taken to go with the bytes; the rest of the step stays what it is.
     gain = case.at_most_headroom(case.step_s / max(case.step_s - share * max(exposed_s, 0.0), case.device_s))
-    where = f"batch{saving['path']}"
+    where = f"batch{saving.get('path', '')}"
     return Item(
         gain,
         Advice(
             id="smaller-payload",
             stage=stage.name,
             title=f"Let {where} travel smaller",
-            why=f"{where} is {saving['what']}. Of the {total / _MEGABYTE:.3g} MB of a batch, {percent(share)} need "
-            f"not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. The gain is an "
-            "estimate: that the stage takes time by the byte.",
-            how=str(saving["how"]),
+            why=f"{where} is {saving.get('what', '')}. Of the {total / _MEGABYTE:.3g} MB of a batch, {percent(share)} "
+            f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
+            "The gain is an estimate: that the stage takes time by the byte.",
+            how=str(saving.get("how", "")),
             evidence={
-                "payload_bytes": total, "bytes_saved": saving["bytes_saved"], "exposed_s_per_batch": exposed_s,
+                "payload_bytes": total, "bytes_saved": saving.get("bytes_saved"), "exposed_s_per_batch": exposed_s,
                 "step_s": case.step_s,
             },
         ),
     )  # fmt: skip
+
+
+RULES = (_smaller_payload,)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.analysis.case import Case, Item
+from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.readings import COMPUTE
 from bottleneck.analysis.waiting import waiting_share
 from bottleneck.results.format import duration, gain_interval, percent, percent_interval
 from bottleneck.results.records import Advice, Stage
+
+_FINDING_OUT = ("cut-fetch", "mark-other")
+"""Ids that ask for a closer look instead of a change; they stay beside whatever else is advised."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def _spent(stage: Stage, waiting: float | None) -> str:
     return f" It computes for {percent(1 - waiting)} of its time." if stage.name in ("load", "fetch") else ""
 
 
-def stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
+def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
     """Yield the next experiment for a stage that holds the job; nothing where its cost is not known."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     if known is None or known.estimate <= 0 or stage.name == COMPUTE:
@@ -143,12 +146,24 @@ def stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
             how=remedy.how,
             evidence=evidence,
         ),
+        basis=case.basis_of(stage),
+        fallback=remedy.id not in _FINDING_OUT,
     )
 
 
-def compute_advice(case: Case) -> Iterator[Item]:
-    """Yield what to do when the device holds the job: leave the input pipeline alone."""
-    if case.lost is None:
+@rule("cheaper-stage", "wait-less", *sorted(remedy.id for remedy in _REMEDIES.values()))
+def _named_stages(case: Case) -> Iterator[Item]:
+    """Advise a next experiment for the bottleneck and each contributor."""
+    for name in (case.verdict.bottleneck, *case.verdict.contributors):
+        stage = case.stage(name) if name else None
+        if stage is not None and case.verdict.state == "input_bound":
+            yield from _stage_advice(case, stage)
+
+
+@rule("faster-step")
+def _device(case: Case) -> Iterator[Item]:
+    """Advise work on the train step where the device holds the job: leave the input pipeline alone."""
+    if case.verdict.state != "device_bound" or case.lost is None:
         return
     advice = Advice(
         id="faster-step",
@@ -161,4 +176,7 @@ def compute_advice(case: Case) -> Iterator[Item]:
         how="model = torch.compile(model); torch.autocast for matrix products; a larger batch",
         evidence={"device_s_per_batch": case.device_s, "step_s": case.step_s},
     )
-    yield Item(1.0, advice)
+    yield Item(1.0, advice, fallback=True)
+
+
+RULES = (_named_stages, _device)

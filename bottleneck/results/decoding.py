@@ -12,6 +12,7 @@ from bottleneck.results.records import (
     Cost,
     Experiment,
     Finding,
+    GainBasis,
     Interval,
     Rate,
     Result,
@@ -139,7 +140,13 @@ def _read_advice(node: Node) -> Advice:
         why=node.key("why").text(),
         how=node.key("how").text(),
         evidence=node.key("evidence").mapping(),
+        gain=node.optional_key("gain").maybe(_read_interval),
+        gain_basis=node.optional_key("gain_basis").maybe(_read_gain_basis),
     )
+
+
+def _read_gain_basis(node: Node) -> GainBasis:
+    return cast("GainBasis", node.choice("measured", "estimated"))
 
 
 def _read_warning(node: Node) -> Warning:

@@ -13,6 +13,7 @@ SCHEMA_VERSION = 1
 
 State = Literal["input_bound", "device_bound", "undecided"]
 Finding = Literal["real", "within_noise", "undecided"]
+GainBasis = Literal["measured", "estimated"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,11 @@ class Advice:
     why: str
     how: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    gain: Interval | None = None
+    """The factor of throughput to be expected, at most; None where none is claimed. An estimate without an error of
+    its own goes from 1, which is no gain, to its value."""
+    gain_basis: GainBasis | None = None
+    """'measured' where the gain is what the job got with the stage free; None without a gain."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def test_keys_have_the_names_and_the_order_of_the_contract():
     assert list(document["verdict"])[:6] == [
         *("state", "bottleneck", "contributors", "efficiency", "headroom", "sentence")
     ]
-    assert list(document["advice"][0]) == ["id", "stage", "title", "why", "how", "evidence"]
+    assert " ".join(document["advice"][0]) == "id stage title why how evidence gain gain_basis"
     assert list(document["warnings"][0]) == ["id", "message"]
     assert list(document["cost"]) == ["seconds", "batches", "samples", "cache_bytes"]
 
@@ -206,6 +206,15 @@ def test_an_object_that_ends_early_is_called_cut_off():
         from_json('{"schema_version": 1,\n "created": "2025')
 
 
+def test_advice_that_was_saved_without_its_gain_can_be_read():
+    document = json.loads(to_json(make_result()))
+    for advice in document["advice"]:
+        del advice["gain"], advice["gain_basis"]
+    loaded = from_json(json.dumps(document))
+    assert [(advice.gain, advice.gain_basis) for advice in loaded.advice] == [(None, None)] * 2
+    assert loaded.advice[0].title == "Use more workers"
+
+
 WRONG = [
     (("created",), 3, "created must be a string, not a number"),
     (("environment",), [], "environment must be an object, not a list"),
@@ -229,6 +238,8 @@ WRONG = [
     (("verdict", "state"), "fine", "verdict.state must be one of 'input_bound'"),
     (("verdict", "contributors"), "load", "verdict.contributors must be a list, not a string"),
     (("advice", 0, "evidence"), None, "advice[0].evidence must be an object, not null"),
+    (("advice", 0, "gain"), 2.0, "advice[0].gain must be an object, not a number"),
+    (("advice", 0, "gain_basis"), "hoped", "advice[0].gain_basis must be one of 'measured'"),
     (("cost", "batches"), -1, "cost.batches must be a whole number of zero or more"),
 ]
 
@@ -249,6 +260,7 @@ def test_a_value_of_the_wrong_type_is_named(path, value, said):
 def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
     optional = {"batches", "first_half_seconds", "workers", "further_rounds", "wall_s_per_batch", "cpu_s_per_batch"}
+    optional |= {"gain", "gain_basis"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

@@ -1,0 +1,117 @@
+"""Workers, transfer, and the general remedies of the stages."""
+
+from dataclasses import replace
+
+from rule_case import WORKERS, RuleCase, with_stage
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, Job, measure
+
+_LOADER = ("device", "before_collate", "before_augment", "raw")
+
+_AUGMENT = replace(AUGMENT_BOUND, pipeline=WORKERS)
+_LOAD = Job(
+    coupled=dict(zip(LADDER, (0.0094, 0.0095, 0.0097, 0.0098, 0.0116, 0.0247), strict=True)),
+    drained={"after_collate": 0.0012, "before_collate": 0.0021, "before_augment": 0.0040, "raw": 0.0246},
+    without={"copy": 0.0246, "handoff": 0.0244, "collate": 0.0243, "augment": 0.0230, "load": 0.0116},
+    pipeline=WORKERS,
+)
+_COLLATE = Job(
+    coupled=dict(zip(LADDER, (0.0094, 0.0095, 0.0097, 0.0228, 0.0238, 0.0247), strict=True)),
+    drained={"after_collate": 0.0012, "before_collate": 0.0225, "before_augment": 0.0235, "raw": 0.0246},
+    without={"copy": 0.0246, "handoff": 0.0244, "collate": 0.0105, "augment": 0.0237, "load": 0.0238},
+    pipeline=WORKERS,
+)
+_HANDOFF = Job(
+    coupled=dict(zip(LADDER, (0.0094, 0.0095, 0.0228, 0.0230, 0.0238, 0.0247), strict=True)),
+    drained={"after_collate": 0.0225, "before_collate": 0.0227, "before_augment": 0.0235, "raw": 0.0246},
+    without={"copy": 0.0246, "handoff": 0.0105, "collate": 0.0244, "augment": 0.0237, "load": 0.0238},
+    pipeline=WORKERS,
+)
+_COPY = Job(
+    coupled=dict(zip(LADDER, (0.010, 0.018, 0.0181, 0.0181, 0.0182, 0.0182), strict=True)),
+    drained={"after_collate": 0.001, "before_collate": 0.002, "before_augment": 0.004, "raw": 0.005},
+    without={"copy": 0.0101, "handoff": 0.018, "collate": 0.018, "augment": 0.018, "load": 0.018},
+    pipeline=WORKERS,
+    environment={"device": "cuda:0"},
+)
+_ALONE = Job(  # the main process loads by itself
+    coupled=dict(zip(_LOADER, (0.010, 0.011, 0.025, 0.030), strict=True)),
+    drained={"before_collate": 0.001, "before_augment": 0.015, "raw": 0.020},
+    pipeline={**WORKERS, "num_workers": 0},
+    environment={"cpu_cores_available": 8},
+)
+_MANY_CORES = replace(_AUGMENT, environment={"cpu_cores_available": 64})
+_SHORT_EPOCH = replace(
+    DEVICE_BOUND,
+    pipeline={**WORKERS, "persistent_workers": False, "dataset_length": 5_000},
+    evidence={"first_batch_s": 3.0},
+)
+_SAVING = {"path": "[0]", "what": "float32 with 256 different values", "how": "send uint8", "bytes_saved": 30_000_000}
+_BYTES = replace(_COPY, evidence={"payload": {"bytes": 40_000_000, "savings": [_SAVING]}})
+_UNDECIDED = Job(coupled={"device": 0.010, "raw": 0.0107}, pipeline=WORKERS)
+
+CASES = (
+    RuleCase(
+        "use-workers",
+        deserves=_ALONE,
+        healthy=replace(_ALONE, drained={**_ALONE.drained, "raw": 0.002}),
+    ),
+    RuleCase("more-workers", deserves=_MANY_CORES, healthy=replace(_AUGMENT, environment={"cpu_cores_available": 4})),
+    RuleCase(
+        "persistent-workers",
+        deserves=_SHORT_EPOCH,
+        healthy=replace(_SHORT_EPOCH, evidence={"first_batch_s": 0.1}),
+    ),
+    RuleCase(
+        "pin-memory",
+        deserves=replace(_COPY, pipeline={**WORKERS, "pin_memory": False}),
+        healthy=_COPY,
+        stage="copy",
+    ),
+    RuleCase(
+        "measure-longer",
+        deserves=measure(_UNDECIDED, rounds=6, noise=0.04, seed=3),
+        healthy=measure(_UNDECIDED, rounds=6, noise=0.001, seed=3),
+    ),
+    RuleCase("cheaper-augment", deserves=_AUGMENT, healthy=_LOAD, stage="augment"),
+    RuleCase("cheaper-load", deserves=_LOAD, healthy=_AUGMENT, stage="load"),
+    RuleCase("cheaper-collate", deserves=_COLLATE, healthy=_AUGMENT, stage="collate"),
+    RuleCase("smaller-handoff", deserves=_HANDOFF, healthy=_AUGMENT, stage="handoff"),
+    RuleCase("smaller-copy", deserves=_COPY, healthy=_AUGMENT, stage="copy"),
+    RuleCase(
+        "cut-fetch",
+        deserves=with_stage(_LOAD, "load", "fetch"),
+        healthy=with_stage(_COPY, "load", "fetch"),
+        stage="fetch",
+    ),
+    RuleCase(
+        "mark-other",
+        deserves=with_stage(_LOAD, "load", "other"),
+        healthy=with_stage(_AUGMENT, "load", "other"),
+        stage="other",
+    ),
+    RuleCase(
+        "cheaper-finish",
+        deserves=with_stage(_AUGMENT, "augment", "finish"),
+        healthy=with_stage(_LOAD, "augment", "finish"),
+        stage="finish",
+    ),
+    RuleCase(
+        "cheaper-stage",
+        deserves=with_stage(_AUGMENT, "augment", "decode"),
+        healthy=with_stage(_LOAD, "augment", "decode"),
+        stage="decode",
+    ),
+    RuleCase(
+        "wait-less",
+        deserves=with_stage(_LOAD, "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001),
+        healthy=with_stage(_LOAD, "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.019),
+        stage="load",
+    ),
+    RuleCase("faster-step", deserves=replace(DEVICE_BOUND, pipeline=WORKERS), healthy=_AUGMENT, stage="compute"),
+    RuleCase(
+        "smaller-payload",
+        deserves=_BYTES,
+        healthy=replace(_BYTES, evidence={"payload": {"bytes": 40_000_000, "savings": []}}),
+        stage="copy",
+    ),
+)

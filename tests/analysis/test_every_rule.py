@@ -1,0 +1,85 @@
+"""Every rule is given to a job that deserves it, and not to its healthy twin; the entries are in `rule_cases/`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rule_case import RuleCase, result_of
+
+import bottleneck.analysis
+from bottleneck.analysis import advice
+
+HERE = Path(__file__).parent
+CASES: list[RuleCase] = [
+    case
+    for path in sorted((HERE / "rule_cases").glob("*.py"))
+    for case in importlib.import_module(f"rule_cases.{path.stem}").CASES
+]
+IDS = {id for rule in advice.RULES for id in rule.ids}
+
+
+def names(cases):
+    return [f"{number}-{case.id}" for number, case in enumerate(cases)]
+
+
+@pytest.fixture(scope="module")
+def results():
+    """The results of cases, each analysed once."""
+    made = {}
+
+    def get(case):
+        if id(case) not in made:
+            made[id(case)] = result_of(case)
+        return made[id(case)]
+
+    return get
+
+
+@pytest.mark.parametrize("case", CASES, ids=names(CASES))
+def test_a_job_that_deserves_it_is_told_and_its_healthy_twin_is_not(case, results):
+    given = [item for item in results(case.deserves).advice if item.id == case.id]
+
+    assert len(given) == 1
+    assert given[0].stage == case.stage
+    assert case.id not in {item.id for item in results(case.healthy).advice}
+
+
+@pytest.mark.parametrize("case", CASES, ids=names(CASES))
+def test_what_is_told_has_numbers_and_a_remedy_and_a_stage_of_the_result(case, results):
+    result = results(case.deserves)
+
+    for item in result.advice:
+        assert item.id in IDS
+        assert item.stage is None or item.stage in {stage.name for stage in result.stages}
+        assert item.title
+        assert item.how
+        assert re.search(r"\d", item.why), "the numbers of this run"
+        assert item.evidence
+        json.dumps(dict(item.evidence), allow_nan=False)
+        assert (item.gain is None) == (item.gain_basis is None)
+        assert item.gain is None or item.gain.low <= item.gain.estimate <= item.gain.high
+    gains = [item.gain.estimate if item.gain else 1.0 for item in result.advice]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_every_rule_has_a_case():
+    assert {case.id for case in CASES} == IDS
+
+
+def test_an_id_belongs_to_one_rule():
+    every = [id for rule in advice.RULES for id in rule.ids]
+    assert sorted(every) == sorted(set(every))
+
+
+def test_every_module_of_rules_is_asked():
+    folder = Path(bottleneck.analysis.__file__).parent
+    modules = {path.stem for path in folder.glob("*_advice.py")}
+    assert modules
+    for name in modules:
+        rules = importlib.import_module(f"bottleneck.analysis.{name}").RULES
+        assert rules
+        assert set(rules) <= set(advice.RULES), f"{name}.RULES is not among advice.RULES"
