@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # as type checkers understand it, without the cost of imp
 if TYPE_CHECKING:
     from typing import Any
 
-    from bottleneck.api import Diagnosis, diagnose, load
+    from bottleneck.api import Diagnosis, compare, diagnose, load
     from bottleneck.errors import (
         BottleneckError,
         MeasurementError,
@@ -36,6 +36,7 @@ __all__ = [
     "ResultFileError",
     "TargetError",
     "UsageError",
+    "compare",
     "diagnose",
     "load",
     "register_recipe",

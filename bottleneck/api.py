@@ -1,4 +1,4 @@
-"""`diagnose` and `load`: a diagnosis as one call from Python. Torch is imported only to measure."""
+"""`diagnose`, `load` and `compare`: a diagnosis as one call from Python. Torch is imported only to measure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from bottleneck.errors import PipelineError, UsageError
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.pipeline.settings import parse_duration
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Measurement, Result
 
 if TYPE_CHECKING:
@@ -48,6 +49,34 @@ class Diagnosis(Result):
         from bottleneck.reports.render import render
 
         return render(self, "html")
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedDiagnoses(Comparison):
+    """Two diagnoses compared. Immutable; `print` shows the report of the terminal."""
+
+    def __str__(self) -> str:
+        return self._render("text").rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.sentence}>"
+
+    def to_json(self) -> str:
+        """JSON of version 1."""
+        return self._render("json").rstrip("\n")
+
+    def to_markdown(self) -> str:
+        """A report to post in a pull request."""
+        return self._render("markdown")
+
+    def to_html(self) -> str:
+        """A report as one HTML page."""
+        return self._render("html")
+
+    def _render(self, format: str) -> str:
+        from bottleneck.reports.comparison import render_comparison
+
+        return render_comparison(self, format)
 
 
 @dataclass(frozen=True)
@@ -149,6 +178,23 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     from bottleneck.results.codec import load as load_result
 
     return _as_diagnosis(load_result(path))
+
+
+def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagnoses:
+    """Compare two diagnoses: what is faster, what is slower, and what became the bottleneck.
+
+    Args:
+        base: The diagnosis before.
+        head: The diagnosis after.
+        force: Compare also what was measured on unlike machines or of unlike pipelines.
+
+    Raises:
+        UsageError: The two are unlike, and it is not forced.
+    """
+    from bottleneck.analysis.comparison import compare as compare_results
+
+    compared = compare_results(base, head, force=force)
+    return ComparedDiagnoses(**{field.name: getattr(compared, field.name) for field in fields(Comparison)})
 
 
 def as_pipeline(pipeline: Any) -> Pipeline:

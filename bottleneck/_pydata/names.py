@@ -18,6 +18,7 @@ PUBLIC_NAMES = {
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
     "load": "bottleneck.api",
+    "compare": "bottleneck.api",
     "stage": "bottleneck.pipeline.marks",
     "Recipe": "bottleneck.pipeline.recipes.interface",
     "register_recipe": "bottleneck.pipeline.recipes.registry",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 from bottleneck.analysis.advice import advise
 from bottleneck.analysis.attribution import attribute
 from bottleneck.analysis.precision import further_rounds, is_precise, state
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.statistics import Series, Spread, align
+from bottleneck.analysis.tool import this_tool
 from bottleneck.analysis.verdict import Choice, choose
 from bottleneck.analysis.warnings import doubts
 from bottleneck.results.records import (
@@ -20,11 +19,8 @@ from bottleneck.results.records import (
     Result,
     Stage,
     State,
-    Tool,
     Verdict,
 )
-
-_DISTRIBUTION = "torch-bottleneck"
 
 
 def judge(measurement: Measurement) -> Judgement:
@@ -59,7 +55,7 @@ def analyse(measurement: Measurement) -> Result:
     verdict = _verdict(measurement, readings, stages, choice)
     return Result(
         schema_version=SCHEMA_VERSION,
-        tool=_tool(),
+        tool=this_tool(),
         created=measurement.created,
         environment=measurement.environment,
         pipeline=measurement.pipeline,
@@ -119,12 +115,3 @@ def _common_rounds(readings: Readings) -> int:
     if readings.device is None or readings.raw is None:
         return 0
     return len(align((readings.device, readings.raw))[0])
-
-
-def _tool() -> Tool:
-    """Return the name and version of this program; it may run from a checkout that is not installed."""
-    try:
-        version = metadata.version(_DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    return Tool(_DISTRIBUTION, version)

@@ -159,6 +159,31 @@ def paired_log_difference(outer: Series, inner: Series) -> Spread | None:
     return mean_spread(differences)
 
 
+def log_seconds(seconds_per_sample: FloatArray) -> FloatArray:
+    """Return the logarithm of times per sample: the statistic of one experiment alone."""
+    return np.log(seconds_per_sample)
+
+
+def welch(base: Spread, head: Spread, confidence: float = CONFIDENCE) -> Interval:
+    """Estimate exp(base - head) of two independent estimates, with Welch's interval for unequal variances.
+
+    Source: B. L. Welch, 'The generalization of Student's problem when several different population variances are
+    involved', Biometrika 34 (1947), with the degrees of freedom of Welch and Satterthwaite.
+
+    Args:
+        base: Logarithm of a time.
+        head: Logarithm of the other time.
+        confidence: Two-sided.
+    """
+    variances = base.standard_error**2, head.standard_error**2
+    total = sum(variances)
+    pieces = sum(v**2 / (s.rounds - 1) for v, s in zip(variances, (base, head), strict=True))
+    freedom = total**2 / pieces if pieces > 0 else float(base.rounds + head.rounds - 2)
+    half = min(float(stdtrit(freedom, 0.5 + confidence / 2)) * math.sqrt(total), _WIDEST_LOG_HALF_WIDTH)
+    difference = base.estimate - head.estimate
+    return Interval(*(math.exp(difference + shift) for shift in (0.0, -half, half)))
+
+
 def mean_spread(values: FloatArray) -> Spread:
     """Estimate the mean of independent values, at least two."""
     return Spread(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values))

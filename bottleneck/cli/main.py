@@ -18,6 +18,7 @@ from bottleneck.cli.termination import end_in_order
 COMMANDS = {
     "diagnose": ("bottleneck.cli.diagnose:diagnose_command", "Find what holds a training job back."),
     "report": ("bottleneck.cli.report:report_command", "Turn a saved result into a report."),
+    "compare": ("bottleneck.cli.compare:compare_command", "Say what changed between saved results."),
     "doctor": ("bottleneck.cli.doctor:doctor_command", "Say what in this environment hinders measuring."),
     "demo": ("bottleneck.cli.demo:demo_command", "Diagnose a small job on made-up photographs."),
 }

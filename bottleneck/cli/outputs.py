@@ -112,7 +112,15 @@ def write_report(result: Result, format: str, path: str) -> None:
     Raises:
         UsageError: The file cannot be written.
     """
-    text = render(result, format)
+    write_rendered(render(result, format), path)
+
+
+def write_rendered(text: str, path: str) -> None:
+    """Write a report that has been rendered to a file or to standard output.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     if path == STANDARD_OUTPUT:
         click.echo(text, nl=False)
         return

@@ -15,6 +15,7 @@ from numbers import Integral, Real
 from typing import Any, NoReturn
 
 from bottleneck.errors import BottleneckError, ResultFileError
+from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.decoding import read_result
 from bottleneck.results.files import check_size, read_text, write_text
 from bottleneck.results.node import REMEDY, Node
@@ -33,8 +34,8 @@ from bottleneck.results.records import (
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def to_json(result: Result) -> str:
-    """The result as JSON of version 1, indented by two, its keys in the order of the contract.
+def to_json(result: Result | Comparison | Sweep) -> str:
+    """The result, or a comparison, as JSON of version 1, indented by two, its keys in the order of the contract.
 
     An interval with a bound that is not finite is unknown and becomes null, as does such a number inside
     `environment`, `pipeline` and `evidence`. Values there that JSON does not know become strings.
@@ -42,7 +43,7 @@ def to_json(result: Result) -> str:
     Raises:
         BottleneckError: Another number is not finite; a fault of ours.
     """
-    document = {field.name: _plain(getattr(result, field.name), field.name) for field in fields(Result)}
+    document = {field.name: _plain(getattr(result, field.name), field.name) for field in fields(result)}
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     # A path that is not UTF-8 holds lone surrogates, which no file takes; JSON escapes them as Python does.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

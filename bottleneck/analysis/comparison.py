@@ -1,0 +1,243 @@
+"""Compare saved results: what is faster, what is slower, and what became the bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bottleneck.analysis.attribution import MARGIN
+from bottleneck.analysis.readings import DEVICE, RAW, Readings, read
+from bottleneck.analysis.statistics import CONFIDENCE, Spread, jackknife, log_seconds, welch
+from bottleneck.analysis.tool import this_tool
+from bottleneck.errors import UsageError
+from bottleneck.results.codec import to_measurement
+from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange, Sweep
+from bottleneck.results.format import count, gain_interval, percent_interval
+from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
+
+_HAS_TO_BE_ALIKE = {
+    "environment": ("device", "device_name", "cpu_cores_available", "torch"),
+    "pipeline": ("batch_size", "dataset_length"),
+}
+"""Where one of these differs, the throughputs are not those of one job on one machine."""
+_MISSING = "unknown"
+
+
+def compare(
+    base: Result, head: Result, *, labels: tuple[str, str] = ("base", "head"), force: bool = False
+) -> Comparison:
+    """Compare two results, experiment by experiment.
+
+    The two were measured at different times, so that nothing is paired: each has its delete-one-round jackknife
+    error, and the interval of the ratio is Welch's. Intervals are those of one number (95 %); the findings hold
+    together over all experiments (Bonferroni).
+
+    Args:
+        base: The result before.
+        head: The result after.
+        labels: What the two are called.
+        force: Compare also what is unlike; the comparison then says so.
+
+    Raises:
+        UsageError: The results are of unlike machines or pipelines, and it is not forced.
+    """
+    unlike = differences((base, head))
+    _refuse_unlike(unlike, labels, force=force)
+    readings = read(to_measurement(base)), read(to_measurement(head))
+    rates = _coupled_rates(base), _coupled_rates(head)
+    # In the order of the head, and then what only the base has: that is how the job is now.
+    names = list(dict.fromkeys([*rates[1], *rates[0]]))
+    compared = sum(name in rates[0] and name in rates[1] for name in names)
+    changes = tuple(_change(name, rates, readings, compared) for name in names)
+    throughput = next((change for change in changes if change.name == RAW), None) or _nothing(RAW)
+    sides = _side(base, labels[0]), _side(head, labels[1])
+    return Comparison(
+        schema_version=SCHEMA_VERSION,
+        kind="comparison",
+        tool=this_tool(),
+        base=sides[0],
+        head=sides[1],
+        sentence=f"{_throughput_sentence(throughput, *labels)} {_bottleneck_sentence(*sides)}",
+        throughput=throughput,
+        experiments=changes,
+        stages=_stage_changes(base, head),
+        unlike=unlike,
+        warnings=tuple(_doubts(changes, sides)),
+    )
+
+
+def sweep(results: Sequence[Result], *, labels: Sequence[str], force: bool = False) -> Sweep:
+    """Set any number of results beside each other, each against the first.
+
+    Args:
+        results: At least two, in the order in which they are shown.
+        labels: What they are called.
+        force: Compare also what is unlike.
+
+    Raises:
+        UsageError: The results are of unlike machines or pipelines, and it is not forced.
+    """
+    unlike = differences(results)
+    _refuse_unlike(unlike, labels, force=force)
+    readings, rates = [read(to_measurement(result)) for result in results], [_coupled_rates(r) for r in results]
+    changes = []
+    for label, reading, rate in zip(labels, readings, rates, strict=True):
+        change = _change(RAW, (rates[0], rate), (readings[0], reading), len(results) - 1)
+        changes.append(Change(label, change.base, change.head, change.speedup, change.finding))
+    sides = tuple(_side(result, label) for result, label in zip(results, labels, strict=True))
+    return Sweep(SCHEMA_VERSION, "sweep", this_tool(), sides, tuple(changes), _best_sentence(sides), unlike)
+
+
+def lost_throughput(comparison: Comparison) -> Interval | None:
+    """Return the part of the base's throughput that the head has lost; below 0 where it has won."""
+    speedup = comparison.throughput.speedup
+    return None if speedup is None else Interval(1 - speedup.estimate, 1 - speedup.high, 1 - speedup.low)
+
+
+def differences(results: Sequence[Result]) -> tuple[Difference, ...]:
+    """Return in what the results are unlike, of what has to be alike for their throughputs to be compared."""
+    found = []
+    for part, keys in _HAS_TO_BE_ALIKE.items():
+        for key in keys:
+            values = tuple(_text(getattr(result, part), key) for result in results)
+            if len(set(values)) > 1:
+                found.append(Difference(key, values))
+    return tuple(found)
+
+
+def _text(described: Mapping[str, Any], key: str) -> str:
+    value = described.get(key)
+    if value is None:
+        return _MISSING
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)
+
+
+def _refuse_unlike(unlike: Sequence[Difference], labels: Sequence[str], *, force: bool) -> None:
+    if not unlike or force:
+        return
+    first = unlike[0]
+    where = ", ".join(f"{value} in {label}" for value, label in zip(first.values, labels, strict=True))
+    more = f" So are {', '.join(difference.key for difference in unlike[1:])}." if unlike[1:] else ""
+    raise UsageError(
+        f"The results are unlike: {first.key} is {where}.{more}",
+        "Measure both on one machine with one pipeline, or compare them all the same with --force.",
+    )
+
+
+def _coupled_rates(result: Result) -> dict[str, Rate]:
+    return {e.name: e.coupled for e in result.experiments if e.coupled is not None}
+
+
+def _change(
+    name: str, rates: tuple[Mapping[str, Rate], Mapping[str, Rate]], readings: tuple[Readings, Readings], compared: int
+) -> Change:
+    """Compare one experiment.
+
+    Args:
+        name: The experiment.
+        rates: Its throughputs, by name.
+        readings: Its blocks, summed by round.
+        compared: How many findings have to hold together.
+    """
+    base, head = rates[0].get(name), rates[1].get(name)
+    if base is None or head is None:
+        return Change(name, base, head, None, None)
+    spreads = [_log_seconds_spread(reading, name) for reading in readings]
+    before, after = spreads
+    if before is None or after is None:
+        return Change(name, base, head, None, "undecided")
+    shown = welch(before, after, CONFIDENCE)
+    together = welch(before, after, 1 - (1 - CONFIDENCE) / max(1, compared))
+    return Change(name, base, head, shown, _finding(together))
+
+
+def _log_seconds_spread(readings: Readings, name: str) -> Spread | None:
+    series = readings.coupled.get(name)
+    return None if series is None else jackknife(log_seconds, (series,))
+
+
+def _finding(speedup: Interval) -> ChangeFinding:
+    if speedup.low > MARGIN:
+        return "faster"
+    if speedup.high < 1 / MARGIN:
+        return "slower"
+    return "within_noise" if speedup.low > 1 / MARGIN and speedup.high < MARGIN else "undecided"
+
+
+def _nothing(name: str) -> Change:
+    return Change(name, None, None, None, None)
+
+
+def _stage_changes(base: Result, head: Result) -> tuple[StageChange, ...]:
+    costs = [{stage.name: stage.cost_s_per_batch for stage in result.stages} for result in (base, head)]
+    return tuple(
+        StageChange(name, costs[0].get(name), costs[1].get(name)) for name in dict.fromkeys([*costs[1], *costs[0]])
+    )
+
+
+def _side(result: Result, label: str) -> Side:
+    raw = _coupled_rates(result).get(RAW)
+    return Side(
+        label=label,
+        created=result.created,
+        state=result.verdict.state,
+        bottleneck=result.verdict.bottleneck,
+        efficiency=result.verdict.efficiency,
+        samples_per_s=None if raw is None else raw.samples_per_s,
+        sentence=" ".join(result.verdict.sentence.split()),
+    )
+
+
+# --- in words ---------------------------------------------------------------------------------------------
+
+
+def _throughput_sentence(change: Change, base: str, head: str) -> str:
+    if change.base is None or change.head is None:
+        return f"{head} and {base} cannot be compared: the job as it is was not measured in both."
+    now, was = count(change.head.samples_per_s), count(change.base.samples_per_s)
+    rates = f"{now} samples/s, was {was}"
+    if change.speedup is None:
+        return f"Whether {head} is faster than {base} is undecided: one of them has a single round ({rates})."
+    factor = gain_interval(change.speedup)
+    if change.finding == "faster":
+        return f"{head} is faster than {base}: {factor} the throughput, {rates}."
+    if change.finding == "slower":
+        return f"{head} is slower than {base}: {factor} the throughput, {rates}."
+    if change.finding == "within_noise":
+        return f"{head} is as fast as {base}, within noise: {factor} the throughput, {rates}."
+    return f"Whether {head} is faster than {base} is undecided: {factor} the throughput, {rates}."
+
+
+def _bottleneck_sentence(base: Side, head: Side) -> str:
+    before, after = base.bottleneck, head.bottleneck
+    if after is None:
+        return "What holds the job now is undecided."
+    if before is None:
+        return f"The bottleneck is {after}; before, it was undecided."
+    if before == after:
+        return f"The bottleneck is still {after}."
+    return f"The bottleneck was {before} and is now {after}."
+
+
+def _best_sentence(sides: Sequence[Side]) -> str:
+    known = [side for side in sides if side.samples_per_s is not None]
+    if not known:
+        return "None of the results has a throughput of the job as it is."
+    best = max(known, key=lambda side: side.samples_per_s or 0.0)
+    holds = f"; its bottleneck is {best.bottleneck}" if best.bottleneck else ""
+    return f"The highest throughput is that of {best.label}: {count(best.samples_per_s or 0.0)} samples/s{holds}."
+
+
+def _doubts(changes: Sequence[Change], sides: tuple[Side, Side]) -> list[str]:
+    """Return the reasons not to take the change for one of the input pipeline."""
+    device = next((change for change in changes if change.name == DEVICE), None)
+    if device is None or device.speedup is None or device.finding not in ("faster", "slower"):
+        return []
+    shares = [percent_interval(side.efficiency) for side in sides if side.efficiency is not None]
+    efficiency = f" Its part of what the device can do went from {shares[0]} to {shares[1]}." if len(shares) > 1 else ""
+    return [
+        f"With its batches cached on the device the job is {device.finding} too ({gain_interval(device.speedup)}): the "
+        f"train step changed, or the machine was not in the same state.{efficiency}"
+    ]

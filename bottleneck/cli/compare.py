@@ -1,0 +1,83 @@
+"""`bottleneck compare BASE.json HEAD.json`. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from bottleneck.analysis.comparison import compare, lost_throughput, sweep
+from bottleneck.cli.options import as_share, traceback_option
+from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered
+from bottleneck.errors import ExitStatus, UsageError
+from bottleneck.reports.comparison import render_comparison
+from bottleneck.reports.render import FORMATS
+from bottleneck.results.codec import load
+from bottleneck.results.comparison import Comparison, Sweep
+from bottleneck.results.format import percent_interval
+
+
+@click.command("compare", epilog="More than two results make a table over all of them, each against the first.")
+@click.argument("results", metavar="BASE.json HEAD.json", nargs=-1, required=True)
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the report."
+)
+@click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
+@click.option("--force", is_flag=True, help="Compare results of unlike machines or pipelines; the report says so.")
+@click.option(
+    "--fail-on-regression",
+    "allowed_loss",
+    metavar="SHARE",
+    callback=as_share,
+    help="Exit 1 when HEAD has surely lost more of BASE's throughput, such as 5%.",
+)
+@traceback_option
+def compare_command(
+    results: tuple[str, ...], format_: str, output: str, force: bool, allowed_loss: float | None
+) -> int:
+    """Say what is faster in HEAD than in BASE, what is slower, and what became the bottleneck."""
+    if len(results) < 2:
+        raise UsageError("There is one result only.", "Give two: bottleneck compare BASE.json HEAD.json")
+    if allowed_loss is not None and len(results) > 2:
+        raise UsageError("--fail-on-regression compares two results.", f"Leave out {len(results) - 2} of them.")
+    if output != STANDARD_OUTPUT:
+        check_writable(output)
+    compared = _compare(results, force=force)
+    write_rendered(render_comparison(compared, format_), output)
+    if allowed_loss is None or isinstance(compared, Sweep):
+        return ExitStatus.OK
+    return _gate(compared, allowed_loss)
+
+
+def _compare(paths: Sequence[str], *, force: bool) -> Comparison | Sweep:
+    loaded = [load(path) for path in paths]
+    labels = short_labels(paths)
+    if len(loaded) == 2:
+        return compare(loaded[0], loaded[1], labels=(labels[0], labels[1]), force=force)
+    return sweep(loaded, labels=labels, force=force)
+
+
+def short_labels(paths: Sequence[str]) -> list[str]:
+    """File names without what all of them share: their folder and ending; as much of the path as tells them apart."""
+    stems = [Path(path).stem for path in paths]
+    if len(set(stems)) == len(stems):
+        return stems
+    common = os.path.commonpath([os.path.abspath(path) for path in paths])
+    longer = [str(Path(os.path.relpath(path, common)).with_suffix("")) for path in paths]
+    return longer if len(set(longer)) == len(longer) else [f"{stem} ({at})" for at, stem in enumerate(stems, 1)]
+
+
+def _gate(compared: Comparison, allowed_loss: float) -> int:
+    lost = lost_throughput(compared)
+    if lost is None:
+        click.echo("Whether throughput was lost is not known, so that --fail-on-regression does not fail.", err=True)
+        return ExitStatus.OK
+    if lost.low > allowed_loss:
+        click.echo(
+            f"Gate failed: {percent_interval(lost)} of the throughput is lost, and {allowed_loss:.3g} is allowed.",
+            err=True,
+        )
+        return ExitStatus.GATE_FAILED
+    return ExitStatus.OK

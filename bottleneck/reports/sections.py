@@ -1,0 +1,121 @@
+"""A report as paragraphs and tables, told apart from the format that shows it: text, markdown or HTML.
+
+For reports that are tables and little else. The report of a diagnosis has forms of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from bottleneck.reports import clean
+from bottleneck.reports.layout import Column, Line, Span, Style, paragraph, plain, table
+
+_TEMPLATE = "sections.html.j2"
+_LEAST_NAME = 8
+_FINDING_STYLES: dict[str, Style] = {"faster": "green", "slower": "red", "undecided": "cyan"}
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph; the first of a report is its answer."""
+
+    text: str
+    warns: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. All texts are as they came from the user's code; each format escapes them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[int, ...] = ()
+    """Positions of columns that are aligned to the right."""
+    folded: bool = False
+    """Markdown shows it on a click only."""
+
+
+Section = Paragraph | Table
+
+
+def render_sections_text(sections: Sequence[Section], width: int = 80) -> str:
+    """The report as plain text of lines of at most `width` cells."""
+    return "\n".join(plain(line) for line in section_lines(sections, width)) + "\n"
+
+
+def section_lines(sections: Sequence[Section], width: int) -> Iterator[Line]:
+    """The lines of the report in their styles."""
+    for number, section in enumerate(sections):
+        if number:
+            yield ()
+        if isinstance(section, Paragraph):
+            first = "Warning: " if section.warns else ""
+            style: Style = "yellow" if section.warns else ("" if number else "bold")
+            yield from paragraph(clean.one_line(section.text), width, first, style=style)
+            continue
+        columns = [
+            Column(
+                title,
+                align_right=position in section.numeric,
+                shrinks_to=None if position in section.numeric else _LEAST_NAME,
+            )
+            for position, title in enumerate(section.columns)
+        ]
+        rows = [[_styled(clean.one_line(cell)) for cell in row] for row in section.rows]
+        yield from table(columns, rows, width)
+
+
+def _styled(cell: str) -> Span:
+    return Span(cell, _FINDING_STYLES.get(cell, ""))
+
+
+def render_sections_markdown(sections: Sequence[Section]) -> str:
+    """The report as GitHub markdown: its first paragraph in bold, tables folded where they say so."""
+    made = []
+    for number, section in enumerate(sections):
+        if isinstance(section, Paragraph):
+            text = clean.markdown(section.text)
+            made.append(f"> [!WARNING]\n> {text}" if section.warns else text if number else f"**{text}**")
+            continue
+        lines = "\n".join(_markdown_table(section))
+        if section.folded:
+            lines = f"<details><summary>{clean.markdown(section.title)}</summary>\n\n{lines}\n\n</details>"
+        made.append(lines)
+    return "\n\n".join(made) + "\n"
+
+
+def _markdown_table(section: Table) -> Iterator[str]:
+    yield f"| {' | '.join(clean.markdown(title) for title in section.columns)} |"
+    yield f"|{'|'.join('--:' if at in section.numeric else ':--' for at in range(len(section.columns)))}|"
+    for row in section.rows:
+        cells = (clean.markdown_code(row[0]), *(clean.markdown(cell) for cell in row[1:]))
+        yield f"| {' | '.join(cells)} |"
+
+
+def render_sections_html(sections: Sequence[Section]) -> str:
+    """The report as one HTML page that needs nothing else."""
+    import jinja2
+
+    source = resources.files("bottleneck.reports").joinpath("templates", _TEMPLATE).read_text("utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source).render(sections=[_shown(section) for section in sections]).rstrip() + "\n"
+
+
+def _shown(section: Section) -> dict[str, object]:
+    if isinstance(section, Paragraph):
+        return {"kind": "warning" if section.warns else "paragraph", "text": _public(section.text)}
+    return {
+        "kind": "table",
+        "title": _public(section.title),
+        "columns": [(title, at in section.numeric) for at, title in enumerate(section.columns)],
+        "rows": [[(_public(cell), at in section.numeric) for at, cell in enumerate(row)] for row in section.rows],
+    }
+
+
+def _public(text: str) -> str:
+    return clean.public(clean.one_line(text))

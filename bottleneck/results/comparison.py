@@ -1,0 +1,89 @@
+"""The records of a comparison of saved results, as written to JSON version 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bottleneck.results.records import Interval, Rate, State, Tool
+
+ChangeFinding = Literal["faster", "slower", "within_noise", "undecided"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the results that are compared, in short."""
+
+    label: str
+    """What it is called here, such as the name of its file."""
+    created: str
+    state: State
+    bottleneck: str | None
+    efficiency: Interval | None
+    samples_per_s: float | None
+    """Throughput of the job as it is: coupled, nothing cached."""
+    sentence: str
+    """Its verdict, on one line."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one experiment, with the train step."""
+
+    name: str
+    base: Rate | None
+    head: Rate | None
+    speedup: Interval | None
+    """Throughput of the head over that of the base; None where one of them was not measured often enough."""
+    finding: ChangeFinding | None
+    """None where one of the two was not measured."""
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """What a stage cost before and after; None where it was not there or not measured."""
+
+    name: str
+    base_cost_s_per_batch: Interval | None
+    head_cost_s_per_batch: Interval | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something in which the results are unlike, so that their throughputs are not those of one job on one machine."""
+
+    key: str
+    values: tuple[str, ...]
+    """In the order of the results."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two results, the later against the earlier."""
+
+    schema_version: int
+    kind: Literal["comparison"]
+    tool: Tool
+    base: Side
+    head: Side
+    sentence: str
+    throughput: Change
+    """That of the job as it is."""
+    experiments: tuple[Change, ...]
+    stages: tuple[StageChange, ...]
+    unlike: tuple[Difference, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """More than two results, in the order given, each against the first."""
+
+    schema_version: int
+    kind: Literal["sweep"]
+    tool: Tool
+    sides: tuple[Side, ...]
+    changes: tuple[Change, ...]
+    """The job as it is, in each result; `name` is the label of the result."""
+    sentence: str
+    unlike: tuple[Difference, ...]
