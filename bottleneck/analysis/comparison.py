@@ -99,19 +99,19 @@ def differences(results: Sequence[Result]) -> tuple[Difference, ...]:
     found = []
     for part, keys in _HAS_TO_BE_ALIKE.items():
         for key in keys:
-            values = tuple(_text(getattr(result, part), key) for result in results)
+            described: list[Mapping[str, Any]] = [getattr(result, part) for result in results]
+            if not all(key in one for one in described):
+                continue  # not known of all
+            values = tuple(_text(one[key]) for one in described)
             if len(set(values)) > 1:
                 found.append(Difference(key, values))
     return tuple(found)
 
 
-def _text(described: Mapping[str, Any], key: str) -> str:
-    value = described.get(key)
+def _text(value: Any) -> str:
     if value is None:
         return _MISSING
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{value:g}" if isinstance(value, float) else str(value)
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _refuse_unlike(unlike: Sequence[Difference], labels: Sequence[str], *, force: bool) -> None:

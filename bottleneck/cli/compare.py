@@ -8,15 +8,14 @@ from pathlib import Path
 
 import click
 
-from bottleneck.analysis.comparison import compare, lost_throughput, sweep
-from bottleneck.cli.options import as_share, traceback_option
+from bottleneck.cli.options import as_loss, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.reports.comparison import render_comparison
 from bottleneck.reports.render import FORMATS
 from bottleneck.results.codec import load
 from bottleneck.results.comparison import Comparison, Sweep
-from bottleneck.results.format import percent_interval
+from bottleneck.results.format import percent, percent_interval
 
 
 @click.command("compare", epilog="More than two results make a table over all of them, each against the first.")
@@ -30,7 +29,7 @@ from bottleneck.results.format import percent_interval
     "--fail-on-regression",
     "allowed_loss",
     metavar="SHARE",
-    callback=as_share,
+    callback=as_loss,
     help="Exit 1 when HEAD has surely lost more of BASE's throughput, such as 5%.",
 )
 @traceback_option
@@ -52,6 +51,8 @@ def compare_command(
 
 
 def _compare(paths: Sequence[str], *, force: bool) -> Comparison | Sweep:
+    from bottleneck.analysis.comparison import compare, sweep  # numpy and scipy, which --help needs not
+
     loaded = [load(path) for path in paths]
     labels = short_labels(paths)
     if len(loaded) == 2:
@@ -64,19 +65,23 @@ def short_labels(paths: Sequence[str]) -> list[str]:
     stems = [Path(path).stem for path in paths]
     if len(set(stems)) == len(stems):
         return stems
-    common = os.path.commonpath([os.path.abspath(path) for path in paths])
-    longer = [str(Path(os.path.relpath(path, common)).with_suffix("")) for path in paths]
-    return longer if len(set(longer)) == len(longer) else [f"{stem} ({at})" for at, stem in enumerate(stems, 1)]
+    absolute = [os.path.abspath(path) for path in paths]
+    if len(set(absolute)) < len(absolute):  # one file twice
+        return [f"{stem} ({number})" for number, stem in enumerate(stems, 1)]
+    common = os.path.commonpath(absolute)
+    return [os.path.splitext(os.path.relpath(path, common))[0] for path in absolute]
 
 
 def _gate(compared: Comparison, allowed_loss: float) -> int:
+    from bottleneck.analysis.comparison import lost_throughput
+
     lost = lost_throughput(compared)
     if lost is None:
         click.echo("Whether throughput was lost is not known, so that --fail-on-regression does not fail.", err=True)
         return ExitStatus.OK
     if lost.low > allowed_loss:
         click.echo(
-            f"Gate failed: {percent_interval(lost)} of the throughput is lost, and {allowed_loss:.3g} is allowed.",
+            f"Gate failed: {percent_interval(lost)} of the throughput is lost, and {percent(allowed_loss)} is allowed.",
             err=True,
         )
         return ExitStatus.GATE_FAILED

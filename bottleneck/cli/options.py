@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,15 +31,31 @@ def as_seconds(context: click.Context, parameter: click.Parameter, text: str | N
 
 
 def as_share(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Callback of an option: a share between 0 and 1 from '0.9' or '90%'."""
+    """Callback of an option: a share over 0 and up to 1 from '0.9' or '90%'."""
+    share = _parse_share(text)
+    if share is None or 0 < share <= 1:
+        return share
+    raise click.BadParameter(
+        f"{text!r} is not a share between 0 and 1. Write for example 0.9 or 90%.", context, parameter
+    )
+
+
+def as_loss(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Callback of an option: a share from 0 to below 1 from '0.05' or '5%'."""
+    share = _parse_share(text)
+    if share is None or 0 <= share < 1:
+        return share
+    raise click.BadParameter(
+        f"{text!r} is not a loss between 0 and 1. Write for example 0.05 or 5%.", context, parameter
+    )
+
+
+def _parse_share(text: str | None) -> float | None:
+    """Return the number in a text, with or without a percent sign; NaN where there is none."""
     if text is None:
         return None
     stripped = text.strip()
     try:
-        share = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+        return float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
     except ValueError:
-        share = -1.0
-    if not 0 < share <= 1:
-        refusal = f"{text!r} is not a share between 0 and 1. Write for example 0.9 or 90%."
-        raise click.BadParameter(refusal, context, parameter)
-    return share
+        return math.nan

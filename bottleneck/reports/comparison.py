@@ -80,9 +80,13 @@ def comparison_sections(compared: Comparison | Sweep) -> Iterator[Section]:
 
 
 def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[Section]:
+    if not unlike:
+        return
+    told = []
     for difference in unlike:
         values = ", ".join(f"{value} in {label}" for value, label in zip(difference.values, labels, strict=True))
-        yield Paragraph(f"Unlike results were compared: {difference.key} is {values}.", warns=True)
+        told.append(f"{difference.key} is {values}")
+    yield Paragraph(f"Unlike results were compared: {'; '.join(told)}.", warns=True)
 
 
 def _verdicts(base: Side, head: Side) -> Table:
@@ -116,7 +120,8 @@ def _finding(change: Change) -> str:
 def _sweep_table(compared: Sweep) -> Table:
     rows = []
     for number, (side, change) in enumerate(zip(compared.sides, compared.changes, strict=True)):
-        rate, efficiency, bottleneck = _side_cells(side)
+        rate, _, bottleneck = _side_cells(side)
+        efficiency = numbers.percent(side.efficiency.estimate if side.efficiency else None)
         against = (numbers.gain_interval(change.speedup), _finding(change)) if number else ("", "")
         rows.append((side.label, rate, *against, efficiency, bottleneck))
     return Table(

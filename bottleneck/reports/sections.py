@@ -56,11 +56,12 @@ def section_lines(sections: Sequence[Section], width: int) -> Iterator[Line]:
             style: Style = "yellow" if section.warns else ("" if number else "bold")
             yield from paragraph(clean.one_line(section.text), width, first, style=style)
             continue
+        last = len(section.columns) - 1
         columns = [
             Column(
-                title,
+                clean.one_line(title),
                 align_right=position in section.numeric,
-                shrinks_to=None if position in section.numeric else _LEAST_NAME,
+                shrinks_to=_LEAST_NAME if position in (0, last) and position not in section.numeric else None,
             )
             for position, title in enumerate(section.columns)
         ]
@@ -112,7 +113,7 @@ def _shown(section: Section) -> dict[str, object]:
     return {
         "kind": "table",
         "title": _public(section.title),
-        "columns": [(title, at in section.numeric) for at, title in enumerate(section.columns)],
+        "columns": [(_public(title), at in section.numeric) for at, title in enumerate(section.columns)],
         "rows": [[(_public(cell), at in section.numeric) for at, cell in enumerate(row)] for row in section.rows],
     }
 

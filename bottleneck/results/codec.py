@@ -43,7 +43,8 @@ def to_json(result: Result | Comparison | Sweep) -> str:
     Raises:
         BottleneckError: Another number is not finite; a fault of ours.
     """
-    document = {field.name: _plain(getattr(result, field.name), field.name) for field in fields(result)}
+    record = next(kind for kind in (Result, Comparison, Sweep) if isinstance(result, kind))  # not what adds to it
+    document = {field.name: _plain(getattr(result, field.name), field.name) for field in fields(record)}
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     # A path that is not UTF-8 holds lone surrogates, which no file takes; JSON escapes them as Python does.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -8,6 +8,7 @@ After a change of a report that is meant, write them anew, and read the differen
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ from results_factory import (
     make_result,
 )
 
+from bottleneck.analysis.comparison import compare, sweep
+from bottleneck.reports.comparison import render_comparison
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.codec import load
+from bottleneck.results.records import Tool
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SUFFIXES = {"text": "txt", "markdown": "md", "html": "html", "json": "json"}
@@ -29,13 +33,23 @@ RESULTS = {
     "interrupted": make_interrupted_result,
     "empty": make_empty_result,
 }
-CASES = [(name, format) for name in RESULTS for format in FORMATS]
+COMPARISONS = {
+    "comparison": lambda: compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True),
+    "sweep": lambda: sweep(
+        [make_result(), make_device_bound_result(), make_empty_result()], labels=["2", "4", "8"], force=True
+    ),
+}
+CASES = [(name, format) for name in [*RESULTS, *COMPARISONS] for format in FORMATS]
 
 
 @pytest.mark.parametrize(("name", "format"), CASES, ids=["-".join(case) for case in CASES])
 def test_report_is_the_golden_file(name, format):
     path = GOLDEN / f"{name}.{SUFFIXES[format]}"
-    rendered = render(RESULTS[name](), format)
+    if name in RESULTS:
+        rendered = render(RESULTS[name](), format)
+    else:
+        # The version of what is installed here belongs to no report that is to stay the same.
+        rendered = render_comparison(replace(COMPARISONS[name](), tool=Tool("torch-bottleneck", "0.1.0")), format)
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(rendered, encoding="utf-8")
         pytest.skip(f"{path.name} was written anew")

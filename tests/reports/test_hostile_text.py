@@ -11,8 +11,11 @@ import pytest
 from report_machine import HOME, HOST
 from results_factory import make_result
 
+from bottleneck.analysis.comparison import compare
 from bottleneck.reports import clean
+from bottleneck.reports.comparison import render_comparison
 from bottleneck.reports.render import render
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Advice, Result, Tool, Warning
 
 HOSTILE = [
@@ -126,6 +129,29 @@ def test_nothing_acts_on_a_terminal_or_hides(text, format):
     report = render(everywhere(text), format)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u2028\u202a-\u202e\ufeff\ud800-\udfff]", report)
     assert "31m" not in report
+
+
+def compared(text: str) -> Comparison:
+    """A comparison with `text` wherever a file can bring it in, its name among them."""
+    base = everywhere(text)
+    head = replace(base, pipeline={"batch_size": text}, environment={**base.environment, "torch": "2"})
+    label = f"{ANCHOR} {text}"
+    base = replace(base, pipeline={"batch_size": "1"}, environment={**base.environment, "torch": text})
+    return compare(base, head, labels=(label, f"{label} head"), force=True)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_comparison_keeps_its_structure(text):
+    html = [structure(render_comparison(compared(each), "html")) for each in (text, "x")]
+    assert html[0].elements == html[1].elements
+    markdown = [render_comparison(compared(each), "markdown") for each in (text, "x")]
+    assert block_structure(markdown[0]) == block_structure(markdown[1])
+    prose = without_code(markdown[0])
+    assert "<" not in re.sub(r"</?(?:details|summary)>", "", prose)
+    assert not re.search(r"@\w", prose)
+    for format in ("text", "markdown", "html"):
+        report = render_comparison(compared(text), format)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u2028\u202a-\u202e\ufeff\ud800-\udfff]", report)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
