@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bottleneck.analysis.advice import advise
 from bottleneck.analysis.attribution import attribute
-from bottleneck.analysis.precision import further_rounds, is_precise, state
+from bottleneck.analysis.precision import costs_are_precise, further_rounds, is_precise, state
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.statistics import Series, Spread, align
@@ -30,13 +30,13 @@ def judge(measurement: Measurement) -> Judgement:
         measurement: Everything measured so far; experiments may still lack blocks.
 
     Returns:
-        The state, the efficiency (None before two whole rounds), whether every share is precise, and the
-        rounds that an undecided state would probably still take.
+        The state, the efficiency (None before two whole rounds), whether every share is precise, the rounds that
+        an undecided state would probably still take, and whether the costs of the stages are precise.
     """
     readings = read(measurement)
     spread = readings.log_efficiency()
     present, efficiency, further = _state(spread)
-    return Judgement(present, efficiency, is_precise(readings), further)
+    return Judgement(present, efficiency, is_precise(readings), further, costs_are_precise(readings))
 
 
 def analyse(measurement: Measurement) -> Result:

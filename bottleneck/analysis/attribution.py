@@ -87,11 +87,17 @@ def _drained_cost(readings: Readings, span: StageSpan) -> Interval | None:
 
     The innermost loader stage has no loader experiment inside it; all of its drained time is its own.
     """
-    outer, inner = readings.workers.get(span.outer), readings.workers.get(span.inner or "")
-    if outer is not None and inner is not None:
-        return _per_batch(outer, inner)
+    alone = worker_cost(readings, span)
+    if alone is not None:
+        return alone
     outer, inner = readings.drained.get(span.outer), readings.drained.get(span.inner or "")
     return None if outer is None else _per_batch(outer, inner)
+
+
+def worker_cost(readings: Readings, span: StageSpan) -> Interval | None:
+    """Return the time per batch that the stage adds to the workers alone [s]; None where that was not measured."""
+    outer, inner = readings.workers.get(span.outer), readings.workers.get(span.inner or "")
+    return None if outer is None or inner is None else _per_batch(outer, inner)
 
 
 def _per_batch(outer: Series, inner: Series | None) -> Interval | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bottleneck.analysis.attribution import exposed_share
+from bottleneck.analysis.attribution import exposed_share, worker_cost
 from bottleneck.analysis.readings import COMPUTE, Readings
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.records import Interval, State
@@ -18,6 +18,9 @@ LEAST_ROUNDS = 6
 
 _WANTED_HALF_WIDTH = 0.03
 _WANTED_RELATIVE_HALF_WIDTH = 0.1
+_WANTED_RELATIVE_COST_HALF_WIDTH = 0.05
+_LEAST_COST_SHARE = 0.005
+"""Share of a step that the half width of a cost need not be smaller than."""
 _MOST_ROUNDS = 1_000_000
 
 
@@ -91,3 +94,19 @@ def is_precise(readings: Readings) -> bool:
     lost = loss(efficiency.exponentiated())
     half_widths = [share.half_width() for share in known.values()]
     return max([*half_widths, (lost.high - lost.low) / 2]) <= wanted
+
+
+def costs_are_precise(readings: Readings) -> bool:
+    """Tell whether the cost of each stage in the workers is known well enough.
+
+    Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more.
+    """
+    if readings.raw is None:
+        return False
+    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    costs = [cost for span in readings.spans if (cost := worker_cost(readings, span)) is not None]
+    return all(
+        (cost.high - cost.low) / 2
+        <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(cost.estimate), _LEAST_COST_SHARE * step_s)
+        for cost in costs
+    )

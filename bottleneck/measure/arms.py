@@ -66,8 +66,11 @@ class Ladder:
 
     def naming_arms(self) -> tuple[Arm, ...]:
         """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
-        workers = (rung.workers for rung in self.rungs if rung.workers is not None)
-        return tuple(dict.fromkeys((self.device, self.raw, *(arm for _, arm in self.without), *workers)))
+        return tuple(dict.fromkeys((self.device, self.raw, *(arm for _, arm in self.without), *self.cost_arms())))
+
+    def cost_arms(self) -> tuple[Arm, ...]:
+        """The arms whose differences are the costs of the stages in the workers; none without workers."""
+        return tuple(dict.fromkeys(rung.workers for rung in self.rungs if rung.workers is not None))
 
     @property
     def device(self) -> Arm:

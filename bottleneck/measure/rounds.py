@@ -25,6 +25,7 @@ from bottleneck.measure.schedule import (
     lengths_for,
     plan_round,
     rounds_fit,
+    total_budget_s,
 )
 from bottleneck.results.records import Block, Judgement, Measurement
 from bottleneck.staging.loader import LoaderEnded
@@ -36,6 +37,8 @@ _MOST_ROUNDS = 10_000
 _LEAST_ROUNDS = 2
 _FEWEST_DECIDING_ROUNDS = 3
 _NAMING_ROUNDS = 2
+_REFINING_SHARE = 0.2
+"""Share of the budget for costs that are not precise when everything else is."""
 _OTHER_LOAD_CORES = 0.2
 """Cores that other processes may keep busy before the numbers are in doubt."""
 
@@ -100,6 +103,7 @@ class Rounds:
         while not self._is_enough():
             self._run_round(self._order.next_round(self._ladder.arms()))
             self._full_rounds += 1
+        self._refine_costs()
         self._note_other_load()
 
     def _decide_first(self) -> None:
@@ -112,6 +116,24 @@ class Rounds:
         naming = OrderOfArms(self._options.seed + 2)
         for _ in range(_NAMING_ROUNDS):
             self._run_round(naming.next_round(self._ladder.naming_arms()))
+
+    def _refine_costs(self) -> None:
+        """Go on for a while with the workers alone, where the shares are precise and the costs are not.
+
+        These arms need no train step, and take turns quickly: what disturbs a machine for some seconds meets the
+        two arms of a cost alike.
+        """
+        arms = self._ladder.cost_arms()
+        if not arms or self._options.quick:
+            return
+        order = OrderOfArms(self._options.seed + 3)
+        budget_s = total_budget_s(self._options.budget_s, quick=False)
+        until_s = self._clock() + _REFINING_SHARE * budget_s
+        while self._clock() < until_s and self._judgement is not None and not self._judgement.costs_precise:
+            lengths = lengths_for({arm: self._paces[arm] for arm in arms if arm in self._paces}, 0.0, self._workers)
+            if len(lengths.seconds) < len(arms) or lengths.round_s(arms) > self._left_s:
+                return
+            self._run_round(order.next_round(arms))
 
     @property
     def _ends(self) -> tuple[Arm, Arm]:

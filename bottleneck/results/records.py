@@ -233,3 +233,6 @@ class Judgement:
     precise: bool
     """Every share of interest is known to the wanted precision."""
     further_rounds: int | None = None
+    """Rounds that would probably decide an undecided state."""
+    costs_precise: bool = True
+    """What each stage costs the loader is known to the wanted precision, too."""

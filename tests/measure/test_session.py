@@ -122,6 +122,20 @@ def test_it_goes_on_until_it_is_precise_and_never_less_than_six_rounds():
     assert len(asked) == 9
 
 
+def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short():
+    def judge(measurement):
+        return Judgement("device_bound", None, precise=True, costs_precise=False)
+
+    rounds = {}
+    for quick in (False, True):
+        outcome = run(pipeline_of(), MeasureOptions(budget_s=5.0, quick=quick), judge)
+        experiments = {e.name: e for e in outcome.measurement.experiments}
+        found = experiments["raw"]
+        rounds[quick] = max(b.round for b in found.workers), max(b.round for b in found.coupled)
+    assert rounds[False][0] > rounds[False][1]
+    assert rounds[True][0] == rounds[True][1]
+
+
 @pytest.mark.parametrize("step_s", [0.002, 0.05, 0.5])
 @pytest.mark.parametrize("budget_s", [5.0, 20.0])
 def test_the_budget_is_respected(step_s, budget_s):
