@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from bottleneck.analysis.price import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
@@ -99,6 +100,7 @@ def diagnose(
     seed: int = 0,
     cache_bytes: int | None = None,
     flamegraph: str | os.PathLike[str] | None = None,
+    gpu_hour_price: float | None = None,
     progress: ProgressCallback | None = None,
 ) -> Diagnosis:
     """Measure where a training job loses time in its input pipeline.
@@ -113,6 +115,7 @@ def diagnose(
         seed: Of the order of experiments and of the job's random numbers meanwhile.
         cache_bytes: Memory that all caches together may take. None: 1 GiB or a tenth of what is free.
         flamegraph: A folder for flamegraphs of the workers' code; None: none are made.
+        gpu_hour_price: What a GPU hour costs, in any currency; the result then says what of it is lost.
         progress: Called with a ProgressUpdate between blocks, never inside one.
 
     Raises:
@@ -124,6 +127,7 @@ def diagnose(
         from bottleneck.reports.profile_files import check_folder
 
         check_folder(flamegraph)
+    price = None if gpu_hour_price is None else check_price(gpu_hour_price)
     options = MeasureOptions(
         budget_s=None if budget is None else parse_duration(budget),
         quick=bool(quick),
@@ -132,6 +136,8 @@ def diagnose(
         profile=None if flamegraph is None else ProfileOptions(),
     )
     attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
+    if price is not None:
+        attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, price))
     if flamegraph is not None and attempt.profile is not None:
         from bottleneck.reports.profile_files import write_profile
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from bottleneck.cli.options import as_seconds, as_share, traceback_option
+from bottleneck.analysis.price import with_price
+from bottleneck.cli.options import as_seconds, as_share, price_option, traceback_option
 from bottleneck.cli.outputs import Outputs, plan_outputs, standard_output_kept, write_outputs
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus, UsageError
@@ -37,6 +38,7 @@ from bottleneck.results.records import Result
     metavar="SHARE",
     help="Exit 1 when the efficiency is surely below, as 0.9 or 90%.",
 )
+@price_option
 @traceback_option
 def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     target: str,
@@ -53,6 +55,7 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     idle: bool,
     rate: int | None,
     fail_under: float | None,
+    gpu_hour_price: float | None,
 ) -> int:
     """Find what holds a training job back.
 
@@ -65,7 +68,7 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
     profile = _profile_options(flamegraph, native=native, idle=idle, rate=rate)
     options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, profile=profile)
-    return _diagnose(target, changes, options, outputs, flamegraph, fail_under)
+    return _diagnose(target, changes, options, outputs, flamegraph, fail_under, gpu_hour_price)
 
 
 def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int | None) -> ProfileOptions | None:
@@ -88,6 +91,7 @@ def _diagnose(
     outputs: Outputs,
     flamegraph: str | None,
     fail_under: float | None,
+    gpu_hour_price: float | None,
 ) -> int:
     # Torch comes with these, so that wrong options are refused without waiting for it.
     from bottleneck.api import attempt_diagnosis
@@ -99,6 +103,8 @@ def _diagnose(
             pipeline = pipeline.replace(**changes)
         with open_progress() as progress:
             attempt = attempt_diagnosis(pipeline, options, progress)
+    if gpu_hour_price is not None:
+        attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, gpu_hour_price))
     if attempt.failure is not None and not has_blocks(attempt.diagnosis):
         raise attempt.failure
     try:

@@ -30,6 +30,27 @@ def as_seconds(context: click.Context, parameter: click.Parameter, text: str | N
         raise click.BadParameter(str(error), context, parameter) from error
 
 
+def as_price(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Callback of an option: the price of a GPU hour, a number above zero."""
+    if text is None:
+        return None
+    from bottleneck.analysis.price import check_price
+
+    try:
+        return check_price(float(text))
+    except (UsageError, ValueError):
+        refusal = f"{text!r} is not a price above zero. Write for example 2.5."
+        raise click.BadParameter(refusal, context, parameter) from None
+
+
+def price_option(function: Function) -> Function:
+    """Add `--gpu-hour-price`."""
+    option = click.option(
+        "--gpu-hour-price", callback=as_price, metavar="PRICE", help="Say what the lost part of a GPU hour costs."
+    )
+    return option(function)
+
+
 def as_share(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
     """Callback of an option: a share over 0 and up to 1 from '0.9' or '90%'."""
     share = _parse_share(text)

@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from bottleneck.cli.options import traceback_option
+from bottleneck.analysis.price import with_price
+from bottleneck.cli.options import price_option, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_report
 from bottleneck.errors import ExitStatus
 from bottleneck.reports.render import FORMATS
@@ -24,11 +25,14 @@ from bottleneck.results.codec import from_json, load
     help="Form of the report.",
 )
 @click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
+@price_option
 @traceback_option
-def report_command(result: str, format_: str, output: str) -> int:
+def report_command(result: str, format_: str, output: str, gpu_hour_price: float | None) -> int:
     """Turn a saved result into a report."""
     if output != STANDARD_OUTPUT:
         check_writable(output)
     loaded = from_json(sys.stdin.read(), "standard input") if result == STANDARD_OUTPUT else load(result)
+    if gpu_hour_price is not None:
+        loaded = with_price(loaded, gpu_hour_price)
     write_report(loaded, format_, output)
     return ExitStatus.OK

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bottleneck.analysis.waiting import share_of, waiting_share
-from bottleneck.reports import clean, numbers
+from bottleneck.reports import clean, numbers, price
 from bottleneck.results.records import Experiment, Rate, Result, Stage
 
 MAX_VALUE = 300
@@ -63,8 +63,9 @@ class BlockSummary:
 
 
 def sentences(result: Result) -> list[str]:
-    """The lines of the verdict, at least one: the answer, then what it is worth."""
-    return [line for line in clean.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
+    """The lines of the verdict, at least one: the answer, then what it is worth, also in money where it has a price."""
+    told = [line for line in clean.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
+    return [*told, *filter(None, [price.lost_money(result)])]
 
 
 def ladder(result: Result) -> tuple[Rung, ...]:

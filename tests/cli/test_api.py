@@ -41,6 +41,25 @@ def test_a_diagnosis_of_a_mapping(measured):
     assert options == MeasureOptions(budget_s=120.0, quick=True, seed=3, cache_budget_bytes=1000)
 
 
+def test_the_price_of_a_gpu_hour_is_part_of_the_evidence(measured):
+    diagnosis = bottleneck.diagnose(JOB, gpu_hour_price=2)
+    efficiency = diagnosis.verdict.efficiency
+    assert diagnosis.evidence["lost_per_gpu_hour"] == {
+        "estimate": 2 * (1 - efficiency.estimate),
+        "low": 2 * (1 - efficiency.high),
+        "high": 2 * (1 - efficiency.low),
+    }
+    assert "Of the 2 that a GPU hour costs" in str(diagnosis)
+    assert "gpu_hour_price" not in bottleneck.diagnose(JOB).evidence
+
+
+@pytest.mark.parametrize("price", [0, -1, float("nan"), float("inf"), "2.5", True])
+def test_a_price_that_is_none_is_refused_before_anything_is_measured(measured, price):
+    with pytest.raises(UsageError, match="a number above zero"):
+        bottleneck.diagnose(JOB, gpu_hour_price=price)
+    assert measured["asked"] == []
+
+
 def test_progress_is_handed_through(measured):
     updates = []
     bottleneck.diagnose(Pipeline(**JOB), progress=updates.append)

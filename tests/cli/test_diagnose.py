@@ -88,6 +88,11 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--budget", "soon"], "'soon' is not a duration"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
         (["--fail-under", "many"], "'many' is not a share"),
+        (["--gpu-hour-price", "0"], "'0' is not a price above zero"),
+        (["--gpu-hour-price", "-2.5"], "'-2.5' is not a price above zero"),
+        (["--gpu-hour-price", "nan"], "'nan' is not a price above zero"),
+        (["--gpu-hour-price", "inf"], "'inf' is not a price above zero"),
+        (["--gpu-hour-price", "2,5"], "'2,5' is not a price above zero"),
         (["--seed", "-1"], "--seed"),
         (["--set", "num_wrokers=3"], "Did you mean 'num_workers'?"),
         (["--set", "num_workers=three"], "must be a whole number, not 'three'"),
@@ -139,6 +144,15 @@ def test_the_gate(asked, share, status, capsys):
     assert result.verdict.efficiency.low < 0.38 < result.verdict.efficiency.high
     assert run(["diagnose", "job:build", "--fail-under", share]) == status
     assert ("Gate failed" in capsys.readouterr().err) == bool(status)
+
+
+def test_the_price_of_a_gpu_hour_tells_what_is_lost(asked, tmp_path, capsys):
+    assert run(["diagnose", "job:build", "--gpu-hour-price", "2.5", "--json", "r.json"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "Of the 2.5 that a GPU hour costs, 1.55 (1.50–1.59) is lost in each hour of training." in words
+    evidence = json.loads((tmp_path / "r.json").read_text())["evidence"]
+    assert evidence["gpu_hour_price"] == 2.5
+    assert evidence["lost_per_gpu_hour"]["estimate"] == pytest.approx(2.5 * 0.619)
 
 
 def test_a_gate_that_cannot_be_judged_does_not_fail(asked, capsys):

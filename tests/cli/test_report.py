@@ -55,6 +55,23 @@ def test_from_standard_input(saved, monkeypatch, capsys):
     assert load(saved).verdict.sentence.split(". ")[0].split(" %")[0] in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_a_price_of_a_gpu_hour_is_told_in_every_report(saved, form, capsys):
+    assert run(["report", str(saved), "--format", form, "--gpu-hour-price", "30"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "Of the 30 that a GPU hour costs, 18.57 (18.00–19.14) is lost in each hour of training." in words
+
+
+def test_a_price_is_kept_in_json_and_another_one_replaces_it(saved, capsys):
+    run(["report", str(saved), "--format", "json", "--gpu-hour-price", "30"])
+    saved.write_text(capsys.readouterr().out)
+    run(["report", str(saved)])
+    assert "Of the 30 that" in capsys.readouterr().out
+    run(["report", str(saved), "--gpu-hour-price", "1"])
+    assert "Of the 1 that a GPU hour costs, 0.62 (" in capsys.readouterr().out
+    assert run(["report", str(saved), "--gpu-hour-price", "free"]) == 2
+
+
 def test_a_broken_result_is_refused(tmp_path, capsys):
     path = tmp_path / "broken.json"
     path.write_text('{"schema_version": 99}')

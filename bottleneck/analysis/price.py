@@ -1,0 +1,49 @@
+"""What the lost part of an hour of training costs, in whatever currency the price of a GPU hour is given."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from bottleneck.errors import UsageError
+from bottleneck.results.records import Interval, Result
+
+PRICE = "gpu_hour_price"
+"""Key of the evidence: the price of a GPU hour, as given."""
+LOST = "lost_per_gpu_hour"
+"""Key of the evidence: what of that is lost, with its interval; null where the efficiency is unknown."""
+
+AnyResult = TypeVar("AnyResult", bound=Result)
+
+
+def check_price(price: Any) -> float:
+    """Return the price of a GPU hour.
+
+    Raises:
+        UsageError: It is not a finite number above zero.
+    """
+    known = isinstance(price, (int, float)) and not isinstance(price, bool)
+    if not known or not 0 < price < math.inf:
+        raise UsageError(
+            f"The price of a GPU hour must be a number above zero, not {price!r}.", "Write for example 2.5."
+        )
+    return float(price)
+
+
+def with_price(result: AnyResult, price: float) -> AnyResult:
+    """Return the result with the price of a GPU hour and what of it is lost among its evidence."""
+    lost = lost_per_hour(result, price)
+    told = None if lost is None else {"estimate": lost.estimate, "low": lost.low, "high": lost.high}
+    return replace(result, evidence={**result.evidence, PRICE: price, LOST: told})
+
+
+def lost_per_hour(result: Result, price: float) -> Interval | None:
+    """Return what the input pipeline costs in an hour of training on one GPU; None without an efficiency.
+
+    The job gets `efficiency` of what its device can do, so that the rest of the price buys nothing.
+    """
+    efficiency = result.verdict.efficiency
+    if efficiency is None:
+        return None
+    return Interval(*(price * (1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))
