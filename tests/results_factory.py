@@ -202,6 +202,28 @@ def make_transforms() -> list[dict[str, Any]]:
     ]
 
 
+def make_payload() -> dict[str, Any]:
+    """One batch: images that would fit into a quarter of their bytes, and labels."""
+    how = "send uint8 and convert on the device: batch.to(device).float().div_(255)"
+    return {
+        "bytes": 9633920,
+        "tensors": [
+            {"path": "[0]", "shape": [16, 3, 224, 224], "dtype": "float32", "bytes": 9633792},
+            {"path": "[1]", "shape": [16], "dtype": "int64", "bytes": 128},
+        ],
+        "objects": 0,
+        "savings": [
+            {
+                "id": "few-levels",
+                "path": "[0]",
+                "what": "float32 with 256 different values",
+                "how": how,
+                "bytes_saved": 7225344,
+            }
+        ],
+    }
+
+
 def make_result(**changes: Any) -> Result:
     """A complete diagnosis, input-bound by its augmentation; `changes` replaces top-level fields."""
     result = Result(
@@ -236,6 +258,7 @@ def make_result(**changes: Any) -> Result:
         evidence={
             "first_batch_s": 0.84,
             "wait_s": {"p50": 0.0148, "p95": 0.0213, "p99": 0.0302, "max": 0.0518},
+            "payload": make_payload(),
             "transforms": make_transforms(),
             "transforms_note": "The transforms add up to 84 % of augment; the rest is what the compositions do "
             "themselves, and code around them.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.readings import COMPUTE
 from bottleneck.analysis.waiting import waiting_share
-from bottleneck.results.format import duration, gain_interval, percent, percent_interval
+from bottleneck.results.format import duration, percent, percent_interval
 from bottleneck.results.records import Advice, Stage
 
 _FINDING_OUT = ("cut-fetch", "mark-other")
@@ -127,11 +127,6 @@ def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
     waiting = waiting_share(stage, case.evidence)
     if waiting is not None and waiting > _MOSTLY:
         remedy = _waiting_remedy(case, stage)
-    worth = (
-        ""
-        if stage.gain_if_free is None
-        else f" Free, it would give {gain_interval(stage.gain_if_free)} the throughput."
-    )
     evidence = {"cost_s_per_batch": known.estimate, "step_s": case.step_s, "gain": case.gain_of(stage)}
     if waiting is not None:
         evidence["waiting_share"] = waiting
@@ -142,7 +137,7 @@ def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
             stage=stage.name,
             title=remedy.title,
             why=f"{stage.name} takes {duration(known.estimate)} a batch, at a step of {duration(case.step_s)}."
-            f"{_spent(stage, waiting)}{worth}",
+            f"{_spent(stage, waiting)}",
             how=remedy.how,
             evidence=evidence,
         ),

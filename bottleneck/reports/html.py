@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from bottleneck.reports import clean, functions, numbers, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, view
 from bottleneck.results.records import Result
 
 TEMPLATE = "report.html.j2"
@@ -67,6 +67,8 @@ def _page(result: Result) -> dict[str, Any]:
         "transforms_note": _shown(view.transforms_note(result)),
         "functions": _functions(result),
         "sampling": functions.sampling(result),
+        "tensors": _tensors(result),
+        "payload": payload.summary(result),
         "unavailable": [
             (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
         ],
@@ -76,6 +78,7 @@ def _page(result: Result) -> dict[str, Any]:
             {
                 "title": _shown(advice.title),
                 "why": _shown(advice.why),
+                "gain": gain.expected_gain(advice),
                 "how": clean.public("\n".join(clean.lines(advice.how))),
             }
             for advice in result.advice
@@ -151,6 +154,19 @@ def _functions(result: Result) -> list[dict[str, str]]:
             "waiting": numbers.percent(row.waiting),
         }
         for row in functions.all_functions(result)
+    ]
+
+
+def _tensors(result: Result) -> list[dict[str, str]]:
+    return [
+        {
+            "place": _shown(row.place),
+            "shape": _shown(row.shape),
+            "dtype": _shown(row.dtype),
+            "size": row.size,
+            "saving": _shown(row.saving),
+        }
+        for row in payload.tensors(result)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.reports import clean, functions, numbers, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, view
 from bottleneck.results.records import Advice, Result
 
 LIMIT = 60_000
@@ -70,7 +70,7 @@ def _summary(result: Result) -> Iterator[str]:
     yield from _ladder(result)
     if result.advice:
         first = result.advice[0]
-        yield f"**Next:** {clean.markdown(first.title, MAX_LINE)} {_how(first)}".rstrip()
+        yield f"**Next:** {clean.markdown(first.title, MAX_LINE)} {_how(first)} {gain.expected_gain(first)}".rstrip()
         yield ""
     if result.warnings:
         plural = "s" if len(result.warnings) > 1 else ""
@@ -117,6 +117,7 @@ def _folds(result: Result) -> Iterator[Fold]:
     yield _stages(result)
     yield _transforms(result)
     yield _functions(result)
+    yield _payload(result)
     yield Fold(
         "Not measured",
         items=tuple(
@@ -215,6 +216,28 @@ def _functions(result: Result) -> Fold:
     )
 
 
+def _payload(result: Result) -> Fold:
+    return Fold(
+        "What one batch holds",
+        head=(
+            clean.markdown(payload.summary(result)),
+            "",
+            "| tensor | shape | type | bytes | what could be saved |",
+            "|:--|--:|:--|--:|:--|",
+        ),
+        items=tuple(
+            _row(
+                clean.markdown_code(row.place, MAX_LINE),
+                clean.markdown(row.shape, MAX_LINE),
+                clean.markdown(row.dtype, MAX_LINE),
+                row.size,
+                clean.markdown(row.saving, MAX_LINE),
+            )
+            for row in payload.tensors(result)
+        ),
+    )
+
+
 def _waiting(share: float | None) -> str:
     return "" if share is None else numbers.percent(share)
 
@@ -267,7 +290,7 @@ def _blocks(result: Result) -> Fold:
 
 
 def _advice(advice: Advice) -> str:
-    head = f"- **{clean.markdown(advice.title)}**: {clean.markdown(advice.why)}"
+    head = f"- **{clean.markdown(advice.title)}**: {clean.markdown(advice.why)} {gain.expected_gain(advice)}".rstrip()
     if len(clean.lines(advice.how)) < 2:
         return f"{head}\n  {_how(advice)}"
     block = clean.markdown_block(advice.how).replace("\n", "\n  ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bottleneck.reports import clean, functions, numbers, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, view
 from bottleneck.reports.layout import (
     Column,
     Line,
@@ -30,6 +30,7 @@ MIN_NAME = 8
 MAX_TRANSFORM_NAME = 32
 MAX_TRANSFORMS = 20
 MAX_FUNCTIONS = 5
+MAX_ADVICE = 4
 
 _FINDING_STYLES: dict[str, Style] = {"real": "yellow", "undecided": "cyan"}
 
@@ -228,12 +229,15 @@ def _notes(result: Result, width: int) -> list[Line]:
 
 def _advice(result: Result, width: int) -> list[Line]:
     made: list[Line] = []
-    for index, advice in enumerate(result.advice):
+    for index, advice in enumerate(result.advice[:MAX_ADVICE]):
         first = "Then: " if index else "Next: "
-        text = f"{_sentence(advice.title)} {clean.one_line(advice.why)}"
+        text = f"{_sentence(advice.title)} {clean.one_line(advice.why)} {gain.expected_gain(advice)}".rstrip()
         made.extend(paragraph(text, width, first, " " * 6, style="cyan"))
         for line in clean.lines(advice.how):
             made.extend(_code(line, width))
+    if len(result.advice) > MAX_ADVICE:
+        more = f"… and {len(result.advice) - MAX_ADVICE} more; all advice: --markdown, --html or --json."
+        made.extend(paragraph(more, width, style="dim"))
     return made
 
 
@@ -246,8 +250,8 @@ def _code(line: str, width: int) -> list[Line]:
 
 def _closing(result: Result, width: int) -> list[Line]:
     waits = view.waits(result.evidence)
-    lines = [waits, view.cost(result)] if waits else [view.cost(result)]
-    return [line for text in lines for line in paragraph(text, width, style="dim")]
+    lines = [payload.summary_where_it_matters(result), waits, view.cost(result)]
+    return [line for text in lines if text for line in paragraph(text, width, style="dim")]
 
 
 def _two_columns(pairs: Sequence[tuple[str, str]]) -> list[str]:

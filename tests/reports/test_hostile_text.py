@@ -61,6 +61,11 @@ def everywhere(text: str) -> Result:
         sentence=f"{line} is the bottleneck.",
     )
     named = ("stage", "path", "name", "output")
+    payload = {
+        "bytes": 8,
+        "tensors": [{"path": text, "shape": [text], "dtype": text, "bytes": 4}, {"bytes": 4}],
+        "savings": [{"path": text, "what": text, "how": text, "bytes_saved": 2}],
+    }
     transforms = [{**row, **dict.fromkeys(named, text)} for row in result.evidence["transforms"]]
     return make_result(
         tool=Tool(text, text),
@@ -75,7 +80,7 @@ def everywhere(text: str) -> Result:
             Advice(text, text, text, text, line, {text: text}),
             Advice("b", None, text, text, f"a\n{text}"),
         ),
-        evidence={text: text, "transforms": transforms, "transforms_note": text},
+        evidence={text: text, "transforms": transforms, "transforms_note": text, "payload": payload},
         warnings=(Warning(text, text),),
     )
 

@@ -33,12 +33,13 @@ def test_the_table_has_a_row_for_each_stage():
 
 def test_folds_are_closed_and_named():
     report = render_markdown(make_result())
-    assert report.count("<details>") == report.count("</details>") == 8
+    assert report.count("<details>") == report.count("</details>") == 9
     assert re.findall(r"<summary>(.*)</summary>", report) == [
         "Warnings",
         "What to do next",
         "Cost, exposure and gain of each stage",
         "Single transforms",
+        "What one batch holds",
         "Not measured",
         "Throughput by cache point",
         "Environment and pipeline",
@@ -76,7 +77,7 @@ def test_a_long_report_is_cut_and_says_so():
     report = render_markdown(make_result(warnings=warnings))
     assert len(report) < LIMIT
     assert re.search(r"\n_\d+ of 500 left out for want of room\. `bottleneck report ", report)
-    assert report.count("<details>") == report.count("</details>") == 8
+    assert report.count("<details>") == report.count("</details>") == 9
     assert "<summary>Raw blocks</summary>" in report
 
 

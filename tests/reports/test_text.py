@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from result_strategies import RESULTS
 from results_factory import (
+    make_advice,
     make_device_bound_result,
     make_empty_result,
     make_experiments,
@@ -79,10 +80,30 @@ def test_says_everything_there_is_to_say():
     report = " ".join(render_text(result).split())
     assert "Not measured: after_augment: no code follows" in report
     assert f"Warning: {result.warnings[0].message}" in report
-    assert f"Next: {result.advice[0].title}. {result.advice[0].why} {result.advice[0].how}" in report
-    assert f"Then: {result.advice[1].title}." in report
+    first, second = result.advice
+    assert f"Next: {first.title}. {first.why} Gain: up to 2.6x, an estimate. {first.how}" in report
+    assert f"Then: {second.title}." in report
+    assert "Gain: at most 2.49x (2.44–2.54), a measured upper bound." in report
     assert "Wait for a batch: p50 14.8 ms" in report
     assert report.endswith("Measured in 47 s: 4,120 batches, 65,920 samples, 212 MiB of caches.")
+
+
+def test_only_the_first_pieces_of_advice_are_shown_and_the_others_counted():
+    advice = tuple(replace(make_advice()[0], title=f"Number {index}") for index in range(7))
+    report = render_text(make_result(advice=advice))
+    assert "Number 3." in report
+    assert "Number 4." not in report
+    assert "… and 3 more; all advice: --markdown, --html or --json." in report
+    assert "more; all advice" not in render_text(make_result(advice=advice[:4]))
+
+
+@pytest.mark.parametrize("stage", ["copy", "handoff"])
+def test_what_a_batch_holds_is_told_where_moving_it_holds_the_job(stage):
+    moved = replace(make_result().verdict, bottleneck="load", contributors=(stage,))
+    report = " ".join(render_text(make_result(verdict=moved)).split())
+    assert "One batch holds 2 tensors, 9.19 MiB. Of these, 6.89 MiB need not travel." in report
+    assert "The largest is batch[0]: 16x3x224x224 float32." in report
+    assert "One batch" not in render_text(make_result())
 
 
 def test_lines_of_code_stay_as_they_are():

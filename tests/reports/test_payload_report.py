@@ -1,0 +1,43 @@
+"""What one batch holds, as the reports tell it."""
+
+import pytest
+from results_factory import make_payload, make_result
+
+from bottleneck.reports import payload
+from bottleneck.reports.render import FORMATS, render
+
+
+def test_each_tensor_has_its_shape_its_bytes_and_what_could_be_saved():
+    images, labels = payload.tensors(make_result())
+
+    assert (images.place, images.shape, images.dtype, images.size) == (
+        "batch[0]", "16x3x224x224", "float32", "9.19 MiB",
+    )  # fmt: skip
+    assert images.saving.startswith("float32 with 256 different values; saves 6.89 MiB: send uint8")
+    assert labels.saving == ""
+
+
+def test_objects_and_tensors_beyond_those_listed_are_counted():
+    more = {**make_payload(), "objects": 3, "bytes": 2 * make_payload()["bytes"]}
+
+    told = payload.summary(make_result(evidence={"payload": more}))
+
+    assert told.startswith("One batch holds more than 2 tensors and 3 objects that are none, 18.4 MiB.")
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        None,
+        "batch",
+        [],
+        {"bytes": "many"},
+        {"bytes": 10**400, "tensors": [{"bytes": 10**400, "shape": [10**400, None]}]},
+        {"bytes": 1, "tensors": {"path": 1}, "savings": 7},
+        {"bytes": 1, "tensors": [None, {"path": 3, "shape": "x", "dtype": []}], "savings": [{"bytes_saved": "all"}]},
+        {"bytes": -1, "tensors": [{"bytes": float("nan")}], "savings": [{"path": None, "bytes_saved": 1e308}] * 2},
+    ],
+)
+def test_a_payload_of_a_strange_file_crashes_no_report(strange):
+    for format in FORMATS:
+        assert render(make_result(evidence={"payload": strange}), format)
