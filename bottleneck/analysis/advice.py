@@ -28,7 +28,8 @@ def advise(
     items = [item for rule in RULES for item in rule(case) if _is_due(case, item)]
     answered = {item.advice.stage for item in items if not item.fallback}
     kept = [item for item in items if not item.fallback or item.advice.stage not in answered]
-    return tuple(_priced(case, item) for item in sorted(kept, key=lambda item: item.gain, reverse=True))
+    given = [_priced(case, item) for item in kept]
+    return tuple(sorted(given, key=lambda advice: advice.gain.estimate if advice.gain else 1.0, reverse=True))
 
 
 def _is_due(case: Case, item: Item) -> bool:

@@ -11,8 +11,8 @@ from bottleneck.analysis.waiting import waiting_share
 from bottleneck.results.format import duration, percent, percent_interval
 from bottleneck.results.records import Advice, Stage
 
-_FINDING_OUT = ("cut-fetch", "mark-other")
-"""Ids that ask for a closer look instead of a change; they stay beside whatever else is advised."""
+_KEPT = ("cut-fetch", "mark-other", "wait-less")
+"""Ids that stay beside whatever else is advised: they ask for a closer look, or rest on what was seen of the stage."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
             evidence=evidence,
         ),
         basis=case.basis_of(stage),
-        fallback=remedy.id not in _FINDING_OUT,
+        fallback=remedy.id not in _KEPT,
     )
 
 
