@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rule_case import RuleCase, result_of
+from simulated import Job, measure
 
 import bottleneck.analysis
 from bottleneck.analysis import advice
+from bottleneck.analysis.readings import read
 
 HERE = Path(__file__).parent
 CASES: list[RuleCase] = [
@@ -64,6 +67,40 @@ def test_what_is_told_has_numbers_and_a_remedy_and_a_stage_of_the_result(case, r
         assert item.gain is None or item.gain.low <= item.gain.estimate <= item.gain.high
     gains = [item.gain.estimate if item.gain else 1.0 for item in result.advice]
     assert gains == sorted(gains, reverse=True)
+
+
+ODD = (None, "x", True, -1, 0, 0.0, 1e12, float("nan"), 10**400, [], {}, [{}], {"x": 1})
+
+
+def with_odd_leaves(value):
+    """The value with one of its leaves, or branches, of another type or size, one after the other."""
+    yield from ODD
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in list(children):
+        for odd in with_odd_leaves(child):
+            changed = value.copy()
+            changed[key] = odd
+            yield changed
+
+
+@pytest.mark.parametrize("case", CASES, ids=names(CASES))
+def test_what_is_missing_or_of_another_type_is_no_reason_to_fail(case):
+    measurement = measure(case.deserves) if isinstance(case.deserves, Job) else case.deserves
+    readings, result = read(measurement), result_of(measurement)
+    for part in ("evidence", "pipeline", "environment"):
+        for changed in with_odd_leaves(getattr(measurement, part)):
+            if isinstance(changed, dict):
+                odd = replace(measurement, **{part: changed})
+                assert all(item.how for item in advice.advise(odd, readings, result.stages, result.verdict))
+
+
+def test_the_page_tells_the_keys_of_the_evidence(results):
+    page = (HERE.parents[1] / "docs" / "advice.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = {id: set(re.findall(r"`(\w+)`", row[2])) for row in rows for id in re.findall(r"`([a-z0-9-]+)`", row[0])}
+    for case in CASES:
+        for item in results(case.deserves).advice:
+            assert set(item.evidence) <= told[item.id], item.id
 
 
 def test_every_rule_has_a_case():
