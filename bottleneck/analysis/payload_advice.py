@@ -14,7 +14,7 @@ from bottleneck.results.records import Advice, Stage
 _TRAVELS = (COPY, "handoff")
 _WORTH_SHARE = 0.1
 """Share of the payload that has to be saved."""
-_MEGABYTE = 1e6
+_MEBIBYTE = 2**20
 
 
 @rule("smaller-payload")
@@ -47,9 +47,9 @@ def _advise(case: Case, stage: Stage, saving: Mapping[str, Any], share: float, t
             id="smaller-payload",
             stage=stage.name,
             title=f"Let {where} travel smaller",
-            why=f"{where} is {saving.get('what', '')}. Of the {total / _MEGABYTE:.3g} MB of a batch, {percent(share)} "
+            why=f"{where} is {saving.get('what', '')}. Of the {total / _MEBIBYTE:.3g} MiB of a batch, {percent(share)} "
             f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
-            "The gain is an estimate: that the stage takes time by the byte.",
+            f"The estimate takes {stage.name} to cost time by the byte.",
             how=str(saving.get("how", "")),
             evidence={
                 "payload_bytes": total, "bytes_saved": saving.get("bytes_saved"), "exposed_s_per_batch": exposed_s,

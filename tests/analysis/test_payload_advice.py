@@ -25,7 +25,7 @@ def test_a_copy_that_costs_is_told_what_could_travel_smaller():
     assert item.stage == "copy"
     assert "batch[0] is float32 with 256 different values" in item.why
     assert "75 %" in item.why
-    assert "40 MB" in item.why
+    assert "38.1 MiB" in item.why
     assert "estimate" in item.why
     assert item.how == "send uint8"
     assert item.evidence["bytes_saved"] == 30_000_000
