@@ -46,8 +46,8 @@ def _priced(case: Case, item: Item) -> Advice:
         return replace(item.advice, gain=measured, gain_basis="measured")
     if item.interval is None and item.gain <= 1:
         return item.advice
-    gain = item.interval or Interval(item.gain, 1.0, item.gain)
-    return replace(item.advice, gain=gain, gain_basis="estimated")
+    expected = item.interval or Interval(item.gain, 1.0, item.gain)
+    return replace(item.advice, gain=expected, gain_basis="estimated")
 
 
 @rule("use-workers")
