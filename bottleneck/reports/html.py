@@ -2,65 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from bottleneck.reports import clean, functions, gain, numbers, payload, view
+from bottleneck.reports.charts import block_chart, charts
 from bottleneck.results.records import Result
 
 TEMPLATE = "report.html.j2"
-
-# The chart, in user units of the SVG.
-CHART_WIDTH = 720
-LABEL_WIDTH = 150
-VALUE_WIDTH = 140
-BAR_HEIGHT, BAR_PITCH = 18, 28
-
-
-@dataclass(frozen=True)
-class ChartBar:
-    """One bar of the chart, in user units."""
-
-    label: str
-    value: str
-    y: int
-    width: float
-    low_x: float | None
-    """Where its interval begins and ends; None where it has none."""
-    high_x: float | None
-    value_x: float
-    emphasised: bool
 
 
 def render_html(result: Result) -> str:
     """The report as one self-contained HTML document, light or dark as the reader's system is."""
     import jinja2
 
-    source = resources.files("bottleneck.reports").joinpath("templates", TEMPLATE).read_text("utf-8")
-    # Everything is escaped; what is left undefined is a fault and says so.
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("bottleneck.reports"),
+        autoescape=True,  # everything is escaped
+        undefined=jinja2.StrictUndefined,  # what is left undefined is a fault and says so
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.from_string(source).render(_page(result)).rstrip() + "\n"
+    return environment.get_template(TEMPLATE).render(_page(result)).rstrip() + "\n"
 
 
 def _page(result: Result) -> dict[str, Any]:
     answer, *details = [_shown(line) for line in view.sentences(result)]
-    bars = _bars(result)
     return {
         "answer": answer,
         "details": details,
         "state": result.verdict.state,
         "efficiency": numbers.percent_interval(result.verdict.efficiency),
         "bottleneck": _shown(result.verdict.bottleneck or numbers.UNKNOWN),
-        "bars": bars,
-        "chart": {
-            "width": CHART_WIDTH,
-            "height": BAR_PITCH * len(bars),
-            "left": LABEL_WIDTH,
-            "bar_height": BAR_HEIGHT,
-        },
+        "charts": charts(result),
+        "blocks": block_chart(result),
         "rungs": _rungs(result),
         "stages": _stages(result),
         "transforms": _transforms(result),
@@ -172,40 +146,6 @@ def _tensors(result: Result) -> list[dict[str, str]]:
 
 def _waiting(share: float | None) -> str:
     return "" if share is None else numbers.percent(share)
-
-
-def _bars(result: Result) -> list[ChartBar]:
-    rungs = [rung for rung in view.ladder(result) if rung.experiment.coupled and rung.fraction is not None]
-    room = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH
-    bars = []
-    for index, rung in enumerate(rungs):
-        rate = rung.experiment.coupled
-        if rate is None or rung.fraction is None or rate.samples_per_s <= 0:
-            continue
-        # Units a sample per second; an interval that leaves the chart is cut at its edge.
-        width = round(room * rung.fraction, 1)
-        scale = width / rate.samples_per_s
-        low, high = numbers.finite(rate.low), numbers.finite(rate.high)
-        known = low is not None and high is not None and low < high
-        bars.append(
-            ChartBar(
-                label=_shown(rung.experiment.name),
-                value=numbers.rate_with_half_width(rate),
-                y=index * BAR_PITCH,
-                width=width,
-                low_x=_place(low * scale) if known and low is not None else None,
-                high_x=_place(high * scale) if known and high is not None else None,
-                # Beside the bar, or beside its interval where that reaches further.
-                value_x=_place(max(width, high * scale if known and high is not None else 0.0)) + 8,
-                emphasised=rung.stage is not None and rung.stage.name == result.verdict.bottleneck,
-            )
-        )
-    return bars
-
-
-def _place(length: float) -> float:
-    room = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH
-    return round(LABEL_WIDTH + min(max(length, 0.0), room + 20.0), 1)
 
 
 def _shown(text: str) -> str:

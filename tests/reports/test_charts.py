@@ -1,0 +1,87 @@
+"""The charts of the HTML report: what is drawn where, for the numbers of a result."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from results_factory import make_empty_result, make_interval, make_result
+
+from bottleneck.reports.charts import LABEL_WIDTH, ROOM, WIDTH, block_chart, charts
+from bottleneck.results.records import Interval
+
+
+def drawn(result, title):
+    return next(chart for chart in charts(result) if chart.title == title)
+
+
+def rect(chart, start):
+    return next(each for each in chart.rects if each.tip.startswith(start))
+
+
+def test_bars_of_the_ladder_are_as_long_as_the_throughput():
+    chart = drawn(make_result(), "Throughput with the data cached at each point")
+    device, raw = rect(chart, "device: "), rect(chart, "raw: ")
+    assert device.width == pytest.approx(ROOM)
+    assert raw.width / device.width == pytest.approx(0.00940 / 0.02469)
+    assert rect(chart, "before_augment: ").kind == "hot"  # the bottleneck
+    assert rect(chart, "raw, loader alone").width == pytest.approx(ROOM * 0.00940 / 0.0243)
+
+
+def test_a_step_is_cut_into_what_each_stage_adds_one_behind_the_other():
+    chart = drawn(make_result(), "One step of the job")
+    ends = [each.x + each.width for each in chart.rects]
+    begins = [each.x for each in chart.rects]
+    assert begins[0] == LABEL_WIDTH
+    assert begins[1:] == pytest.approx(ends[:-1], abs=1.0)  # what is nothing is still a hair wide
+    assert ends[-1] == pytest.approx(LABEL_WIDTH + ROOM, abs=1.0)
+    assert rect(chart, "augment: ").width == pytest.approx(ROOM * 13.03 / 24.69, rel=0.01)
+
+
+def test_a_stage_that_seems_to_give_time_back_is_drawn_as_nothing():
+    result = make_result()
+    stages = [
+        replace(s, exposed_s_per_batch=make_interval(-0.001, 0.0002)) if s.name == "copy" else s for s in result.stages
+    ]
+    assert rect(drawn(replace(result, stages=tuple(stages)), "One step of the job"), "copy: ").width == 1.0
+
+
+def test_a_gain_begins_at_no_gain_and_the_line_is_that_of_free_input():
+    chart = drawn(make_result(), "Gain if free")
+    augment = rect(chart, "augment: ")
+    line = next(each for each in chart.segments if each.kind == "axis")
+    assert augment.x == LABEL_WIDTH
+    assert augment.width / (line.x1 - LABEL_WIDTH) == pytest.approx((0.02469 / 0.00992 - 1) / (2.62 - 1))
+
+
+def test_every_block_is_a_dot_and_what_took_longer_is_higher():
+    result = make_result()
+    chart = block_chart(result)
+    raw = next(e for e in result.experiments if e.name == "raw")
+    dots = [dot for dot in chart.dots if dot.tip.startswith("raw, ")]
+    assert len(dots) == len(raw.coupled.blocks)
+    by_time = sorted(zip((b.seconds for b in raw.coupled.blocks), dots, strict=True), key=lambda pair: pair[0])
+    heights = [dot.y for _, dot in by_time]
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_where_nothing_was_measured_nothing_is_drawn():
+    assert charts(make_empty_result()) == ()
+    assert block_chart(make_empty_result()) is None
+
+
+@pytest.mark.parametrize("value", [math.inf, 1e300, -1e300, math.nan])
+def test_numbers_from_a_file_that_make_no_sense_stay_on_the_paper(value):
+    result = make_result()
+    bad = Interval(value, value, value)
+    stages = tuple(replace(s, gain_if_free=bad, exposed_s_per_batch=bad) for s in result.stages)
+    experiments = tuple(
+        replace(e, coupled=replace(e.coupled, low=value, high=value, samples_per_s=value)) if e.coupled else e
+        for e in result.experiments
+    )
+    result = replace(result, stages=stages, experiments=experiments)
+    for chart in [*charts(result), block_chart(result)]:
+        for each in chart.rects:
+            assert 0 <= each.x <= each.x + each.width <= WIDTH
+        for each in chart.dots:
+            assert 0 <= each.x <= WIDTH
+            assert 0 <= each.y <= chart.height
