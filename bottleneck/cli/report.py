@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.options import price_option, traceback_option
-from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_report
-from bottleneck.errors import ExitStatus
-from bottleneck.reports.render import FORMATS
+from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered, write_report
+from bottleneck.errors import ExitStatus, UsageError
+from bottleneck.reports.pull_request import find_links, render_pull_request
+from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.codec import from_json, load
+from bottleneck.results.comparison import Comparison
+from bottleneck.results.files import append_text
+from bottleneck.results.records import Result
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 @click.command("report", epilog="'-' is standard input for RESULT.json and standard output for FILE.")
@@ -25,14 +33,56 @@ from bottleneck.results.codec import from_json, load
     help="Form of the report.",
 )
 @click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
+@click.option("--base", metavar="BASE.json", help="Markdown: begin with what changed against this result.")
+@click.option("--force", is_flag=True, help="Also where BASE is of another machine or pipeline.")
+@click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, to be found there.")
+@click.option("--github-summary", is_flag=True, help="Also append the markdown to GitHub's summary of the step.")
 @price_option
 @traceback_option
-def report_command(result: str, format_: str, output: str, gpu_hour_price: float | None) -> int:
+def report_command(
+    result: str,
+    format_: str,
+    output: str,
+    base: str | None,
+    force: bool,
+    link_prefix: str | None,
+    github_summary: bool,
+    gpu_hour_price: float | None,
+) -> int:
     """Turn a saved result into a report."""
+    for name, given in (("--base", base), ("--link-prefix", link_prefix)):
+        if given is not None and format_ != "markdown" and not github_summary:
+            raise UsageError(f"{name} is for markdown.", "Add --format markdown, or --github-summary.")
+    summary = _summary_file() if github_summary else None
     if output != STANDARD_OUTPUT:
         check_writable(output)
     loaded = from_json(sys.stdin.read(), "standard input") if result == STANDARD_OUTPUT else load(result)
     if gpu_hour_price is not None:
         loaded = with_price(loaded, gpu_hour_price)
-    write_report(loaded, format_, output)
+    if format_ != "markdown" and summary is None:
+        write_report(loaded, format_, output)
+        return ExitStatus.OK
+    compared = _against(base, loaded, force=force) if base is not None else None
+    links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
+    markdown = render_pull_request(loaded, compared, links)
+    if summary is not None:
+        append_text(summary, markdown + "\n")
+    write_rendered(markdown if format_ == "markdown" else render(loaded, format_), output)
     return ExitStatus.OK
+
+
+def _against(base: str, head: Result, *, force: bool) -> Comparison:
+    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help needs not
+
+    return compare(load(base), head, force=force)
+
+
+def _summary_file() -> str:
+    path = os.environ.get(SUMMARY_VARIABLE)
+    if not path:
+        raise UsageError(
+            f"--github-summary finds no {SUMMARY_VARIABLE} in the environment.",
+            "It is there in a step of GitHub Actions; elsewhere use -o FILE.",
+        )
+    check_writable(path)
+    return path

@@ -39,9 +39,14 @@ class Fold:
     items: tuple[str, ...] = ()
 
 
-def render_markdown(result: Result) -> str:
-    """The report as GitHub markdown of fewer than `LIMIT` characters."""
-    text = "\n".join(_summary(result))
+def render_markdown(result: Result, intro: str = "") -> str:
+    """The report as GitHub markdown of fewer than `LIMIT` characters.
+
+    Args:
+        result: What to report.
+        intro: Markdown to begin with, short and safe to show.
+    """
+    text = intro + "\n".join(_summary(result))
     folds = [fold for fold in _folds(result) if fold.items]
     left_out = []
     for fold in folds:

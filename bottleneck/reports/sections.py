@@ -13,6 +13,8 @@ from bottleneck.reports import clean
 from bottleneck.reports.layout import Column, Line, Span, Style, paragraph, plain, table
 
 _TEMPLATE = "sections.html.j2"
+MAX_ROWS = 50
+"""Rows of a table in markdown, where the whole has to fit into a comment."""
 _LEAST_NAME = 8
 _FINDING_STYLES: dict[str, Style] = {"faster": "green", "slower": "red", "undecided": "cyan"}
 
@@ -91,9 +93,11 @@ def render_sections_markdown(sections: Sequence[Section]) -> str:
 def _markdown_table(section: Table) -> Iterator[str]:
     yield f"| {' | '.join(clean.markdown(title) for title in section.columns)} |"
     yield f"|{'|'.join('--:' if at in section.numeric else ':--' for at in range(len(section.columns)))}|"
-    for row in section.rows:
+    for row in section.rows[:MAX_ROWS]:
         cells = (clean.markdown_code(row[0]), *(clean.markdown(cell) for cell in row[1:]))
         yield f"| {' | '.join(cells)} |"
+    if len(section.rows) > MAX_ROWS:
+        yield f"| … and {len(section.rows) - MAX_ROWS} more {'| ' * len(section.columns)}".rstrip()
 
 
 def render_sections_html(sections: Sequence[Section]) -> str:

@@ -98,3 +98,18 @@ def _replace(target: Path, text: str) -> None:
 def _reason(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text[:1].lower() + text[1:]
+
+
+def append_text(path: str | os.PathLike[str], text: str) -> None:
+    """Append to a file that others append to as well.
+
+    Raises:
+        UsageError: The path cannot be written.
+    """
+    try:
+        with open(path, "a", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"Cannot write {os.fspath(path)}: {_reason(error)}.", "Give a file that you may write to."
+        ) from error
