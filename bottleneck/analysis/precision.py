@@ -47,13 +47,15 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
 
     Returns:
         None when the state is decided already, or when no affordable number of rounds decides it. With fewer
-        than two rounds the spread is unknown: then the rounds up to the least number.
+        rounds than the least number the spread is known too badly: then the rounds up to that.
     """
     if log_efficiency is None:
         return LEAST_ROUNDS
     now = log_efficiency.rounds
     if _would_decide(log_efficiency, now):
         return None
+    if now < LEAST_ROUNDS:
+        return LEAST_ROUNDS - now
     above = now + 1
     while not _would_decide(log_efficiency, above):
         above *= 2

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bottleneck.analysis.precision import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
+from bottleneck.analysis.precision import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
 from bottleneck.analysis.verdict import Choice
 from bottleneck.results.format import count, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.records import Interval, State
@@ -96,6 +96,8 @@ def _what_decides(findings: Findings) -> str:
         return "No affordable number of further rounds would decide it."
     budget = budget_for(findings.further_rounds, findings.rounds, findings.seconds)
     how = f": --budget {budget}" if budget else ""
+    if findings.rounds < LEAST_ROUNDS:
+        return f"{plural(findings.rounds, 'round')} are too few to tell; measure {LEAST_ROUNDS} at least{how}."
     return f"About {plural(findings.further_rounds, 'further round')} would decide it{how}."
 
 

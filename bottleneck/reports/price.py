@@ -18,6 +18,8 @@ def lost_money(result: Result) -> str:
     lost = lost_per_hour(result, price)
     if lost is None or not all(abs(value) < numbers.LARGEST for value in (lost.estimate, lost.low, lost.high)):
         return f"What is lost of the {price:.12g} that a GPU hour costs is not known."
+    if result.verdict.state == "undecided":
+        return f"What is lost of the {price:.12g} that a GPU hour costs is undecided, as the verdict is."
     # Cents where the price is some units, and as many digits of a smaller price.
     decimals = min(9, max(2, 2 - math.floor(math.log10(price))))
     estimate, low, high = (plain.number(value, decimals) for value in (lost.estimate, lost.low, lost.high))

@@ -46,3 +46,10 @@ def test_without_an_efficiency_no_loss_is_claimed():
 def test_a_price_from_a_strange_file_crashes_nothing(price):
     told = lost_money(make_result(evidence={"gpu_hour_price": price}))
     assert told == "" or "0.000000000" in told
+
+
+def test_of_an_undecided_job_no_loss_is_told():
+    # Guards: 'of 2.5, 0.14 (−18.16 to 2.23) is lost' after a few rounds on a busy machine.
+    result = make_result()
+    result = replace(result, verdict=replace(result.verdict, state="undecided", bottleneck=None))
+    assert "is undecided" in lost_money(with_price(result, 2.5))
