@@ -130,7 +130,7 @@ def _waterfall(result: Result) -> Chart | None:
     stages = [stage for stage in result.stages if stage.exposed_s_per_batch is not None][:MAX_ROWS]
     exposed = [max(0.0, stage.exposed_s_per_batch.estimate) for stage in stages if stage.exposed_s_per_batch]
     whole_s = sum(exposed)
-    if not stages or not 0 < whole_s < numbers.LARGEST:
+    if len(stages) < 2 or not 0 < whole_s < numbers.LARGEST:
         return None
     shapes: list[Shape] = []
     begin_s = 0.0
