@@ -14,6 +14,7 @@ from typing import Literal
 
 from bottleneck._pydata.names import VERSION, pydata_version
 from bottleneck.errors import BottleneckError, ExitStatus
+from bottleneck.measure.cgroup import quota_cores as cgroup_quota_cores
 
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 LEAST_OPEN_FILES = 4096
@@ -152,39 +153,6 @@ def allowed_cores() -> int:
 def usable_cores() -> float:
     """Cores after affinity and quota."""
     return min(float(allowed_cores()), cgroup_quota_cores() or float("inf"))
-
-
-def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
-    """Processor time that the control groups of this process may use, in cores; None: no limit."""
-    quotas = [quota for group in _own_groups(root, own) if (quota := _quota_of(group)) is not None]
-    return min(quotas) if quotas else None
-
-
-def _own_groups(root: Path, own: Path) -> list[Path]:
-    """The folders of this process's control group and of all above it."""
-    groups = [root, root / "cpu"]
-    for line in _read(own).splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers == "" or "cpu" in controllers.split(","):
-            base = root if controllers == "" else root / "cpu"
-            parts = [part for part in path.split("/") if part and part != ".."]
-            groups += [base.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
-    return groups
-
-
-def _quota_of(group: Path) -> float | None:
-    second_version = _read(group / "cpu.max").split()
-    if len(second_version) == 2:
-        return _ratio(*second_version)
-    return _ratio(_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us"))
-
-
-def _ratio(quota: str, period: str) -> float | None:
-    try:
-        cores = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):  # 'max', or no such file
-        return None
-    return cores if cores > 0 else None
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,64 +18,25 @@ from typing import Any
 import psutil
 import torch
 
-_CGROUP_ROOT = Path("/sys/fs/cgroup")
-_PROC = Path("/proc")
+from bottleneck.measure.cgroup import (
+    CGROUP_ROOT,
+    PROC,
+    memory_free_bytes,
+    memory_limit_bytes,
+    quota_cores,
+    read_text,
+)
+
 _SHM = "/dev/shm"
-_NO_LIMIT = 2**60  # version 1 writes "no limit" as a number near 2**63
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None
-
-
-def _number(path: Path) -> int | None:
-    text = _read(path)
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None
-
-
-def _cgroup_folders(controller: str, root: Path, proc: Path) -> Iterator[tuple[int, Path]]:
-    """Version and folder of this process's control group and of all above it: the strictest limit holds.
-
-    In a container the path that the kernel names may lie outside what is mounted, so the root always counts.
-    """
-    for line in (_read(proc / "self" / "cgroup") or "").splitlines():
-        hierarchy, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if hierarchy == "0" and not controllers:
-            version, base = 2, root
-        elif controller in controllers.split(","):
-            version, base = 1, root / controller
-        else:
-            continue
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        for depth in range(len(parts), -1, -1):
-            yield version, base.joinpath(*parts[:depth])
-
-
-def _quota_cores(root: Path, proc: Path) -> float | None:
-    """Cores that the control groups grant; None where they set no limit."""
-    limits = []
-    for version, folder in _cgroup_folders("cpu", root, proc):
-        if version == 2:
-            quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
-        else:
-            quota = _read(folder / "cpu.cfs_quota_us") or ""
-            period = _read(folder / "cpu.cfs_period_us") or ""
-        if quota.isdigit() and period.isdigit() and int(period) > 0:
-            limits.append(int(quota) / int(period))
-    return min(limits, default=None)
-
-
-def _usable_cpus() -> list[int] | None:
+def usable_cpus() -> list[int] | None:
     """Numbers of the CPUs that this process may run on; None where the system does not tell."""
     getaffinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return sorted(getaffinity(0)) if getaffinity is not None else None
 
 
-def cpu_cores_available(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC) -> float:
+def cpu_cores_available(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> float:
     """Cores that this process may use: its affinity, and the quota of its container.
 
     Args:
@@ -85,31 +46,12 @@ def cpu_cores_available(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC) ->
     Returns:
         A number over 0 that need not be whole: a container can be granted one and a half cores.
     """
-    cores = float(len(_usable_cpus() or ()) or os.cpu_count() or 1)
-    quota = _quota_cores(cgroup_root, proc)
-    return cores if quota is None or quota <= 0 else min(cores, quota)
+    cores = float(len(usable_cpus() or ()) or os.cpu_count() or 1)
+    quota = quota_cores(cgroup_root, proc)
+    return cores if quota is None else min(cores, quota)
 
 
-def _cgroup_memory_free(root: Path, proc: Path) -> int | None:
-    """Bytes until the nearest memory limit; page cache that can be dropped is free. None without a limit."""
-    free = []
-    for version, folder in _cgroup_folders("memory", root, proc):
-        new = version == 2
-        limit = _number(folder / ("memory.max" if new else "memory.limit_in_bytes"))
-        used = _number(folder / ("memory.current" if new else "memory.usage_in_bytes"))
-        if limit is None or used is None or limit >= _NO_LIMIT:
-            continue
-        key = "inactive_file" if new else "total_inactive_file"
-        cached = 0
-        for line in (_read(folder / "memory.stat") or "").splitlines():
-            name, _, value = line.partition(" ")
-            if name == key and value.isdigit():
-                cached = int(value)
-        free.append(max(0, limit - max(0, used - cached)))
-    return min(free, default=None)
-
-
-def free_memory_bytes(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC) -> int:
+def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
     """Memory that this process could still take, within the limit of its container.
 
     Args:
@@ -120,17 +62,13 @@ def free_memory_bytes(cgroup_root: Path = _CGROUP_ROOT, proc: Path = _PROC) -> i
         Bytes.
     """
     available = int(psutil.virtual_memory().available)
-    limited = _cgroup_memory_free(cgroup_root, proc)
+    limited = memory_free_bytes(cgroup_root, proc)
     return available if limited is None else min(available, limited)
 
 
-def _memory_bytes(root: Path = _CGROUP_ROOT, proc: Path = _PROC) -> int:
-    limits = [int(psutil.virtual_memory().total)]
-    for version, folder in _cgroup_folders("memory", root, proc):
-        limit = _number(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
-        if limit is not None and limit < _NO_LIMIT:
-            limits.append(limit)
-    return min(limits)
+def _memory_bytes() -> int:
+    total, limit = int(psutil.virtual_memory().total), memory_limit_bytes()
+    return total if limit is None else min(total, limit)
 
 
 def _shm_bytes() -> int | None:
@@ -157,9 +95,9 @@ def _open_files_limit() -> int | None:
     return None if limit == resource.RLIM_INFINITY else int(limit)
 
 
-def _cpu_model(proc: Path = _PROC) -> str | None:
+def _cpu_model(proc: Path = PROC) -> str | None:
     """The processor's name, where the system tells it."""
-    for line in (_read(proc / "cpuinfo") or "").splitlines():
+    for line in (read_text(proc / "cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
             return value.strip()
@@ -267,7 +205,7 @@ def _read_busy_seconds() -> float:
     nobody, and much of them to this job's own reading.
     """
     cpus = psutil.cpu_times(percpu=True)
-    usable = _usable_cpus()
+    usable = usable_cpus()
     if usable and usable[-1] < len(cpus):
         cpus = [cpus[number] for number in usable]
     return sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus)

@@ -69,8 +69,9 @@ def test_the_quota_of_the_control_groups(tmp_path, files, own, cores):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (tmp_path / "own").write_text(own + "\n")
-    assert cgroup_quota_cores(root, tmp_path / "own") == cores
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(own + "\n")
+    assert cgroup_quota_cores(root, tmp_path) == cores
 
 
 def test_fewer_usable_cores_than_present_are_told(monkeypatch):

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure import environment
+from bottleneck.measure import cgroup, environment
 from bottleneck.measure.environment import (
     OtherLoad,
     ProcessTimes,
@@ -30,7 +30,7 @@ GIB = 2**30
 @pytest.fixture
 def roomy(monkeypatch):
     """A machine with 64 cores and 256 GiB, of which 200 are free."""
-    monkeypatch.setattr(environment, "_usable_cpus", lambda: list(range(64)))
+    monkeypatch.setattr(environment, "usable_cpus", lambda: list(range(64)))
     Memory = namedtuple("Memory", "total available")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(256 * GIB, 200 * GIB))
 
@@ -82,12 +82,12 @@ def test_cores_within_quotas(tmp_path, groups, files, cores):
 
 
 def test_cores_within_the_affinity(monkeypatch, tmp_path):
-    monkeypatch.setattr(environment, "_usable_cpus", lambda: [3, 5])
+    monkeypatch.setattr(environment, "usable_cpus", lambda: [3, 5])
     assert cpu_cores_available(tmp_path, tmp_path) == 2
 
 
 def test_cores_where_there_is_neither_affinity_nor_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(environment, "_usable_cpus", lambda: None)
+    monkeypatch.setattr(environment, "usable_cpus", lambda: None)
     assert cpu_cores_available(tmp_path, tmp_path) == os.cpu_count()
 
 
@@ -156,7 +156,8 @@ def test_the_description_names_no_host_user_or_home(monkeypatch):
 
 def test_the_description_without_proc(monkeypatch, tmp_path):
     """As on macOS: no /proc, no control groups, no shared memory file system."""
-    monkeypatch.setattr(environment, "_read", lambda path: None)
+    monkeypatch.setattr(environment, "read_text", lambda path: None)
+    monkeypatch.setattr(cgroup, "read_text", lambda path: None)
     monkeypatch.setattr(environment, "_SHM", str(tmp_path / "missing"))
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
@@ -236,9 +237,9 @@ def test_only_cpus_that_we_may_use_count(monkeypatch):
     Times = namedtuple("Times", "user nice system idle iowait steal")
     table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: table)
-    monkeypatch.setattr(environment, "_usable_cpus", lambda: [0, 2])
+    monkeypatch.setattr(environment, "usable_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
-    monkeypatch.setattr(environment, "_usable_cpus", lambda: [70])  # numbers that do not match the table
+    monkeypatch.setattr(environment, "usable_cpus", lambda: [70])  # numbers that do not match the table
     assert environment._read_busy_seconds() == 11 + 100 + 26
 
 
