@@ -191,7 +191,7 @@ class GpuUsage:
 
 def _names(device: torch.device) -> Iterator[tuple[bool, str]]:
     """Yield what the driver may know a device by: (whether it is a UUID, the name)."""
-    properties = torch.cuda.get_device_properties(device)
+    properties: Any = torch.cuda.get_device_properties(device)
     uuid = getattr(properties, "uuid", None)
     if uuid is not None:
         # Torch leaves out what the driver puts in front: a whole device, or a part of one.

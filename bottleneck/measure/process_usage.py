@@ -42,13 +42,13 @@ def thread_count(pid: int) -> int | None:
         return None
 
 
-def affinity_cores(pid: int) -> int | None:
-    """Return the number of cores that the scheduler may put a process on; 0 is this process."""
+def affinity(pid: int) -> frozenset[int] | None:
+    """Return the cores that the scheduler may put a process on; 0 is this process."""
     getaffinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     if getaffinity is None:
         return None
     try:
-        return len(getaffinity(pid))
+        return frozenset(getaffinity(pid))
     except OSError:
         return None
 

@@ -27,6 +27,7 @@ from bottleneck.measure.schedule import (
     rounds_fit,
     total_budget_s,
 )
+from bottleneck.measure.utilisation import Utilisation
 from bottleneck.results.records import Block, Judgement, Measurement
 from bottleneck.staging.loader import LoaderEnded
 
@@ -79,6 +80,7 @@ class Rounds:
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
         self.reads = StorageReads()
+        self.utilisation = Utilisation()
 
     def run(self) -> None:
         """Measure.
@@ -211,7 +213,9 @@ class Rounds:
             self._bench.prepare(arm)
             preparing_s = self._clock() - started
             before = self.reads.read()
+            self.utilisation.begin_block(arm)
             block = self._bench.measure(arm, self._round, batches)
+            self.utilisation.end_block()
             self.reads.add(arm, before, block.samples)
             self._mend_caches()
         return block, preparing_s

@@ -38,6 +38,7 @@ from bottleneck.measure.profiling import profile
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
+from bottleneck.measure.utilisation import Utilisation
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import make_train_step, model_device
@@ -164,6 +165,7 @@ class Session:
         self._step = make_train_step(pipeline, device)
         self._bench: Bench | None = None
         self._reads: StorageReads | None = None
+        self._utilisation: Utilisation | None = None
 
     # --- the whole -----------------------------------------------------------------------------------------
 
@@ -184,8 +186,9 @@ class Session:
         self._ledger.evidence |= summarise(observation, ladder.spans)
         self._warn_of_shared_cores()
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
-        self._reads = rounds.reads
-        rounds.run()
+        self._reads, self._utilisation = rounds.reads, rounds.utilisation
+        with self._utilisation.watching(self._loader.workers, self._device):
+            rounds.run()
         self._profile()
 
     def close(self) -> None:
@@ -204,6 +207,8 @@ class Session:
                 self._ledger.evidence["wait_s"] = summarise_waits(bench.waits_s[raw])
         if self._reads is not None:
             self._ledger.evidence["reads"] = self._reads.summary()
+        if self._utilisation is not None and self._ledger.ladder is not None:
+            self._ledger.evidence["utilisation"] = self._utilisation.evidence(self._ledger.ladder)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
         self._ledger.cost = Cost(seconds, batches, samples, caches)

@@ -1,0 +1,172 @@
+"""Which resource the job as it is uses up, or that it uses up none: then it works too little in parallel.
+
+Looks at the experiment `raw`, coupled, in the evidence `utilisation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bottleneck.analysis.lookup import number_at, rows_at
+from bottleneck.results.format import number, percent
+from bottleneck.results.records import State
+
+Resource = Literal["device", "quota", "cores", "disk"]
+
+CORES_BUSY = 0.9
+"""Share of the cores from which on they are used up: between two pieces of work a core is idle for moments."""
+THROTTLED = 0.1
+"""Share of the quota's periods in which the job was stopped, from which on the quota holds it."""
+DISK_BUSY = 0.9
+DISK_REQUESTS = 4.0
+"""A busy disk that does not turn serves more requests at once; with fewer in flight it could still do more."""
+DEVICE_BUSY = 0.95
+"""A device that any kernel keeps busy for so long is used up as far as a job can show it."""
+ONE_CORE = 0.9
+"""Cores that a process with one busy thread keeps busy when it cannot do more."""
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What the job uses up.
+
+    Attributes:
+        resources: What is used up, the one that holds the job most first; none where nothing is.
+        sentence: The same for people, with the numbers.
+        cores_busy: Of the cores that the job may use; None where it is not known.
+        cores: How many these are.
+        cores_other: Cores that others keep busy.
+    """
+
+    resources: tuple[Resource, ...]
+    sentence: str
+    cores_busy: float | None = None
+    cores: float | None = None
+    cores_other: float | None = None
+
+    @property
+    def lacks_cores(self) -> bool:
+        """Whether further workers would find no processor time."""
+        return "cores" in self.resources or "quota" in self.resources
+
+
+def raw_usage(evidence: Mapping[str, Any], name: str = "raw", mode: str = "coupled") -> Mapping[str, Any] | None:
+    """Return what was seen during an experiment; None where nothing was."""
+    rows = rows_at(evidence, "utilisation", "experiments")
+    return next((row for row in rows if row.get("name") == name and row.get("mode") == mode), None)
+
+
+def find_saturation(evidence: Mapping[str, Any], state: State) -> Saturation | None:
+    """Name what the job uses up.
+
+    Args:
+        evidence: Of the result.
+        state: Of the verdict: a device that holds the job is used up, whatever its counters say.
+
+    Returns:
+        None where the evidence has no utilisation of the job as it is.
+    """
+    raw = raw_usage(evidence)
+    if raw is None:
+        return None
+    busy, cores = _cores_busy(raw), _cores(evidence)
+    found = dict(_saturated(raw, evidence, state))
+    facts = _facts(raw, busy, cores)
+    if found:
+        sentence = f"Used up while the job runs: {'; '.join(found.values())}."
+    elif not facts:
+        return None
+    else:
+        sentence = f"Nothing is used up while the job runs: {facts}.{_remark(raw, state)}"
+    return Saturation(tuple(found), sentence, busy, cores, number_at(raw, "cores_other"))
+
+
+def _cores_busy(raw: Mapping[str, Any]) -> float | None:
+    """Return the busy cores, by everybody; where others are not seen, by the job, which is the least that is."""
+    busy = number_at(raw, "cores_busy")
+    if busy is not None:
+        return busy
+    main, workers = number_at(raw, "cores_main"), number_at(raw, "cores_workers")
+    return None if main is None and workers is None else (main or 0.0) + (workers or 0.0)
+
+
+def _cores(evidence: Mapping[str, Any]) -> float | None:
+    allowed = number_at(evidence, "utilisation", "cores", "allowed")
+    return allowed if allowed is not None else number_at(evidence, "utilisation", "cores", "usable")
+
+
+def _saturated(
+    raw: Mapping[str, Any], evidence: Mapping[str, Any], state: State
+) -> Iterator[tuple[Resource, str]]:
+    """Yield what is used up, each with its numbers."""
+    device = number_at(raw, "gpu", "busy_share")
+    if state == "device_bound":
+        yield "device", "the device" + (f" (busy {percent(device)} of the time)" if device is not None else "")
+    elif state == "undecided" and device is not None and device >= DEVICE_BUSY:
+        yield "device", f"the device (busy {percent(device)} of the time)"
+    quota = _quota(raw, evidence)
+    if quota:
+        yield "quota", quota
+    busy, cores = _cores_busy(raw), _cores(evidence)
+    if busy is not None and cores and busy >= CORES_BUSY * cores:
+        yield "cores", f"the cores ({_facts(raw, busy, cores)})"
+    disk = _disk(raw)
+    if disk:
+        yield "disk", disk
+
+
+def _quota(raw: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
+    granted = number_at(evidence, "utilisation", "cores", "quota")
+    if not granted or granted <= 0:
+        return ""
+    throttled = number_at(raw, "throttled_share")
+    if throttled is not None and throttled >= THROTTLED:
+        return (
+            f"the quota of {_amount(granted)} cores of the control group (which stopped the job in "
+            f"{percent(throttled)} of its periods)"
+        )
+    own = (number_at(raw, "cores_main") or 0.0) + (number_at(raw, "cores_workers") or 0.0)
+    if own >= CORES_BUSY * granted:
+        return f"the quota of {_amount(granted)} cores of the control group (the job uses {_amount(own)})"
+    return ""
+
+
+def _disk(raw: Mapping[str, Any]) -> str:
+    share, requests = number_at(raw, "disk_busy_share"), number_at(raw, "disk_requests_in_flight")
+    if share is None or share < DISK_BUSY:
+        return ""
+    turns = raw.get("disk_rotational") is True
+    if not turns and (requests is None or requests < DISK_REQUESTS):
+        return ""
+    queue = f", {_amount(requests)} requests at once" if requests is not None else ""
+    return f"a disk (busy {percent(share)} of the time{queue})"
+
+
+def _facts(raw: Mapping[str, Any], busy: float | None, cores: float | None) -> str:
+    """Return who keeps how many cores busy."""
+    if busy is None or not cores:
+        return ""
+    parts = [
+        f"{name} {_amount(value)}"
+        for name, key in (("workers", "cores_workers"), ("main process", "cores_main"), ("others", "cores_other"))
+        if (value := number_at(raw, key)) is not None
+    ]
+    return f"{_amount(busy)} of {_amount(cores)} cores busy: {', '.join(parts)}" if parts else (
+        f"{_amount(busy)} of {_amount(cores)} cores busy"
+    )
+
+
+def _remark(raw: Mapping[str, Any], state: State) -> str:
+    """Return what follows where nothing is used up."""
+    if state != "input_bound":
+        return ""
+    main, workers = number_at(raw, "cores_main"), number_at(raw, "cores_workers")
+    if main is not None and main >= ONE_CORE and main > (workers or 0.0):
+        return " The main process can do no more with one thread: too little runs beside it."
+    return " Too little runs in parallel."
+
+
+def _amount(value: float) -> str:
+    return number(value, 0 if abs(value - round(value)) < 0.005 else 1 if value >= 9.95 else 2)
