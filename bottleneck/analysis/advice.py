@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis import payload_advice, stage_advice
+from bottleneck.analysis import core_advice, payload_advice, resource_advice, stage_advice
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
 from bottleneck.analysis.readings import COPY, Readings
+from bottleneck.analysis.saturation import find_saturation
+from bottleneck.analysis.worker_room import worker_room
 from bottleneck.results.format import duration, gain, percent, percent_interval
 from bottleneck.results.records import Advice, Interval, Measurement, Stage, Verdict
 
@@ -82,11 +84,17 @@ def _more_workers(case: Case) -> Iterator[Item]:
         return
     if case.cores is None or case.cores <= workers or case.loader_s <= case.device_s:
         return
+    used_up, room = find_saturation(case.evidence, case.verdict.state), worker_room(case)
+    if used_up is not None and used_up.lacks_cores:
+        return
     enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
-    wanted = int(min(enough, case.cores))
+    most = case.cores if room is None else min(case.cores, room.workers)
+    wanted = int(min(enough, most))
     if wanted <= workers:
         return
-    short = "" if enough <= case.cores else f" It would take about {enough}, so this alone is not enough."
+    short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
+    if room is not None and room.workers < min(enough, case.cores):
+        short += f" Memory sets the limit: {room.what}."
     if case.on_cpu:
         short += " The train step uses the same cores, so more workers may slow it down: measure it."
     advice = Advice(
@@ -103,6 +111,7 @@ def _more_workers(case: Case) -> Iterator[Item]:
             "cpu_cores_available": case.cores,
             "loader_s_per_batch": case.loader_s,
             "device_s_per_batch": case.device_s,
+            **(room.evidence if room is not None else {}),
         },
     )
     yield Item(case.at_most_headroom(wanted / workers), advice)
@@ -180,5 +189,7 @@ RULES: tuple[Rule, ...] = (
     _decide,
     *stage_advice.RULES,
     *payload_advice.RULES,
+    *core_advice.RULES,
+    *resource_advice.RULES,
 )
 """Every rule; a module of rules adds its own here."""

@@ -24,8 +24,8 @@ DISK_REQUESTS = 4.0
 """A busy disk that does not turn serves more requests at once; with fewer in flight it could still do more."""
 DEVICE_BUSY = 0.95
 """A device that any kernel keeps busy for so long is used up as far as a job can show it."""
-ONE_CORE = 0.9
-"""Cores that a process with one busy thread keeps busy when it cannot do more."""
+ONE_CORE, MORE_THAN_ONE_CORE = 0.9, 1.2
+"""Cores that a process keeps busy whose one thread cannot do more; its other threads add a little."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,7 @@ def _cores(evidence: Mapping[str, Any]) -> float | None:
     return allowed if allowed is not None else number_at(evidence, "utilisation", "cores", "usable")
 
 
-def _saturated(
-    raw: Mapping[str, Any], evidence: Mapping[str, Any], state: State
-) -> Iterator[tuple[Resource, str]]:
+def _saturated(raw: Mapping[str, Any], evidence: Mapping[str, Any], state: State) -> Iterator[tuple[Resource, str]]:
     """Yield what is used up, each with its numbers."""
     device = number_at(raw, "gpu", "busy_share")
     if state == "device_bound":
@@ -153,8 +151,10 @@ def _facts(raw: Mapping[str, Any], busy: float | None, cores: float | None) -> s
         for name, key in (("workers", "cores_workers"), ("main process", "cores_main"), ("others", "cores_other"))
         if (value := number_at(raw, key)) is not None
     ]
-    return f"{_amount(busy)} of {_amount(cores)} cores busy: {', '.join(parts)}" if parts else (
-        f"{_amount(busy)} of {_amount(cores)} cores busy"
+    return (
+        f"{_amount(busy)} of {_amount(cores)} cores busy: {', '.join(parts)}"
+        if parts
+        else (f"{_amount(busy)} of {_amount(cores)} cores busy")
     )
 
 
@@ -163,8 +163,8 @@ def _remark(raw: Mapping[str, Any], state: State) -> str:
     if state != "input_bound":
         return ""
     main, workers = number_at(raw, "cores_main"), number_at(raw, "cores_workers")
-    if main is not None and main >= ONE_CORE and main > (workers or 0.0):
-        return " The main process can do no more with one thread: too little runs beside it."
+    if main is not None and ONE_CORE <= main <= MORE_THAN_ONE_CORE and main > (workers or 0.0):
+        return " The main process fills one core, and too little runs beside it."
     return " Too little runs in parallel."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, utilisation, view
 from bottleneck.reports.charts import block_chart, charts
 from bottleneck.results.records import Result
 
@@ -43,6 +43,7 @@ def _page(result: Result) -> dict[str, Any]:
         "sampling": functions.sampling(result),
         "tensors": _tensors(result),
         "payload": payload.summary(result),
+        "utilisation": _utilisation(result),
         "unavailable": [
             (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
         ],
@@ -142,6 +143,18 @@ def _tensors(result: Result) -> list[dict[str, str]]:
         }
         for row in payload.tensors(result)
     ]
+
+
+def _utilisation(result: Result) -> dict[str, Any]:
+    return {
+        "columns": utilisation.COLUMNS,
+        "rows": [(_shown(row.name), _shown(row.mode), row.cells) for row in utilisation.rows(result)],
+        "told": [
+            _shown(line)
+            for line in (utilisation.used_up(result), utilisation.memory(result), *utilisation.missing(result))
+            if line
+        ],
+    }
 
 
 def _waiting(share: float | None) -> str:

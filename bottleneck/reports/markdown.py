@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, utilisation, view
 from bottleneck.results.records import Advice, Result
 
 LIMIT = 60_000
@@ -123,6 +123,7 @@ def _folds(result: Result) -> Iterator[Fold]:
     yield _transforms(result)
     yield _functions(result)
     yield _payload(result)
+    yield _utilisation(result)
     yield Fold(
         "Not measured",
         items=tuple(
@@ -239,6 +240,23 @@ def _payload(result: Result) -> Fold:
                 clean.markdown(row.saving, MAX_LINE),
             )
             for row in payload.tensors(result)
+        ),
+    )
+
+
+def _utilisation(result: Result) -> Fold:
+    told = " ".join([utilisation.used_up(result), utilisation.memory(result), *utilisation.missing(result)])
+    return Fold(
+        "Cores, disk, network and device in each experiment",
+        head=(
+            clean.markdown(told),
+            "",
+            _row(*utilisation.COLUMNS),
+            _row(":--", ":--", *("--:" for _ in utilisation.COLUMNS[2:])),
+        ),
+        items=tuple(
+            _row(clean.markdown_code(row.name), clean.markdown(row.mode), *row.cells)
+            for row in utilisation.rows(result)
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, utilisation, view
 from bottleneck.reports.layout import (
     Column,
     Line,
@@ -71,6 +71,7 @@ def _report(result: Result, width: int) -> Iterator[Line]:
         _stages(result, width),
         *_transforms(result, width),
         _functions(result, width),
+        _utilisation(result, width),
         _notes(result, width),
         _advice(result, width),
         _closing(result, width),
@@ -205,6 +206,14 @@ def _functions(result: Result, width: int) -> list[Line]:
     ]
     note = paragraph(functions.sampling(result), width, "  ", "  ", style="dim")
     return [*table(columns, cells_of_rows, width), *note]
+
+
+def _utilisation(result: Result, width: int) -> list[Line]:
+    used_up = utilisation.used_up(result)
+    made = paragraph(used_up, width) if used_up else []
+    for line in utilisation.missing(result):
+        made.extend(paragraph(line, width, "Not seen: ", "  ", style="dim"))
+    return made
 
 
 def _stage_row(result: Result, stage: Stage, intervals: bool) -> list[Span]:

@@ -1,0 +1,169 @@
+"""What follows from how busy the cores are: workers that cannot help, are too many, or get too few of the cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from bottleneck.analysis.case import Case, Item, rule
+from bottleneck.analysis.lookup import number_at
+from bottleneck.analysis.readings import COPY
+from bottleneck.analysis.saturation import THROTTLED, find_saturation, raw_usage
+from bottleneck.analysis.waiting import CORE_WAIT
+from bottleneck.results.format import duration, number, percent, plural
+from bottleneck.results.records import Advice
+
+_QUEUE = 1.5
+"""Threads that run or could, for each core, from which on they get into each other's way."""
+_CORE_WAIT = 0.25
+"""Seconds without a core for each second of work, from which on the same is said."""
+_OTHERS = 0.25
+"""The share of the cores that others may keep busy before they are named first."""
+_OWN_THREADS = 2
+"""Of each worker: that of the user's code, and that of the queue behind it."""
+_OVER = 2.0
+"""Threads for each core that are far too many."""
+_ELSEWHERE = "ray.data.read_images(PATH).map(augment).iter_torch_batches(batch_size=64)"
+_ON_DEVICE = "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device)) in the train step"
+
+
+@rule("workers-cannot-help")
+def _workers_cannot_help(case: Case) -> Iterator[Item]:
+    """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
+    found, workers = find_saturation(case.evidence, case.verdict.state), case.number("num_workers")
+    held = {case.verdict.bottleneck, *case.verdict.contributors}
+    if case.verdict.state != "input_bound" or not workers or held <= {COPY, "handoff"}:
+        return
+    if found is None or not found.lacks_cores:
+        return
+    own = _own_cores(case)
+    if own is None or own <= 0:
+        return
+    needed = math.ceil(own * max(case.headroom, 1.0))
+    others = found.cores_other or 0.0
+    # Beside a crowd, the first thing to do is to send it away.
+    crowded = found.cores is not None and others >= _OTHERS * found.cores
+    by_others = f" Processes of others take {number(others, 1)} of them: stop these first." if crowded else ""
+    device = "" if case.on_cpu else f"; or on the device: {_ON_DEVICE}"
+    yield Item(
+        case.headroom,
+        Advice(
+            id="workers-cannot-help",
+            stage=None,
+            title="Do less work for each sample, or elsewhere: more workers would find no core",
+            why=f"{found.sentence} With {_workers(workers)} the job uses {number(own, 2)} cores; to keep up with the "
+            f"device, the same work would take about {needed}.{by_others}",
+            how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
+            f"the data: {_ELSEWHERE}{device}",
+            evidence={"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own, "cores_needed": needed},
+        ),
+    )
+
+
+def _workers(workers: float) -> str:
+    return plural(round(workers), "worker")
+
+
+def _cores(cores: float) -> str:
+    return f"{number(cores, 0 if cores == int(cores) else 1)} {'core' if cores == 1 else 'cores'}"
+
+
+def _own_cores(case: Case) -> float | None:
+    """Return the cores that the job itself keeps busy."""
+    raw = raw_usage(case.evidence)
+    main, workers = number_at(raw, "cores_main"), number_at(raw, "cores_workers")
+    return None if main is None or workers is None else main + workers
+
+
+def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
+    """Return what shows that threads wait for cores, and its numbers; None where nothing does."""
+    raw = raw_usage(case.evidence)
+    queue, throttled = number_at(raw, "runnable_per_core"), number_at(raw, "throttled_share")
+    core_wait = case.evidence_number(CORE_WAIT)
+    if throttled is not None and throttled >= THROTTLED:
+        return f"the quota stopped the job in {percent(throttled)} of its periods", {"throttled_share": throttled}
+    if core_wait is not None and core_wait >= _CORE_WAIT:
+        what = f"for each second of work the workers stood ready without a core for {duration(core_wait)}"
+        return what, {"core_wait_per_cpu_s": core_wait}
+    if queue is not None and queue >= _QUEUE:
+        return f"{number(queue, 1)} threads were ready to run for each core", {"runnable_per_core": queue}
+    return None
+
+
+@rule("too-many-workers")
+def _too_many_workers(case: Case) -> Iterator[Item]:
+    """Advise fewer workers where there are more than cores, and they stand in each other's way."""
+    workers, pressure = case.number("num_workers"), _pressure(case)
+    cores = case.evidence_number("utilisation", "cores", "usable")
+    if case.verdict.state == "device_bound" or not workers or not cores or workers <= cores or pressure is None:
+        return
+    wanted = max(1, int(cores))
+    yield Item(
+        1.0,
+        Advice(
+            id="too-many-workers",
+            stage=None,
+            title=f"Lower num_workers from {workers:.0f} to {wanted}",
+            why=f"{workers:.0f} workers share {_cores(cores)}, and {pressure[0]}. "
+            "More workers than cores do no more work; each takes memory, and switching between them takes time.",
+            how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
+            evidence={"num_workers": workers, "usable_cores": cores, **pressure[1]},
+        ),
+    )
+
+
+@rule("thread-oversubscription")
+def _threads(case: Case) -> Iterator[Item]:
+    """Advise one thread in each worker where their threads are far more than the cores."""
+    workers, pressure = case.number("num_workers"), _pressure(case)
+    threads = case.evidence_number("utilisation", "workers", "threads")
+    cores = case.evidence_number("utilisation", "cores", "usable")
+    if case.verdict.state == "device_bound" or not workers or not cores or threads is None or pressure is None:
+        return
+    extra = threads - _OWN_THREADS
+    if extra < 1 or workers * (1 + extra) <= _OVER * cores:
+        return
+    yield Item(
+        1.0,
+        Advice(
+            id="thread-oversubscription",
+            stage=None,
+            title="Let each worker compute with one thread",
+            why=f"Each of {_workers(workers)} has {threads:.0f} threads, {workers * (1 + extra):.0f} in all that may "
+            f"compute on {_cores(cores)}, and {pressure[0]}.",
+            how="def one_thread(worker): cv2.setNumThreads(0); torch.set_num_threads(1)\n"
+            "DataLoader(..., worker_init_fn=one_thread), and OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 before python",
+            evidence={"num_workers": workers, "threads": threads, "usable_cores": cores, **pressure[1]},
+        ),
+    )
+
+
+@rule("worker-affinity")
+def _affinity(case: Case) -> Iterator[Item]:
+    """Advise to widen the cores of workers that may run on fewer of them than the main process."""
+    workers = case.evidence_number("utilisation", "workers", "count")
+    each = case.evidence_number("utilisation", "workers", "affinity_cores")
+    together = case.evidence_number("utilisation", "workers", "affinity_cores_together")
+    main = case.evidence_number("utilisation", "workers", "main_affinity_cores")
+    if case.verdict.state != "input_bound" or not workers or each is None or main is None or each >= main:
+        return
+    # Workers that are each bound to a core of their own have as many as they use.
+    room = each if together is None else together
+    if room <= 0 or room >= min(workers, main):
+        return
+    yield Item(
+        case.at_most_headroom(min(workers, main) / room),
+        Advice(
+            id="worker-affinity",
+            stage=None,
+            title="Let the workers run on all cores",
+            why=f"{_workers(workers)} may run on {room:.0f} of the {main:.0f} cores that the main process may use; a "
+            "library has narrowed their affinity, or the process that started them had.",
+            how="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
+            "DataLoader(..., worker_init_fn=all_cores)",
+            evidence={"num_workers": workers, "affinity_cores": room, "main_affinity_cores": main},
+        ),
+    )
+
+
+RULES = (_workers_cannot_help, _too_many_workers, _threads, _affinity)

@@ -1,0 +1,81 @@
+"""Cores, memory, shared memory and the device."""
+
+from dataclasses import replace
+
+from rule_case import WORKERS, RuleCase
+from simulated import AUGMENT_BOUND, DEVICE_BOUND
+
+_GIB = 2**30
+
+
+def usage(raw=None, device=None, *, usable=8, quota=None, workers=None, **more):
+    """Evidence of a machine with 8 cores, half of them busy."""
+    quiet = {
+        "name": "raw", "mode": "coupled", "cores_busy": 4.2, "cores_main": 0.2, "cores_workers": 3.9,
+        "cores_other": 0.1, "runnable_per_core": 0.6, "throttled_share": None, "gpu": None,
+    }  # fmt: skip
+    return {
+        "utilisation": {
+            "cores": {"usable": usable, "quota": quota, "allowed": 8},
+            "experiments": [{**quiet, **(raw or {})}, {**quiet, "name": "device", **(device or {})}],
+            "workers": {"count": 4, "threads": 2, **(workers or {})},
+            **more,
+        }
+    }
+
+
+def of(job, evidence, pipeline=None, **environment):
+    return replace(job, evidence=evidence, pipeline={**WORKERS, **(pipeline or {})}, environment=environment)
+
+
+_FULL = {"cores_busy": 7.9, "cores_workers": 7.4, "cores_main": 0.3}
+_QUEUE = {"runnable_per_core": 2.4}
+_CLOCKS = {"sm_clock_hz": 1.2e9, "max_sm_clock_hz": 1.98e9, "throttled": ["heat"]}
+_MEMORY = {"private_bytes": 4 * _GIB, "private_growth_bytes_per_s": 40e6, "private_growth_error_bytes_per_s": 2e6}
+_EPOCH = {"dataset_length": 1_200_000}
+
+CASES = (
+    RuleCase("workers-cannot-help", deserves=of(AUGMENT_BOUND, usage(_FULL)), healthy=of(AUGMENT_BOUND, usage())),
+    RuleCase(
+        "too-many-workers",
+        deserves=of(AUGMENT_BOUND, usage(_QUEUE), {"num_workers": 12}),
+        healthy=of(AUGMENT_BOUND, usage(_QUEUE), {"num_workers": 8}),
+    ),
+    RuleCase(
+        "thread-oversubscription",
+        deserves=of(AUGMENT_BOUND, usage(_QUEUE, workers={"threads": 10})),
+        healthy=of(AUGMENT_BOUND, usage(_QUEUE, workers={"threads": 2})),
+    ),
+    RuleCase(
+        "worker-affinity",
+        deserves=of(AUGMENT_BOUND, usage(workers={"affinity_cores": 1, "main_affinity_cores": 8})),
+        healthy=of(AUGMENT_BOUND, usage(workers={"affinity_cores": 8, "main_affinity_cores": 8})),
+    ),
+    RuleCase(
+        "memory-growth",
+        deserves=of(AUGMENT_BOUND, usage(workers=_MEMORY), _EPOCH, memory_available_bytes=50 * _GIB),
+        healthy=of(
+            AUGMENT_BOUND,
+            usage(workers={**_MEMORY, "private_growth_bytes_per_s": 0.5e6}),
+            _EPOCH,
+            memory_available_bytes=50 * _GIB,
+        ),
+    ),
+    RuleCase(
+        "shared-memory-full",
+        deserves=of(AUGMENT_BOUND, usage(shared_memory={"size_bytes": 64e6, "peak_used_bytes": 60e6})),
+        healthy=of(AUGMENT_BOUND, usage(shared_memory={"size_bytes": 64e6, "peak_used_bytes": 20e6})),
+    ),
+    RuleCase(
+        "gpu-throttled",
+        deserves=of(DEVICE_BOUND, usage(device={"gpu": _CLOCKS})),
+        healthy=of(DEVICE_BOUND, usage(device={"gpu": {**_CLOCKS, "sm_clock_hz": 1.97e9}})),
+        stage="compute",
+    ),
+    RuleCase(
+        "gpu-shared",
+        deserves=of(DEVICE_BOUND, usage(gpu_other_processes=2)),
+        healthy=of(DEVICE_BOUND, usage(gpu_other_processes=0)),
+        stage="compute",
+    ),
+)
