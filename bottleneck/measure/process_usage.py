@@ -5,6 +5,7 @@ Everything here gives None for a process that is gone or that may not be looked 
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from scipy import stats
 
 _LEAST_READINGS, _LEAST_SPAN_S = 4, 6.0
 """Of the memory, for a growth to be told from its noise."""
+_WARM_UP_SHARE = 1 / 3
 
 
 def cpu_seconds(pid: int) -> float | None:
@@ -103,8 +105,12 @@ class Growth:
 
 
 def memory_growth(readings: Sequence[MemoryReading]) -> Growth | None:
-    """Return how fast private memory grows; None where there are too few readings or too short a time."""
-    if len(readings) < _LEAST_READINGS or readings[-1].time_s - readings[0].time_s < _LEAST_SPAN_S:
+    """Return how fast private memory grows; None where there are too few readings or too short a time.
+
+    The first third is left out: each experiment makes a process larger when it is first run.
+    """
+    later = readings[math.ceil(len(readings) * _WARM_UP_SHARE) :]
+    if len(later) < _LEAST_READINGS or later[-1].time_s - later[0].time_s < _LEAST_SPAN_S:
         return None
-    line = stats.linregress([r.time_s for r in readings], [r.private_bytes for r in readings])
+    line = stats.linregress([r.time_s for r in later], [r.private_bytes for r in later])
     return Growth(float(line.slope), float(line.stderr))

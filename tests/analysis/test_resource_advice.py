@@ -1,0 +1,153 @@
+"""Where advice on cores, memory and the device draws its lines; that each rule fires is in test_every_rule.py."""
+
+from dataclasses import replace
+
+import pytest
+from rule_case import WORKERS, result_of
+from rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, _QUEUE, of, usage
+from simulated import AUGMENT_BOUND, DEVICE_BOUND
+
+COPY_BOUND = replace(
+    AUGMENT_BOUND,
+    coupled={**dict.fromkeys(AUGMENT_BOUND.coupled, 0.0247), "device": 0.0094},
+    without={**dict.fromkeys(AUGMENT_BOUND.without, 0.0247), "copy": 0.0095},
+)
+
+
+def advice(job, evidence, pipeline=None, **environment):
+    return {a.id: a for a in result_of(of(job, evidence, pipeline, **environment)).advice}
+
+
+def test_workers_that_cannot_help_come_with_the_cores_that_would():
+    item = advice(AUGMENT_BOUND, usage(_FULL), device="cuda:0", cpu_cores_available=8)["workers-cannot-help"]
+    assert item.evidence["cores_needed"] == 21  # 7.7 cores now, and 2.63 times the throughput
+    assert "about 21" in item.why
+    assert "images.to(device)" in item.how
+    assert item.gain.high == pytest.approx(2.63, rel=0.03)
+    assert item.gain_basis == "estimated"
+
+
+def test_on_the_cpu_nothing_is_moved_to_the_device():
+    item = advice(AUGMENT_BOUND, usage(_FULL), device="cpu")["workers-cannot-help"]
+    assert "images.to(device)" not in item.how
+
+
+def test_others_who_take_the_cores_are_named_first():
+    crowded = {**_FULL, "cores_workers": 3.0, "cores_other": 4.6}
+    assert "stop these first" in advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].why
+    assert "stop these first" not in advice(AUGMENT_BOUND, usage(_FULL))["workers-cannot-help"].why
+
+
+@pytest.mark.parametrize("job", [DEVICE_BOUND, COPY_BOUND])
+def test_full_cores_that_hold_nobody_up_are_no_matter(job):
+    assert "workers-cannot-help" not in advice(job, usage(_FULL))
+
+
+def test_a_quota_that_stops_the_job_is_the_same_as_full_cores():
+    stopped = usage({"throttled_share": 0.5}, quota=4, usable=4)
+    given = advice(AUGMENT_BOUND, stopped, {"num_workers": 6}, cpu_cores_available=4)
+    assert {"workers-cannot-help", "too-many-workers"} <= set(given)
+    assert given["too-many-workers"].evidence["throttled_share"] == 0.5
+    assert given["too-many-workers"].how.endswith("--set num_workers=4")
+
+
+def test_more_workers_are_not_advised_where_no_core_is_left():
+    many = {"cpu_cores_available": 64}
+    assert "more-workers" in advice(AUGMENT_BOUND, usage(), **many)
+    assert "more-workers" not in advice(AUGMENT_BOUND, usage(_FULL), **many)
+
+
+def test_memory_says_how_many_workers_there_is_room_for():
+    evidence = usage(workers={"private_bytes": 4 * _GIB})
+    item = advice(AUGMENT_BOUND, evidence, cpu_cores_available=64, memory_available_bytes=10 * _GIB)["more-workers"]
+    assert item.how.endswith("--set num_workers=8")  # 12 would be needed; 80 % of 10 GiB hold 8
+    assert "Memory sets the limit" in item.why
+    assert item.evidence["worker_private_bytes"] == _GIB
+
+
+def test_shared_memory_says_how_many_workers_there_is_room_for():
+    evidence = {**usage(shared_memory={"size_bytes": 1e9, "peak_used_bytes": 0}), "payload": {"bytes": 60e6}}
+    item = advice(AUGMENT_BOUND, evidence, cpu_cores_available=64)["more-workers"]
+    assert item.how.endswith("--set num_workers=6")  # two batches each
+    assert "/dev/shm" in item.why
+
+
+def test_without_room_for_any_more_workers_none_are_advised():
+    evidence = usage(workers={"private_bytes": 40 * _GIB})
+    given = advice(AUGMENT_BOUND, evidence, cpu_cores_available=64, memory_available_bytes=41 * _GIB)
+    assert "more-workers" not in given
+
+
+def test_many_workers_that_do_not_get_into_each_others_way_are_left_alone():
+    assert "too-many-workers" not in advice(AUGMENT_BOUND, usage(), {"num_workers": 12})
+
+
+@pytest.mark.parametrize("id_", ["too-many-workers", "thread-oversubscription"])
+def test_workers_of_a_job_that_its_device_holds_are_left_alone(id_):
+    assert id_ not in advice(DEVICE_BOUND, usage(_QUEUE, workers={"threads": 30}), {"num_workers": 30})
+
+
+def test_a_wait_for_cores_inside_the_workers_shows_it_as_well_as_the_queue():
+    evidence = {**usage({"runnable_per_core": None}, workers={"threads": 10}), "core_wait_per_cpu_s": 0.8}
+    assert "800 ms" in advice(AUGMENT_BOUND, evidence)["thread-oversubscription"].why
+    assert "thread-oversubscription" not in advice(AUGMENT_BOUND, {**evidence, "core_wait_per_cpu_s": 0.05})
+
+
+def test_workers_that_are_each_bound_to_a_core_of_their_own_are_left_alone():
+    bound = {"affinity_cores": 1, "main_affinity_cores": 8}
+    assert "worker-affinity" not in advice(AUGMENT_BOUND, usage(workers={**bound, "affinity_cores_together": 4}))
+    item = advice(AUGMENT_BOUND, usage(workers={**bound, "affinity_cores_together": 2}))["worker-affinity"]
+    assert item.gain.high == pytest.approx(2.0)
+    assert "worker-affinity" not in advice(DEVICE_BOUND, usage(workers={**bound, "affinity_cores_together": 1}))
+
+
+def test_memory_that_may_only_seem_to_grow_is_left_alone():
+    noisy = {**_MEMORY, "private_growth_error_bytes_per_s": 30e6}
+    assert "memory-growth" not in advice(AUGMENT_BOUND, usage(workers=noisy), _EPOCH, memory_available_bytes=50 * _GIB)
+
+
+def test_memory_that_grows_too_little_in_an_epoch_is_left_alone():
+    short = {"dataset_length": 10_000}
+    assert "memory-growth" not in advice(
+        AUGMENT_BOUND, usage(workers=_MEMORY), short, memory_available_bytes=500 * _GIB
+    )
+
+
+def test_batches_that_would_not_fit_into_shared_memory():
+    evidence = {**usage(shared_memory={"size_bytes": 64e6, "peak_used_bytes": 0}), "payload": {"bytes": 10e6}}
+    item = advice(AUGMENT_BOUND, evidence)["shared-memory-full"]
+    assert item.evidence["batches_in_flight_bytes"] == 80e6
+    assert "shared-memory-full" not in advice(AUGMENT_BOUND, evidence, {"num_workers": 3})
+
+
+def test_a_device_that_waits_for_its_input_may_run_slowly_and_be_shared():
+    slow = {"gpu": {"sm_clock_hz": 1.2e9, "max_sm_clock_hz": 1.98e9, "throttled": ["heat"]}}
+    assert not {"gpu-throttled", "gpu-shared"} & set(advice(AUGMENT_BOUND, usage(slow, slow, gpu_other_processes=3)))
+
+
+def test_clocks_that_are_low_for_want_of_work_are_no_throttling():
+    idle = {"gpu": {"sm_clock_hz": 0.3e9, "max_sm_clock_hz": 1.98e9, "throttled": []}}
+    assert "gpu-throttled" not in advice(DEVICE_BOUND, usage(device=idle))
+
+
+@pytest.mark.parametrize("value", ["many", None, float("nan"), [], {}, True, -1])
+def test_hostile_evidence_crashes_no_rule(value):
+    strange = {
+        "utilisation": {
+            "cores": {"usable": value, "quota": value, "allowed": value},
+            "experiments": [
+                {"name": "raw", "mode": "coupled", "cores_busy": value, "cores_main": value, "cores_workers": value,
+                 "gpu": value, "throttled_share": value, "runnable_per_core": value, "disk_busy_share": value},
+                value,
+            ],
+            "workers": dict.fromkeys(
+                ("count", "threads", "private_bytes", "private_growth_bytes_per_s", "affinity_cores",
+                 "affinity_cores_together", "main_affinity_cores"), value
+            ),
+            "shared_memory": {"size_bytes": value, "peak_used_bytes": value},
+            "gpu_other_processes": value,
+        },
+        "payload": {"bytes": value},
+    }  # fmt: skip
+    for job in (AUGMENT_BOUND, DEVICE_BOUND):
+        result_of(replace(job, evidence=strange, pipeline={**WORKERS, "num_workers": value}, environment={}))

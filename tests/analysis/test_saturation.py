@@ -1,0 +1,107 @@
+"""What is used up is named with its numbers; where nothing is, the job works too little in parallel."""
+
+import pytest
+
+from bottleneck.analysis.saturation import find_saturation
+
+QUIET = {
+    "name": "raw", "mode": "coupled", "cores_busy": 3.0, "cores_main": 0.2, "cores_workers": 2.7, "cores_other": 0.1,
+    "throttled_share": None, "disk_busy_share": 0.1, "disk_requests_in_flight": 0.2, "disk_rotational": False,
+}  # fmt: skip
+
+
+def find(state="input_bound", quota=None, **raw):
+    rows = [{**QUIET, "mode": "drained", "cores_busy": 8.0}, {**QUIET, **raw}]
+    cores = {"usable": quota or 8, "quota": quota, "allowed": 8}
+    return find_saturation({"utilisation": {"cores": cores, "experiments": rows}}, state)
+
+
+def test_cores_that_are_all_busy():
+    found = find(cores_busy=7.6, cores_workers=7.1)
+    assert found.resources == ("cores",)
+    assert found.lacks_cores
+    assert found.sentence == (
+        "Used up while the job runs: the cores (7.60 of 8 cores busy: workers 7.10, main process 0.20, others 0.10)."
+    )
+
+
+def test_where_nothing_is_used_up_too_little_runs_in_parallel():
+    found = find()
+    assert found.resources == ()
+    assert not found.lacks_cores
+    assert found.sentence.startswith("Nothing is used up while the job runs: 3 of 8 cores busy")
+    assert found.sentence.endswith("Too little runs in parallel.")
+
+
+def test_a_main_process_that_fills_its_core_is_named():
+    assert "main process fills one core" in find(cores_main=0.97, cores_workers=0.3).sentence
+    assert "main process fills" not in find(cores_main=3.0, cores_workers=0.3).sentence  # a train step on the CPU
+
+
+@pytest.mark.parametrize("state", ["undecided", "device_bound"])
+def test_nothing_is_concluded_on_parallel_work_where_the_input_does_not_hold_the_job(state):
+    assert "parallel" not in find(state).sentence
+
+
+def test_a_device_that_holds_the_job_is_used_up_whatever_its_counters_say():
+    assert find("device_bound").sentence == "Used up while the job runs: the device."
+    assert find("device_bound", gpu={"busy_share": 0.97}).sentence.endswith("the device (busy 97 % of the time).")
+    assert find("input_bound", gpu={"busy_share": 0.97}).resources == ()  # the ladder knows better
+    assert find("undecided", gpu={"busy_share": 0.97}).resources == ("device",)
+    assert find("undecided", gpu={"busy_share": 0.6}).resources == ()
+
+
+def test_a_quota_that_stops_the_job():
+    found = find(quota=4, throttled_share=0.63)
+    assert found.resources == ("quota",)
+    assert found.lacks_cores
+    assert "stopped the job in 63 % of its periods" in found.sentence
+    assert find(quota=4, throttled_share=0.02).resources == ()
+
+
+def test_a_quota_that_the_job_uses_whole():
+    assert find(quota=3, throttled_share=0.0).resources == ("quota",)
+    assert find(quota=3, throttled_share=None, cores_workers=1.0).resources == ()
+
+
+@pytest.mark.parametrize(
+    ("disk", "used_up"),
+    [
+        ({"disk_busy_share": 0.98, "disk_requests_in_flight": 7.9}, True),
+        ({"disk_busy_share": 0.98, "disk_requests_in_flight": 1.0}, False),  # it could serve more at once
+        ({"disk_busy_share": 0.98, "disk_requests_in_flight": 1.0, "disk_rotational": True}, True),
+        ({"disk_busy_share": 0.5, "disk_requests_in_flight": 7.9}, False),
+        ({"disk_busy_share": None}, False),
+    ],
+)
+def test_a_disk_is_used_up_when_it_is_busy_and_could_not_serve_more_at_once(disk, used_up):
+    assert ("disk" in find(**disk).resources) == used_up
+
+
+def test_what_others_use_counts_and_is_told():
+    found = find(cores_busy=8.0, cores_other=5.1)
+    assert found.resources == ("cores",)
+    assert found.cores_other == 5.1
+    assert "others 5.10" in found.sentence
+
+
+def test_where_others_are_not_seen_the_cores_of_the_job_are_the_least_that_is_busy():
+    unseen = {"cores_busy": None, "cores_other": None}
+    assert find(**unseen, cores_workers=7.5).resources == ("cores",)
+    assert find(**unseen).sentence.startswith("Nothing is used up while the job runs: 2.90 of 8 cores busy: workers")
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {},
+        {"utilisation": None},
+        {"utilisation": {"missing": ["x"]}},
+        {"utilisation": {"experiments": "raw"}},
+        {"utilisation": {"experiments": [{"name": "raw", "mode": "coupled"}]}},
+        {"utilisation": {"experiments": [{"name": "raw", "mode": "coupled", "cores_busy": "many"}]}},
+        {"utilisation": {"experiments": [{"name": "raw", "mode": "coupled", "cores_busy": 1.0}], "cores": 3}},
+    ],
+)
+def test_of_what_was_not_seen_nothing_is_said(evidence):
+    assert find_saturation(evidence, "input_bound") is None

@@ -1,0 +1,78 @@
+"""What is used up is in every report, with a row for each experiment; nothing strange in the evidence breaks one."""
+
+import pytest
+from results_factory import make_result
+
+from bottleneck.reports.render import render
+
+USAGE = {
+    "interval_s": 0.25,
+    "samples": 40,
+    "cores": {"usable": 8, "quota": None, "allowed": 8},
+    "experiments": [
+        {
+            "name": "raw", "mode": "coupled", "seconds": 3.0, "samples": 20, "cores_busy": 7.8, "cores_main": 0.25,
+            "cores_workers": 7.4, "cores_other": 0.15, "disk_read_bytes_per_s": 30 * 2**20,
+            "disk_write_bytes_per_s": 0.0, "network_bytes_per_s": 1536.0, "gpu": {"busy_share": 0.38},
+        },
+        {"name": "augment", "mode": "without", "cores_busy": 2.5, "gpu": None},
+    ],
+    "workers": {"private_bytes": 3 * 2**30, "private_growth_bytes_per_s": 2**20},
+    "shared_memory": {"size_bytes": 2**30, "peak_used_bytes": 2**28},
+    "missing": ["Bytes over the network: /proc/net/dev cannot be read."],
+}  # fmt: skip
+
+
+def report(format_, usage=USAGE):
+    return render(make_result(evidence={"utilisation": usage}), format_)
+
+
+def test_the_terminal_says_what_is_used_up_in_two_lines_of_80_columns():
+    text = report("text")
+    start = text.index("Used up while the job runs")
+    lines = text[start:].split("\n\n")[0].splitlines()
+    assert lines[:2] == [
+        "Used up while the job runs: the cores (7.80 of 8 cores busy: workers 7.40, main",
+        "process 0.25, others 0.15).",
+    ]
+    assert lines[2:] == ["Not seen: Bytes over the network: /proc/net/dev cannot be read."]
+
+
+def test_markdown_has_a_row_for_each_experiment():
+    text = report("markdown")
+    assert "| `raw` | coupled | 7.80 | 7.40 | 0.25 | 0.15 | 30.0 MiB/s | 1.50 KiB/s | 38 % |" in text
+    assert "| `augment` | without | 2.50 | – | – | – | – | – | – |" in text
+    assert "3.00 GiB of memory of their own, which changed by 1.00 MiB a second" in text
+    assert "Of the 1.00 GiB of /dev/shm, 256 MiB were in use at most." in text
+
+
+def test_the_page_has_a_row_for_each_experiment_and_what_is_missing():
+    page = report("html")
+    assert '<td>raw</td><td>coupled</td><td class="number">7.80</td>' in page
+    assert "Used up while the job runs" in page
+    assert "/proc/net/dev cannot be read" in page
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+def test_without_this_evidence_nothing_is_said(format_):
+    for usage in (None, {}, {"experiments": []}):
+        text = report(format_, usage)
+        assert "used up while" not in text.lower()
+        assert "cores busy" not in text
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+@pytest.mark.parametrize("value", ["|<b>many", float("nan"), float("inf"), -5, 1e300, True, [1], {"a": 1}, None])
+def test_strange_evidence_breaks_no_report(format_, value):
+    row = dict.fromkeys((*USAGE["experiments"][0], "disk_busy_share", "throttled_share"), value)
+    strange = {
+        "experiments": [row, {**row, "name": "raw", "mode": "coupled"}, value],
+        "cores": {"allowed": value, "quota": value},
+        "workers": dict.fromkeys(("private_bytes", "private_growth_bytes_per_s"), value),
+        "shared_memory": {"size_bytes": value, "peak_used_bytes": value},
+        "missing": [value, "<script>\x1b[31m"],
+    }
+    text = report(format_, strange)
+    assert "<script>" not in text or format_ == "text"
+    assert "\x1b" not in text
+    assert "|<b>many" not in text or format_ == "text"
