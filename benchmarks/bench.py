@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import marks, observer, resources, verdicts
+from benchmarks import evidence_cost, marks, observer, resources, verdicts
 from benchmarks.checks import Check, checks_table, markdown_table
 from benchmarks.machine import describe_machine
 from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
@@ -86,6 +86,7 @@ def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
         save("the marks, the observer effect, the times and the resources")
         measure_marks(report)
         measure_observer(report, quick=quick)
+        measure_evidence_cost(report, quick=quick)
         save("the times and the resources")
         measure_resources(report, trials, quick=quick)
         save("the times")
@@ -135,6 +136,17 @@ def measure_observer(report: Report, *, quick: bool) -> None:
         pairs = PAIRS_QUICK if quick else PAIRS
         effects.append(observer.measure_observer_effect(find_planted(name), pairs=pairs, plain_seconds=PLAIN_SECONDS))
     report.add("Observer effect", observer.observer_table(effects), [observer.check_observer(effects)])
+
+
+def measure_evidence_cost(report: Report, *, quick: bool) -> None:
+    """What it costs the job that its blocks are watched."""
+    most = evidence_cost.MOST_PAIRS_QUICK if quick else evidence_cost.MOST_PAIRS
+    costs = []
+    for name, build in evidence_cost.WATCHED:
+        click.echo(f"cost of the evidence on {name} …", err=True)
+        costs.append(evidence_cost.measure_evidence_cost(name, build(), most_pairs=most))
+    table = evidence_cost.evidence_cost_table(costs)
+    report.add("Cost of the evidence", table, [evidence_cost.check_evidence_cost(costs)])
 
 
 def measure_resources(report: Report, trials: Sequence[Trial], *, quick: bool) -> None:

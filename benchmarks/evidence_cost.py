@@ -1,0 +1,167 @@
+"""What watching costs: coupled raw blocks with and without the utilisation, in interleaved pairs on the same workers.
+
+The planted pipelines' work lasts by the clock on the wall, which hides a little CPU time taken from it. One pipeline
+here does a counted amount of work instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from benchmarks.checks import Check, markdown_table
+from benchmarks.observer import mean_ratio
+from benchmarks.planted import find_planted
+from benchmarks.work import Work
+from bottleneck.measure.arms import Arm
+from bottleneck.measure.batches import BatchCache, CachedBatch
+from bottleneck.measure.blocks import Bench, block_batches
+from bottleneck.measure.evidence import StorageReads
+from bottleneck.measure.utilisation import Utilisation
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.results.records import Interval
+from bottleneck.staging import stages
+from bottleneck.staging.loader import SwitchedLoader
+
+TOLERANCE = 0.01
+PRECISION = 0.004
+"""Half the interval at which there are pairs enough."""
+FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 8, 80, 16
+BLOCK_S = 0.5
+RAW = Arm(stages.ALL, "loader")
+_LENGTH = 100_000
+_ROUNDS = 400
+
+
+class CountedWork(Dataset[torch.Tensor]):
+    """Each sample takes the same arithmetic, some half a millisecond of it."""
+
+    def __len__(self) -> int:
+        return _LENGTH
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        value = torch.full((64,), float(index))
+        for _ in range(_ROUNDS):
+            value = value * 0.999 + 1.0
+        return value
+
+
+def _wait_for_a_device(_batch: Any) -> None:
+    Work("wait", 0.008).run()
+
+
+def counted_pipeline() -> dict[str, Any]:
+    """Fields of a pipeline whose workers compute all the time."""
+    return {
+        "dataset": CountedWork(), "train_step": _wait_for_a_device, "device": "cpu", "batch_size": 32,
+        "num_workers": 2, "drop_last": True,
+    }  # fmt: skip
+
+
+WATCHED: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
+    ("load_wait", lambda: find_planted("load_wait").build()),
+    ("counted work in 2 workers", counted_pipeline),
+)
+
+
+@dataclass(frozen=True)
+class EvidenceCost:
+    """Time per batch of watched blocks over that of their neighbours."""
+
+    name: str
+    pairs: int
+    ratio: Interval
+
+    @property
+    def held(self) -> bool:
+        """Whether watching surely costs less than 1 %."""
+        return self.ratio.high - 1 < TOLERANCE
+
+
+def measure_evidence_cost(name: str, fields: dict[str, Any], *, most_pairs: int = MOST_PAIRS) -> EvidenceCost:
+    """Alternate watched blocks and others, until the interval of their ratio is narrow."""
+    pipeline = Pipeline.from_mapping(fields)
+    loader = SwitchedLoader(pipeline.make_loader(), (), cache_bytes=1 << 20, seed=0, hang_s=60.0)
+    try:
+        loader.start()
+        batch, samples = loader.next_batch()
+        cache = BatchCache([CachedBatch(batch, samples)])
+        bench = Bench(
+            loader=loader, host=cache, device=cache, transfer=_leave, step=fields["train_step"],
+            synchronize=lambda: None, clock=time.perf_counter,
+        )  # fmt: skip
+        ratios = _ratios(bench, most_pairs)
+    finally:
+        loader.close()
+    return EvidenceCost(name, len(ratios), mean_ratio(ratios))
+
+
+def _ratios(bench: Bench, most_pairs: int) -> list[float]:
+    bench.prepare(RAW)
+    trial = bench.measure(RAW, 0, 4 * max(1, bench.loader.num_workers))
+    batches = block_batches(RAW, trial.seconds / trial.batches, BLOCK_S, bench.loader.num_workers)
+    ratios: list[float] = []
+    # Watched first in every other pair, so that drift does for both what it does.
+    for watched_first in itertools.cycle((True, False)):
+        seconds = {watched: _block_s(bench, batches, watched=watched) for watched in (watched_first, not watched_first)}
+        ratios.append(seconds[True] / seconds[False])
+        if len(ratios) >= FEWEST_PAIRS and (len(ratios) >= most_pairs or _half_width(ratios) <= PRECISION):
+            return ratios
+    raise AssertionError("a cycle has no end")
+
+
+def _half_width(ratios: Sequence[float]) -> float:
+    found = mean_ratio(ratios)
+    return (found.high - found.low) / 2
+
+
+def _block_s(bench: Bench, batches: int, *, watched: bool) -> float:
+    """Seconds of a block, as the rounds measure it or without what they watch on the way."""
+    bench.prepare(RAW)
+    if not watched:
+        return bench.measure(RAW, 0, batches).seconds
+    usage, reads = Utilisation(), StorageReads()
+    with usage.watching(bench.loader.workers, torch.device("cpu")):
+        reads.start(bench.loader.workers)
+        before = reads.read()
+        usage.begin_block(RAW)
+        block = bench.measure(RAW, 0, batches)
+        usage.end_block()
+        reads.add(RAW, before, block.samples)
+    return block.seconds
+
+
+def check_evidence_cost(costs: Sequence[EvidenceCost]) -> Check:
+    """The bar on what watching costs."""
+    worst = max(costs, key=lambda cost: cost.ratio.high)
+    return Check(
+        "cost of the evidence: coupled raw watched against not watched",
+        "surely under 1 %",
+        f"at most {worst.ratio.high - 1:+.2%} ({worst.name})",
+        all(cost.held for cost in costs),
+    )
+
+
+def evidence_cost_table(costs: Sequence[EvidenceCost]) -> str:
+    """The ratios, in markdown."""
+    rows = [
+        (
+            cost.name,
+            str(cost.pairs),
+            f"{cost.ratio.estimate:.4f}",
+            f"{cost.ratio.low:.4f} – {cost.ratio.high:.4f}",
+            "held" if cost.held else "**missed**",
+        )
+        for cost in costs
+    ]
+    return markdown_table(("pipeline", "pairs", "time watched / not", "95 % interval", ""), rows)
+
+
+def _leave(batch: Any) -> Any:
+    return batch

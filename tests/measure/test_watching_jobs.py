@@ -1,0 +1,103 @@
+"""Whole diagnoses: what a planted job uses up is named, and a job that waits uses up nothing."""
+
+import os
+import time
+
+import pytest
+from torch.utils.data import Dataset
+
+import bottleneck
+from bottleneck.analysis.saturation import find_saturation, raw_usage
+from bottleneck.measure import utilisation, watcher
+from bottleneck.measure.machine_usage import MachineUsage
+
+BUDGET_S = 4.0
+CORES = 2
+
+
+class Samples(Dataset):
+    """Each sample takes 5 ms, of a core or of nobody."""
+
+    def __init__(self, computes):
+        self.computes = computes
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        end_s = time.perf_counter() + 0.005
+        while self.computes and time.perf_counter() < end_s:
+            pass
+        time.sleep(max(0.0, end_s - time.perf_counter()))
+        return float(index)
+
+
+def step(batch):
+    time.sleep(0.002)
+
+
+@pytest.fixture
+def two_cores():
+    """Binds this process, and so its workers, to two cores."""
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("this system cannot bind a process to cores")
+    before = os.sched_getaffinity(0)
+    if len(before) < CORES:
+        pytest.skip("needs two cores")
+    os.sched_setaffinity(0, sorted(before)[:CORES])
+    yield
+    os.sched_setaffinity(0, before)
+
+
+def diagnose(computes, workers):
+    job = {"dataset": Samples(computes), "train_step": step, "batch_size": 4, "num_workers": workers, "device": "cpu"}
+    return bottleneck.diagnose(job, budget=BUDGET_S)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("two_cores")
+def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_are_not_advised():
+    diagnosis = diagnose(computes=True, workers=CORES)
+    found = find_saturation(diagnosis.evidence, "input_bound")
+    assert found.lacks_cores
+    usage = diagnosis.evidence["utilisation"]
+    raw = raw_usage(diagnosis.evidence)
+    # Others on the machine may take a part of the cores; the workers take the rest.
+    assert 0.25 * CORES < raw["cores_workers"] <= CORES * 1.05
+    assert raw["cores_main"] < raw["cores_workers"]
+    assert len(usage["workers"]["cores_busy"]) == CORES
+    assert usage["workers"]["private_bytes"] > 1e6
+    assert {"workers-cannot-help"} == {"workers-cannot-help", "more-workers"} & {a.id for a in diagnosis.advice}
+    assert "Used up while the job runs: the" in " ".join(str(diagnosis).split())
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("two_cores")
+def test_a_worker_that_waits_uses_up_nothing_of_its_own():
+    diagnosis = diagnose(computes=False, workers=1)
+    raw = raw_usage(diagnosis.evidence)
+    assert raw["cores_workers"] < 0.5
+    found = find_saturation(diagnosis.evidence, "input_bound")
+    # Whatever others on the machine use is no doing of this job.
+    if raw["cores_other"] < 0.5 * CORES:
+        assert found.resources == ()
+        assert "Too little runs in parallel." in found.sentence
+
+
+@pytest.mark.integration
+def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypatch, tmp_path):
+    """As on macOS: nothing of the kernel's files, and nothing of other processes."""
+    bare = {name: tmp_path / name for name in ("proc", "sys", "cgroup_root", "shm")}
+    monkeypatch.setattr(utilisation, "MachineUsage", lambda cpus: MachineUsage(cpus, **bare))
+    for name in ("cpu_seconds", "thread_count", "affinity"):
+        monkeypatch.setattr(watcher, name, lambda pid: None)
+    monkeypatch.setattr(watcher, "read_memory", lambda pids, time_s: None)
+    diagnosis = diagnose(computes=False, workers=1)
+    assert diagnosis.verdict.bottleneck is not None
+    missing = diagnosis.evidence["utilisation"]["missing"]
+    assert len(missing) == 6
+    raw = raw_usage(diagnosis.evidence)
+    assert raw["cores_busy"] is raw["cores_workers"] is raw["disk_busy_share"] is None
+    assert raw["cores_main"] < 1.0
+    text = str(diagnosis)
+    assert text.count("Not seen: ") == 6
