@@ -76,8 +76,13 @@ def _own_cores(case: Case) -> float | None:
 
 
 def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
-    """Return what shows that threads wait for cores, and its numbers; None where nothing does."""
-    raw = raw_usage(case.evidence)
+    """Return what shows that threads wait for cores, and its numbers; None where nothing does.
+
+    Where cores are left, workers may well be more than these: they wait for a disk or the network.
+    """
+    found, raw = find_saturation(case.evidence, case.verdict.state), raw_usage(case.evidence)
+    if found is None or not found.lacks_cores:
+        return None
     queue, throttled = number_at(raw, "runnable_per_core"), number_at(raw, "throttled_share")
     core_wait = case.evidence_number(CORE_WAIT)
     if throttled is not None and throttled >= THROTTLED:

@@ -43,7 +43,9 @@ def worker_room(case: Case) -> Room | None:
 def _by_memory(case: Case) -> Room | None:
     private, workers = case.evidence_number("utilisation", "workers", "private_bytes"), case.number("num_workers")
     free = number_at(case.environment, "memory_available_bytes")
-    if not private or not workers or free is None or private <= 0:
+    # The caches of the diagnosis are no memory of the job's.
+    private = (private or 0.0) - (case.evidence_number("utilisation", "workers", "cache_bytes") or 0.0)
+    if not workers or free is None or private <= 0:
         return None
     each = private / workers
     most = int(MEMORY_SHARE * free / each)

@@ -208,7 +208,8 @@ class Session:
         if self._reads is not None:
             self._ledger.evidence["reads"] = self._reads.summary()
         if self._utilisation is not None and self._ledger.ladder is not None:
-            self._ledger.evidence["utilisation"] = self._utilisation.evidence(self._ledger.ladder)
+            cached = self._loader.cache_bytes
+            self._ledger.evidence["utilisation"] = self._utilisation.evidence(self._ledger.ladder, cached)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
         self._ledger.cost = Cost(seconds, batches, samples, caches)

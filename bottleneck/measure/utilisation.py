@@ -122,17 +122,20 @@ class Utilisation:
 
     # --- what came of it -----------------------------------------------------------------------------------
 
-    def evidence(self, ladder: Ladder) -> dict[str, Any] | None:
+    def evidence(self, ladder: Ladder, cache_bytes: int = 0) -> dict[str, Any] | None:
         """Return the evidence `utilisation`; None where nothing was watched.
 
         Args:
             ladder: Names the experiments.
+            cache_bytes: What the caches of the diagnosis take in all workers together.
         """
         seen, made = self._watched, dict[str, Any]()
         if seen is not None:
-            self._try("Utilisation", lambda: made.update(self._summary(seen, ladder)))
+            self._try("Utilisation", lambda: made.update(self._summary(seen, ladder, cache_bytes)))
         missing = [*(seen.missing if seen is not None else ()), *self._missing]
         return {**made, "missing": missing} if made or missing else None
 
-    def _summary(self, seen: Watched, ladder: Ladder) -> dict[str, Any]:
-        return summarise_utilisation(seen, ladder, interval_s=self._interval_s, usable_cores=cpu_cores_available())
+    def _summary(self, seen: Watched, ladder: Ladder, cache_bytes: int) -> dict[str, Any]:
+        return summarise_utilisation(
+            seen, ladder, interval_s=self._interval_s, usable_cores=cpu_cores_available(), cache_bytes=cache_bytes
+        )

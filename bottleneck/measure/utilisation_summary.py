@@ -15,7 +15,9 @@ _OFTEN = 0.25
 """The share of samples from which on a reason for low clocks is told."""
 
 
-def summarise_utilisation(seen: Watched, ladder: Ladder, *, interval_s: float, usable_cores: float) -> dict[str, Any]:
+def summarise_utilisation(
+    seen: Watched, ladder: Ladder, *, interval_s: float, usable_cores: float, cache_bytes: int
+) -> dict[str, Any]:
     """Return the evidence `utilisation`, but for what is missing.
 
     Args:
@@ -23,6 +25,7 @@ def summarise_utilisation(seen: Watched, ladder: Ladder, *, interval_s: float, u
         ladder: Names the experiments.
         interval_s: Time between two samples.
         usable_cores: Cores that the job may use, its quota counted in.
+        cache_bytes: What the caches of the diagnosis take in all workers together.
     """
     by_arm: dict[Arm, list[WatchedBlock]] = {}
     for block in seen.blocks:
@@ -36,7 +39,7 @@ def summarise_utilisation(seen: Watched, ladder: Ladder, *, interval_s: float, u
         "cores": {"usable": usable_cores, "quota": seen.quota_cores, "allowed": seen.cores},
         "experiments": [{"name": name, "mode": mode, **usage.row()} for name, mode, usage in named],
         "main": {"threads": seen.main_threads},
-        "workers": _workers(seen, raw),
+        "workers": {**_workers(seen, raw), "cache_bytes": cache_bytes},
         "shared_memory": _shared_memory(seen),
         "gpu_other_processes": seen.gpu_other_processes,
     }

@@ -51,12 +51,14 @@ def memory(result: Result) -> str:
     """What the workers take of the memory, as a sentence; empty where it is not known."""
     workers = (result.evidence, "utilisation", "workers")
     private, growth = number_at(*workers, "private_bytes"), number_at(*workers, "private_growth_bytes_per_s")
+    cached = number_at(*workers, "cache_bytes")
     size = number_at(result.evidence, "utilisation", "shared_memory", "size_bytes")
     peak = number_at(result.evidence, "utilisation", "shared_memory", "peak_used_bytes")
     parts = []
     if private is not None:
         grows = f", which changed by {numbers.size(growth)} a second" if growth is not None else ""
-        parts.append(f"The workers together had {numbers.size(private)} of memory of their own{grows}.")
+        caches = f" ({numbers.size(cached)} of it caches of this diagnosis)" if cached else ""
+        parts.append(f"The workers together had {numbers.size(private)} of memory of their own{caches}{grows}.")
     if size is not None and peak is not None:
         parts.append(f"Of the {numbers.size(size)} of /dev/shm, {numbers.size(peak)} were in use at most.")
     return " ".join(parts)

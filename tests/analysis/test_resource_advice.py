@@ -58,7 +58,8 @@ def test_more_workers_are_not_advised_where_no_core_is_left():
 
 
 def test_memory_says_how_many_workers_there_is_room_for():
-    evidence = usage(workers={"private_bytes": 4 * _GIB})
+    # Half of it are caches, which are there for the diagnosis only.
+    evidence = usage(workers={"private_bytes": 8 * _GIB, "cache_bytes": 4 * _GIB})
     item = advice(AUGMENT_BOUND, evidence, cpu_cores_available=64, memory_available_bytes=10 * _GIB)["more-workers"]
     assert item.how.endswith("--set num_workers=8")  # 12 would be needed; 80 % of 10 GiB hold 8
     assert "Memory sets the limit" in item.why
@@ -79,7 +80,13 @@ def test_without_room_for_any_more_workers_none_are_advised():
 
 
 def test_many_workers_that_do_not_get_into_each_others_way_are_left_alone():
-    assert "too-many-workers" not in advice(AUGMENT_BOUND, usage(), {"num_workers": 12})
+    assert "too-many-workers" not in advice(AUGMENT_BOUND, usage(_FULL), {"num_workers": 12})
+
+
+def test_many_workers_that_wait_for_something_else_than_cores_are_left_alone():
+    # Guards: of a slow disk, more workers than cores read more at once.
+    waiting = {**usage({"runnable_per_core": 3.0}), "core_wait_per_cpu_s": 0.9}
+    assert "too-many-workers" not in advice(AUGMENT_BOUND, waiting, {"num_workers": 12})
 
 
 @pytest.mark.parametrize("id_", ["too-many-workers", "thread-oversubscription"])
@@ -88,7 +95,7 @@ def test_workers_of_a_job_that_its_device_holds_are_left_alone(id_):
 
 
 def test_a_wait_for_cores_inside_the_workers_shows_it_as_well_as_the_queue():
-    evidence = {**usage({"runnable_per_core": None}, workers={"threads": 10}), "core_wait_per_cpu_s": 0.8}
+    evidence = {**usage({**_FULL, "runnable_per_core": None}, workers={"threads": 10}), "core_wait_per_cpu_s": 0.8}
     assert "800 ms" in advice(AUGMENT_BOUND, evidence)["thread-oversubscription"].why
     assert "thread-oversubscription" not in advice(AUGMENT_BOUND, {**evidence, "core_wait_per_cpu_s": 0.05})
 

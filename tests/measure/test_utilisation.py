@@ -239,7 +239,7 @@ def test_workers_as_they_are_found(bench):
     assert found == {
         "count": 2, "threads": 9, "private_bytes": 700, "shared_bytes": 300, "private_growth_bytes_per_s": None,
         "private_growth_error_bytes_per_s": None, "affinity_cores": 1, "affinity_cores_together": 3,
-        "main_affinity_cores": 4,
+        "main_affinity_cores": 4, "cache_bytes": 0,
     }  # fmt: skip
     assert evidence["main"] == {"threads": 5}
     assert evidence["shared_memory"] == {"size_bytes": 1000, "peak_used_bytes": 100}

@@ -11,7 +11,7 @@ from bottleneck.analysis.saturation import find_saturation, raw_usage
 from bottleneck.measure import utilisation, watcher
 from bottleneck.measure.machine_usage import MachineUsage
 
-BUDGET_S = 4.0
+BUDGET_S, LONG_BUDGET_S = 4.0, 20.0
 CORES = 2
 
 
@@ -51,7 +51,10 @@ def two_cores():
 
 def diagnose(computes, workers):
     job = {"dataset": Samples(computes), "train_step": step, "batch_size": 4, "num_workers": workers, "device": "cpu"}
-    return bottleneck.diagnose(job, budget=BUDGET_S)
+    diagnosis = bottleneck.diagnose(job, budget=BUDGET_S)
+    if diagnosis.verdict.state != "input_bound":  # others kept the machine busy in so short a time
+        diagnosis = bottleneck.diagnose(job, budget=LONG_BUDGET_S)
+    return diagnosis
 
 
 @pytest.mark.integration

@@ -17,7 +17,7 @@ USAGE = {
         },
         {"name": "augment", "mode": "without", "cores_busy": 2.5, "gpu": None},
     ],
-    "workers": {"private_bytes": 3 * 2**30, "private_growth_bytes_per_s": 2**20},
+    "workers": {"private_bytes": 3 * 2**30, "cache_bytes": 2**29, "private_growth_bytes_per_s": 2**20},
     "shared_memory": {"size_bytes": 2**30, "peak_used_bytes": 2**28},
     "missing": ["Bytes over the network: /proc/net/dev cannot be read."],
 }  # fmt: skip
@@ -42,7 +42,10 @@ def test_markdown_has_a_row_for_each_experiment():
     text = report("markdown")
     assert "| `raw` | coupled | 7.80 | 7.40 | 0.25 | 0.15 | 30.0 MiB/s | 1.50 KiB/s | 38 % |" in text
     assert "| `augment` | without | 2.50 | – | – | – | – | – | – |" in text
-    assert "3.00 GiB of memory of their own, which changed by 1.00 MiB a second" in text
+    assert (
+        "3.00 GiB of memory of their own (512 MiB of it caches of this diagnosis), which changed by 1.00 MiB a second"
+        in text
+    )
     assert "Of the 1.00 GiB of /dev/shm, 256 MiB were in use at most." in text
 
 
@@ -68,7 +71,7 @@ def test_strange_evidence_breaks_no_report(format_, value):
     strange = {
         "experiments": [row, {**row, "name": "raw", "mode": "coupled"}, value],
         "cores": {"allowed": value, "quota": value},
-        "workers": dict.fromkeys(("private_bytes", "private_growth_bytes_per_s"), value),
+        "workers": dict.fromkeys(("private_bytes", "private_growth_bytes_per_s", "cache_bytes"), value),
         "shared_memory": {"size_bytes": value, "peak_used_bytes": value},
         "missing": [value, "<script>\x1b[31m"],
     }

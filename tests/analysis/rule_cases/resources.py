@@ -29,7 +29,7 @@ def of(job, evidence, pipeline=None, **environment):
 
 
 _FULL = {"cores_busy": 7.9, "cores_workers": 7.4, "cores_main": 0.3}
-_QUEUE = {"runnable_per_core": 2.4}
+_QUEUE = {**_FULL, "runnable_per_core": 2.4}
 _CLOCKS = {"sm_clock_hz": 1.2e9, "max_sm_clock_hz": 1.98e9, "throttled": ["heat"]}
 _MEMORY = {"private_bytes": 4 * _GIB, "private_growth_bytes_per_s": 40e6, "private_growth_error_bytes_per_s": 2e6}
 _EPOCH = {"dataset_length": 1_200_000}
