@@ -66,7 +66,7 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
     usage = diagnosis.evidence["utilisation"]
     raw = raw_usage(diagnosis.evidence)
     # Others on the machine may take a part of the cores; the workers take the rest.
-    assert 0.25 * CORES < raw["cores_workers"] <= CORES * 1.05
+    assert 0.1 * CORES < raw["cores_workers"] <= CORES * 1.05
     assert raw["cores_main"] < raw["cores_workers"]
     assert len(usage["workers"]["cores_busy"]) == CORES
     assert usage["workers"]["private_bytes"] > 1e6
@@ -79,7 +79,7 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
 def test_a_worker_that_waits_uses_up_nothing_of_its_own():
     diagnosis = diagnose(computes=False, workers=1)
     raw = raw_usage(diagnosis.evidence)
-    assert raw["cores_workers"] < 0.5
+    assert raw["cores_workers"] < 0.2
     found = find_saturation(diagnosis.evidence, "input_bound")
     # Whatever others on the machine use is no doing of this job.
     if raw["cores_other"] < 0.5 * CORES:
