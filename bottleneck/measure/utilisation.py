@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -75,12 +75,14 @@ class Utilisation:
             self._watcher = None
 
     def _open(self, workers: tuple[int, ...], device: torch.device) -> None:
-        machine = self._make_machine()
-        try:
-            self._watcher = Watcher(machine, self._open_gpu(device), workers, self._clock)
-        except BaseException:
-            machine.close()
-            raise
+        with ExitStack() as opened:
+            machine = self._make_machine()
+            opened.callback(machine.close)
+            gpu = self._open_gpu(device)
+            if gpu is not None:
+                opened.callback(gpu.close)
+            self._watcher = Watcher(machine, gpu, workers, self._clock)
+            opened.pop_all()  # from here on the watcher closes them
         self._watched = self._watcher.watched
 
     def _open_gpu(self, device: torch.device) -> GpuUsage | None:

@@ -314,6 +314,15 @@ def test_a_machine_that_cannot_be_watched_at_all(bench):
     assert usage.evidence(LADDER) == {"missing": ["Utilisation: reading failed (PermissionError)."]}
 
 
+def test_a_start_that_fails_half_way_leaves_nothing_open(bench):
+    bench.machine.counters = raise_error
+    with bench.usage.watching((11, 12), CUDA):
+        bench.usage.begin_block(RAW)
+    assert bench.machine.closed
+    assert bench.gpu.closed
+    assert bench.evidence() == {"missing": ["Utilisation: reading failed (PermissionError)."]}
+
+
 def test_a_device_that_cannot_be_watched_is_one_line(bench):
     def refuse(device):
         raise NoGpuError("Utilisation of the GPU: install something.")
