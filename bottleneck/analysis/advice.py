@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis import payload_advice, stage_advice
+from bottleneck.analysis import compute_advice, launch_advice, payload_advice, stage_advice
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
 from bottleneck.analysis.readings import COPY, Readings
 from bottleneck.results.format import duration, gain, percent, percent_interval
@@ -180,5 +180,7 @@ RULES: tuple[Rule, ...] = (
     _decide,
     *stage_advice.RULES,
     *payload_advice.RULES,
+    *compute_advice.RULES,
+    *launch_advice.RULES,
 )
 """Every rule; a module of rules adds its own here."""

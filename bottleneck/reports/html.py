@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, tracing, view
 from bottleneck.reports.charts import block_chart, charts
 from bottleneck.results.records import Result
 
@@ -43,6 +43,7 @@ def _page(result: Result) -> dict[str, Any]:
         "sampling": functions.sampling(result),
         "tensors": _tensors(result),
         "payload": payload.summary(result),
+        "traces": _traces(result),
         "unavailable": [
             (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
         ],
@@ -141,6 +142,26 @@ def _tensors(result: Result) -> list[dict[str, str]]:
             "saving": _shown(row.saving),
         }
         for row in payload.tensors(result)
+    ]
+
+
+def _traces(result: Result) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": _shown(traced.name),
+            "where": traced.where,
+            "summary": _shown(traced.summary),
+            "operators": [
+                {
+                    "name": _shown(row.name),
+                    "calls": numbers.frequency(row.calls_per_step),
+                    "time": numbers.duration(row.seconds_per_step),
+                    "share": numbers.percent(row.share),
+                }
+                for row in traced.operators
+            ],
+        }
+        for traced in tracing.traced(result)
     ]
 
 
