@@ -211,8 +211,8 @@ def _functions(result: Result, width: int) -> list[Line]:
 
 
 def _traces(result: Result, width: int) -> Iterator[list[Line]]:
-    """A table of the costliest operators of each traced experiment, and what is to be said of its steps."""
-    for traced in tracing.traced(result):
+    """The costliest operators, of `device` where that was traced, and what is to be said of all traced steps."""
+    for number, traced in enumerate(tracing.traced(result)):
         columns = [
             Column(f"operators in {clean.one_line(traced.name)}", shrinks_to=MIN_NAME),
             Column("calls/step", align_right=True),
@@ -227,6 +227,7 @@ def _traces(result: Result, width: int) -> Iterator[list[Line]]:
                 Span(numbers.percent(row.share)),
             ]
             for row in traced.operators[:MAX_OPERATORS]
+            if number == 0  # those of raw are the same, and the copy
         ]
         note = paragraph(clean.one_line(traced.summary), width, "  ", "  ", style="dim")
         yield [*(table(columns, rows, width) if rows else []), *note]
