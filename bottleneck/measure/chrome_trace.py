@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 _MICROSECOND = 1e-6
@@ -108,14 +109,22 @@ class Trace:
         """What computes on the device."""
         return tuple(work for work in self.work if work.kind == "kernel")
 
-    def next_work_s(self, after_s: float) -> float | None:
-        """When the device next begins something, after a time; None when it does no more."""
+    def idle_after_s(self, after_s: float) -> float:
+        """How long the device does nothing between a time and its next work; 0 when it does no more."""
         number = bisect_left(self._starts_s, after_s)
-        return self._starts_s[number] if number < len(self._starts_s) else None
+        if number == len(self._starts_s):
+            return 0.0
+        still_busy_until_s = self._reached_s[number - 1] if number else after_s
+        return max(0.0, self._starts_s[number] - max(after_s, still_busy_until_s))
 
     @cached_property
     def _starts_s(self) -> tuple[float, ...]:
         return tuple(work.start_s for work in self.work)
+
+    @cached_property
+    def _reached_s(self) -> tuple[float, ...]:
+        """When all work up to each one has ended."""
+        return tuple(accumulate((work.end_s for work in self.work), max))
 
 
 def read_trace(document: Mapping[str, Any]) -> Trace:

@@ -175,10 +175,9 @@ def _synchronisations(steps: Steps) -> list[dict[str, Any]]:
     for outermost, calls in waits.items():
         by = calls[-1].name
         row = rows.setdefault(f"{outermost.name} ({by})" if outermost is not calls[-1] else by, [0.0, 0.0, 0.0])
-        next_s = steps.trace.next_work_s(calls[-1].end_s)
         row[0] += 1
         row[1] += sum(call.end_s - call.start_s for call in calls)
-        row[2] += 0.0 if next_s is None else next_s - calls[-1].end_s
+        row[2] += steps.trace.idle_after_s(calls[-1].end_s)
     return [
         {
             "name": name[:_MOST_CHARACTERS],

@@ -103,6 +103,16 @@ def test_what_the_device_does_nothing_after_a_wait_is_told():
     assert made["synchronisations"][0]["idle_after_s_per_step"] == pytest.approx(360e-6 / 2)
 
 
+def test_a_device_that_is_still_at_work_after_a_wait_is_not_idle():
+    events = with_item(training(), 0).kernel("of another stream", 850, 400, launched=840)
+    assert summary(events)["synchronisations"][0]["idle_after_s_per_step"] == pytest.approx(50e-6 / 2)
+
+
+def test_after_the_last_work_nothing_is_said_to_be_idle():
+    events = two_steps().kernel("only", 100, 10, launched=50).driver("cudaStreamSynchronize", 900, 50)
+    assert summary(events)["synchronisations"][0]["idle_after_s_per_step"] == 0
+
+
 def test_waiting_at_the_end_of_all_steps_is_ours():
     assert summary(training().driver("cudaDeviceSynchronize", 2050, 400))["synchronisations"] == []
 
