@@ -49,7 +49,11 @@ def record_trace(run: Callable[[], None], device: torch.device) -> str:
         raise TraceError("another torch profiler is active")
     with tempfile.TemporaryDirectory(prefix="bottleneck-") as folder, _cupti_kept(device):
         path = Path(folder) / "trace.json"
-        profiler: Any = autograd_profiler.profile(record_shapes=True, use_device=_kind(device))
+        profiler: Any = autograd_profiler.profile(
+            record_shapes=True,
+            use_device=_kind(device),
+            use_kineto=True,  # without it, kernels are timed by events of CUDA, and do not show
+        )
         with _silence():
             profiler.__enter__()
         try:

@@ -106,6 +106,19 @@ def test_a_trace_that_is_too_large_is_refused(monkeypatch):
         record_trace(steps, CPU)
 
 
+@pytest.mark.parametrize(("device", "known"), [("cuda", "cuda"), ("cpu", None), ("mps", None)])
+def test_work_of_the_device_is_asked_for_where_the_profiler_knows_such_a_device(monkeypatch, device, known):
+    def profiler(**arguments):
+        assert arguments == {"record_shapes": True, "use_device": known, "use_kineto": True}
+        raise TraceError("asked")
+
+    activities = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
+    monkeypatch.setattr(torch.profiler, "supported_activities", lambda: activities)
+    monkeypatch.setattr(autograd_profiler, "profile", profiler)
+    with pytest.raises(TraceError, match="asked"):
+        record_trace(steps, torch.device(device))
+
+
 @pytest.mark.parametrize(("version", "kept"), [("12.4", True), ("12.8", False), (None, False)])
 def test_cupti_stays_only_beside_cuda_graphs_of_older_versions(monkeypatch, version, kept):
     monkeypatch.setitem(kineto.sys.modules, "torch._inductor", torch)

@@ -59,7 +59,10 @@ def test_what_came_before_the_steps_does_not_count():
 def test_on_the_cpu_own_time_counts_and_nothing_is_said_of_a_device():
     events = two_steps().operator("aten::linear", 10, 100).operator("aten::mm", 20, 80)
     made = summary(events)
-    assert [(row["name"], row["device_s_per_step"]) for row in made["top"]] == [("aten::mm", None), ("aten::linear", None)]
+    assert [(row["name"], row["device_s_per_step"]) for row in made["top"]] == [
+        ("aten::mm", None),
+        ("aten::linear", None),
+    ]
     assert made["top"][0]["self_s_per_step"] == pytest.approx(40e-6)
     for key in ("device_busy_share", "device_busy_s_per_step", "launches_per_step", "mean_kernel_s"):
         assert made[key] is None
