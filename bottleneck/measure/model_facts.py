@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from bottleneck.measure.batches import CachedBatch, tensors_of
-from bottleneck.measure.trace_summary import Steps, computed_types, convolves_channels_last
+from bottleneck.measure.trace_products import computed_types, convolves_channels_last
+from bottleneck.measure.trace_summary import Steps
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import FrameworkStep
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,8 @@ _STAGED_BYTES = 1 << 16
 _LAUNCH = re.compile(r"^(cuda|cu|hip|ze|ur)\w*Launch")
 _WAIT = re.compile(r"^(cuda|hip)((Stream|Device|Event)Synchronize|Memcpy(2D|3D)?$)|^cu(Stream|Ctx|Event)Synchron")
 _LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
-_CONVOLUTION = re.compile(r"^aten::\w*conv(olution|\d|_)")
-_MATRIX = re.compile(r"^aten::((add)?(mm|bmm|mv)|baddbmm|linear|matmul|_scaled_mm|_addmm_activation)\b|attention")
+CONVOLUTION = re.compile(r"^aten::\w*conv(olution|\d|_)")
+MATRIX = re.compile(r"^aten::((add)?(mm|bmm|mv)|baddbmm|linear|matmul|_scaled_mm|_addmm_activation)\b|attention")
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def summarise(steps: Steps) -> dict[str, Any]:
         "launches_per_step": _launches(trace) / count if trace.work else None,
         "mean_kernel_s": _mean_kernel_s(trace),
         "operators_per_step": sum(call.leaf for call in trace.of_kind("operator")) / count,
-        "matrix_s_per_step": spent.matching(_MATRIX) / count,
-        "convolution_s_per_step": spent.matching(_CONVOLUTION) / count,
+        "matrix_s_per_step": spent.matching(MATRIX) / count,
+        "convolution_s_per_step": spent.matching(CONVOLUTION) / count,
         "layout_s_per_step": sum(work.seconds for work in trace.work if _LAYOUT.search(work.name)) / count,
         "optimizer": _annotated(trace, "Optimizer.step#", count),
         "clearing": _annotated(trace, "Optimizer.zero_grad#", count),
@@ -235,49 +235,3 @@ def _annotated(trace: Trace, prefix: str, count: int) -> dict[str, Any] | None:
 def _inside(annotations: list[Call]) -> Callable[[Call], bool]:
     wanted = set(annotations)
     return lambda call: any(outer in wanted for outer in call.around)
-
-
-# --- what the operators work on ----------------------------------------------------------------------------
-
-_TYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
-
-
-def computed_types(steps: Steps) -> dict[str, int]:
-    """Count the matrix products and convolutions of each floating-point type, over all steps.
-
-    Only the innermost counts: autocast shows as an operator on float32 around the same one on a smaller type.
-    """
-    counted: Counter[str] = Counter()
-    for call in _products(steps.trace):
-        types = call.arguments.get("Input type")
-        first = next((_TYPES[name] for name in types if name in _TYPES), None) if isinstance(types, list) else None
-        if first is not None:
-            counted[first] += 1
-    return dict(counted)
-
-
-def convolves_channels_last(steps: Steps) -> bool | None:
-    """Whether most convolutions get their input or weight with the channels innermost; None where none tells."""
-    votes = [vote for call in _products(steps.trace) if "conv" in call.name for vote in _layouts(call)]
-    return None if not votes else 2 * sum(votes) > len(votes)
-
-
-def _layouts(call: Call) -> Iterator[bool]:
-    shapes, strides = call.arguments.get("Input Dims"), call.arguments.get("Input Strides")
-    if not isinstance(shapes, list) or not isinstance(strides, list):
-        return
-    told = [
-        stride[1] == 1
-        for shape, stride in zip(shapes[:2], strides[:2], strict=False)
-        # With one channel, or one pixel, both layouts are the same.
-        if len(shape) == len(stride) == 4 and shape[1] > 1 and shape[2] * shape[3] > 1
-    ]
-    if told:
-        yield any(told)
-
-
-def _products(trace: Trace) -> list[Call]:
-    """Return the innermost matrix products and convolutions."""
-    found = [call for call in trace.of_kind("operator") if _MATRIX.search(call.name) or _CONVOLUTION.search(call.name)]
-    outer = {around for call in found for around in call.around}
-    return [call for call in found if call not in outer]

@@ -14,7 +14,8 @@ from torch.profiler import profile, record_function
 from bottleneck.measure import kineto
 from bottleneck.measure.chrome_trace import read_trace
 from bottleneck.measure.kineto import TraceError, record_trace
-from bottleneck.measure.trace_summary import STEP, WINDOW, computed_types, find_steps, summarise
+from bottleneck.measure.trace_products import computed_types
+from bottleneck.measure.trace_summary import STEP, WINDOW, find_steps, summarise
 
 CPU = torch.device("cpu")
 
