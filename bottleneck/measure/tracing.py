@@ -5,6 +5,8 @@ It comes after the timed rounds: the profiler slows every call down. Nothing tha
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import gzip
 import json
 from collections.abc import Callable, Iterator
@@ -23,10 +25,10 @@ from bottleneck.measure.patience import TookTooLong, ends_after
 from bottleneck.measure.trace_summary import STEP, WINDOW, Steps, find_steps, summarise
 from bottleneck.results.traces import TraceFile
 
-HANDFUL_S = 0.2
+HANDFUL_S = 0.1
 """How long the steps of a trace take that nobody asked for."""
 ASKED_FOR_S = 0.5
-_MOST_STEPS, _HANDFUL = 10, 5
+_MOST_STEPS, _HANDFUL = 10, 3
 _SLOW_STEP_S = 0.5
 """From here on a step is dear, and what the profiler does at its first one is small beside it."""
 _PATIENCE_S, _PATIENCE_FACTOR = 30.0, 10.0
@@ -101,7 +103,8 @@ def _trace_one(bench: Bench, name: str, arm: Arm, device: torch.device, wish: Wi
             bench.loader.rest()
         text = record_trace(lambda: _run(bench, arm, count, warms_up=step_s < _SLOW_STEP_S), device)
         bench.loader.rest()
-        steps = find_steps(read_trace(json.loads(text, strict=False)))
+        with _no_garbage_collected():
+            steps = find_steps(read_trace(json.loads(text, strict=False)))
         if steps is None:
             raise TraceError("the profiler recorded none of the steps")
         if device.type == "cuda" and not steps.trace.work:
@@ -111,6 +114,18 @@ def _trace_one(bench: Bench, name: str, arm: Arm, device: torch.device, wish: Wi
             traced.steps = steps
         if wish.asked_for:
             traced.files.append(TraceFile(name, gzip.compress(text.encode(), compresslevel=5, mtime=0)))
+
+
+@contextlib.contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """Let nothing search for garbage meanwhile: a trace is many objects, among the many that torch has, and none is."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _run(bench: Bench, arm: Arm, count: int, *, warms_up: bool) -> None:
