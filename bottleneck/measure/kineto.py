@@ -110,7 +110,8 @@ def _no_other_profiler() -> Iterator[None]:
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Drop what is written to standard error: Kineto does so from C++, in the middle of our progress."""
-    sys.stderr.flush()
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none, or a closed one
+        sys.stderr.flush()
     try:
         kept = os.dup(_STANDARD_ERROR)
     except OSError:  # closed, as in a service

@@ -3,17 +3,20 @@
 import gzip
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
+from kineto_events import Events
 from torch import nn
-from torch.profiler import profile
+from torch.autograd.profiler import profile
 from torch.utils.data import Dataset
 
 from bottleneck.measure import tracing
+from bottleneck.measure.arms import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
-from bottleneck.measure.tracing import steps_to_trace
+from bottleneck.measure.tracing import Wish, steps_to_trace
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
 
@@ -31,19 +34,23 @@ class Sum(nn.Linear):
         return super().forward(x).sum()
 
 
-def run(*, state="device_bound", trace=False, workers=0, step=None, **fields):
+def run(**arguments):
+    outcome = diagnosed(**arguments)
+    assert outcome.failure is None
+    assert outcome.measurement.experiments[0].coupled, "the diagnosis is complete"
+    return outcome
+
+
+def diagnosed(*, state="device_bound", trace=False, workers=0, step=None, **fields):
     if step is not None:
         fields["train_step"] = step
     pipeline = Pipeline(dataset=Numbers(), batch_size=4, num_workers=workers, device="cpu", **fields)
-    outcome = measure(
+    return measure(
         pipeline,
         MeasureOptions(budget_s=2.0, trace=trace),
         judge=lambda _: Judgement(state, None, precise=True),
         on_progress=lambda _: None,
     )
-    assert outcome.failure is None
-    assert outcome.measurement.experiments[0].coupled, "the diagnosis is complete"
-    return outcome
 
 
 def told(outcome):
@@ -60,6 +67,37 @@ def multiply(batch):
 )
 def test_a_slow_job_is_traced_for_a_step_or_two_and_a_quick_one_not_for_thousands(step_s, asked_for, steps):
     assert steps_to_trace(step_s, asked_for=asked_for) == steps
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.01, 5), (2.0, 1), (60.0, 1)])
+def test_a_dear_step_is_run_as_often_as_it_is_traced(monkeypatch, step_s, steps):
+    ran = []
+    serve = SimpleNamespace(serve=lambda: SimpleNamespace(batch=None))
+    bench = SimpleNamespace(
+        prepare=lambda arm: ran.append("to prepare"),
+        loader=SimpleNamespace(rest=lambda: None),
+        device=serve,
+        step=lambda batch: ran.append("a step"),
+        synchronize=lambda: None,
+    )
+    events = Events().steps((0, 1000)).operator("aten::mm", 10, 50)
+    monkeypatch.setattr(tracing, "record_trace", lambda run, device: (run(), json.dumps(events.document()))[1])
+    ladder = SimpleNamespace(device=Arm(None, "device"))
+    made = tracing.trace(bench, ladder, torch.device("cpu"), Wish(asked_for=False, step_s=lambda arm: step_s))
+    assert list(made.evidence) == ["device"]
+    assert len(ran) == steps
+
+
+@pytest.mark.integration
+def test_ctrl_c_in_a_traced_step_ends_the_diagnosis_with_what_was_measured():
+    def interrupted(batch):
+        if is_traced():
+            raise KeyboardInterrupt
+
+    outcome = diagnosed(step=interrupted)
+    assert isinstance(outcome.failure, KeyboardInterrupt)
+    assert outcome.measurement.experiments[0].coupled
+    assert not is_traced()
 
 
 @pytest.mark.integration
