@@ -42,7 +42,10 @@ def _mixed_precision(case: Case) -> Iterator[Item]:
         return
     if facts.flag("autocast") is True or not (facts.is_at_least(_VOLTA) or facts.flag("cpu_bfloat16")):
         return
-    products_s = facts.spent_s("matrix_s_per_step") + facts.spent_s("convolution_s_per_step")
+    products_s = min(
+        facts.spent_s("matrix_s_per_step") + facts.spent_s("convolution_s_per_step"),
+        facts.step_s,
+    )
     if products_s < _WORTH_SHARE * facts.step_s:
         return
     kind = "cpu" if case.on_cpu else "cuda"

@@ -220,15 +220,15 @@ def _annotated(trace: Trace, prefix: str, count: int) -> dict[str, Any] | None:
     if not annotations:
         return None
     inside = _inside(annotations)
-    operators = [call.name for call in trace.of_kind("operator") if call.leaf and inside(call)]
+    operators = [call for call in trace.of_kind("operator") if inside(call)]
     device_s = sum(work.seconds for work in trace.work if work.cause is not None and inside(work.cause))
     return {
         "name": annotations[0].name[len(prefix) :].partition(".")[0],
         "host_s_per_step": sum(call.end_s - call.start_s for call in annotations) / count,
         "device_s_per_step": device_s / count if trace.work else None,
-        "operators_per_step": len(operators) / count,
-        "fused": any(name.startswith("aten::_fused_") for name in operators),
-        "foreach": any(name.startswith("aten::_foreach_") for name in operators),
+        "operators_per_step": sum(call.leaf for call in operators) / count,
+        "fused": any(call.name.startswith("aten::_fused_") for call in operators),
+        "foreach": any(call.name.startswith("aten::_foreach_") for call in operators),
     }
 
 

@@ -80,13 +80,13 @@ def _sentences(name: str, found: Mapping[str, Any]) -> Iterator[str]:
         yield f"A step launches {numbers.count(launches)} kernels; a kernel takes {numbers.duration(kernel_s)}."
     waits = [_wait(item) for item in _mappings(found.get("synchronisations"))]
     if waits:
-        yield f"The host waits for the device in: {', '.join(waits)}."
+        yield f"The host waits for the device in: {'; '.join(waits)}."
 
 
 def _wait(found: Mapping[str, Any]) -> str:
     calls, waited_s = numbers.finite(found.get("calls_per_step")), numbers.finite(found.get("seconds_per_step"))
     name = str(found.get("name") or "")
-    return f"{name}, {numbers.frequency(calls)} times a step for {numbers.duration(waited_s)}"
+    return f"{name}, {numbers.frequency(calls)} a step, {numbers.duration(waited_s)} together"
 
 
 def _mappings(value: object) -> list[Mapping[str, Any]]:

@@ -155,6 +155,13 @@ def test_the_optimizer_is_known_by_its_annotation():
     assert summary(training())["optimizer"] is None
 
 
+def test_lists_of_tensors_count_also_where_torch_takes_them_one_by_one():
+    events = training().annotation("Optimizer.step#SGD.step", 860, 100)
+    events.operator("aten::_foreach_add_", 870, 50).operator("aten::add_", 875, 5)
+    made = summary(events)["optimizer"]
+    assert (made["foreach"], made["operators_per_step"]) == (True, 0.5)
+
+
 def test_filling_gradients_with_zeros_is_seen():
     events = training().annotation("Optimizer.zero_grad#SGD.zero_grad", 860, 100)
     assert summary(events)["clearing"]["operators_per_step"] == 0

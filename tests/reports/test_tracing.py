@@ -47,7 +47,7 @@ def test_the_terminal_shows_the_costliest_operators_of_device_and_how_busy_it_is
     assert "4.00 ms" in text
     assert "The device computes 83 % of that time and is idle 17 %." in words(text)
     assert "A step launches 420 kernels; a kernel takes 21 µs." in words(text)
-    assert "aten::item (cudaStreamSynchronize), 2 times a step for 4.00 ms" in words(text)
+    assert "aten::item (cudaStreamSynchronize), 2 a step, 4.00 ms together" in words(text)
     assert "steps of raw" in words(text)
 
 
