@@ -18,6 +18,7 @@ from bottleneck.results.records import Measurement, Result
 if TYPE_CHECKING:
     from bottleneck.pipeline.description import Pipeline
     from bottleneck.results.stacks import StackProfile
+    from bottleneck.results.traces import TraceFile
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,6 +91,8 @@ class Attempt:
     """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
     profile: StackProfile | None = None
     """What the workers' code does; None where it was not asked for, or nothing came of it."""
+    traces: tuple[TraceFile, ...] = ()
+    """The traces that were asked for, as far as anything came of it."""
 
 
 def diagnose(
@@ -101,6 +104,7 @@ def diagnose(
     cache_bytes: int | None = None,
     flamegraph: str | os.PathLike[str] | None = None,
     gpu_hour_price: float | None = None,
+    trace: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Diagnosis:
     """Measure where a training job loses time in its input pipeline.
@@ -116,6 +120,7 @@ def diagnose(
         cache_bytes: Memory that all caches together may take. None: 1 GiB or a tenth of what is free.
         flamegraph: A folder for flamegraphs of the workers' code; None: none are made.
         gpu_hour_price: What a GPU hour costs, in any currency; the result then says what of it is lost.
+        trace: A folder for traces of a few steps, by torch's profiler; None: none are written.
         progress: Called with a ProgressUpdate between blocks, never inside one.
 
     Raises:
@@ -128,12 +133,17 @@ def diagnose(
 
         check_folder(flamegraph)
     price = None if gpu_hour_price is None else check_price(gpu_hour_price)
+    if trace is not None:
+        from bottleneck.reports.profile_files import check_folder
+
+        check_folder(trace, "traces")
     options = MeasureOptions(
         budget_s=None if budget is None else parse_duration(budget),
         quick=bool(quick),
         seed=_whole("seed", seed, least=0),
         cache_budget_bytes=None if cache_bytes is None else _whole("cache_bytes", cache_bytes, least=1),
         profile=None if flamegraph is None else ProfileOptions(),
+        trace=trace is not None,
     )
     attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
     if price is not None:
@@ -142,6 +152,10 @@ def diagnose(
         from bottleneck.reports.profile_files import write_profile
 
         write_profile(attempt.profile, flamegraph)
+    if trace is not None and attempt.traces:
+        from bottleneck.reports.trace_files import write_traces
+
+        write_traces(attempt.traces, trace)
     if attempt.failure is not None:
         # A KeyboardInterrupt has no such attribute of its own.
         attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]
@@ -162,7 +176,7 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or _ignore)
     measurement = _with_profile(outcome.measurement, outcome.profile)
-    return Attempt(_as_diagnosis(analyse(measurement)), outcome.failure, outcome.profile)
+    return Attempt(_as_diagnosis(analyse(measurement)), outcome.failure, outcome.profile, outcome.traces)
 
 
 def _with_profile(measurement: Measurement, profile: StackProfile | None) -> Measurement:

@@ -1,6 +1,7 @@
 """`diagnose` leaves the caller's model, data and process as it found them, also when it fails half way."""
 
 import copy
+import os
 import random
 import signal
 import threading
@@ -11,6 +12,7 @@ import psutil
 import pytest
 import torch
 from torch import nn
+from torch.autograd import profiler as autograd_profiler
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 import bottleneck.analysis.analyse  # noqa: F401 - scipy, when first imported, registers a filter for its own warning
@@ -145,6 +147,19 @@ def test_nothing_is_changed_by_a_diagnosis(num_workers):
     assert changed(before, job.state()) == []
     assert diagnosis.cost.batches > 0
     assert not [warning for warning in diagnosis.warnings if warning.id == "not-restored"]
+
+
+def test_nothing_is_changed_by_traces(tmp_path):
+    job = Job(num_workers=0)
+    before = job.state(), dict(os.environ), dict(vars(autograd_profiler))
+    diagnosis = diagnose(job.pipeline(), budget="2s", trace=tmp_path)
+    assert "trace" in diagnosis.evidence
+    assert changed(before[0], job.state()) == []
+    assert dict(os.environ) == before[1]
+    assert dict(vars(autograd_profiler)) == before[2]
+    with autograd_profiler.profile() as theirs:
+        torch.ones(3).sum()
+    assert "aten::sum" in {event.name for event in theirs.function_events}
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

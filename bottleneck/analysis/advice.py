@@ -6,7 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis import core_advice, payload_advice, resource_advice, stage_advice
+from bottleneck.analysis import (
+    compute_advice,
+    core_advice,
+    launch_advice,
+    payload_advice,
+    resource_advice,
+    stage_advice,
+)
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
 from bottleneck.analysis.readings import COPY, Readings
 from bottleneck.analysis.saturation import find_saturation
@@ -191,5 +198,7 @@ RULES: tuple[Rule, ...] = (
     *payload_advice.RULES,
     *core_advice.RULES,
     *resource_advice.RULES,
+    *compute_advice.RULES,
+    *launch_advice.RULES,
 )
 """Every rule; a module of rules adds its own here."""

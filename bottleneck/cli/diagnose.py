@@ -15,6 +15,7 @@ from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.pipeline.settings import parse_settings
 from bottleneck.reports.profile_files import check_folder, write_profile
+from bottleneck.reports.trace_files import write_traces
 from bottleneck.results.records import Result
 
 
@@ -32,6 +33,7 @@ from bottleneck.results.records import Result
 @click.option("--native", is_flag=True, help="Flamegraphs with frames of C and C++ code.")
 @click.option("--idle", is_flag=True, help="Flamegraphs with idle threads that the dataset started.")
 @click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples a second for them; 100 by default.")
+@click.option("--trace", metavar="DIR", help="Write traces of a few steps, for Perfetto, into this folder.")
 @click.option(
     "--fail-under",
     callback=as_share,
@@ -54,6 +56,7 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     native: bool,
     idle: bool,
     rate: int | None,
+    trace: str | None,
     fail_under: float | None,
     gpu_hour_price: float | None,
 ) -> int:
@@ -67,8 +70,10 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         changes["device"] = device
     outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
     profile = _profile_options(flamegraph, native=native, idle=idle, rate=rate)
-    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, profile=profile)
-    return _diagnose(target, changes, options, outputs, flamegraph, fail_under, gpu_hour_price)
+    if trace is not None:
+        check_folder(trace, "traces")
+    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, profile=profile, trace=trace is not None)
+    return _diagnose(target, changes, options, outputs, flamegraph, trace, fail_under, gpu_hour_price)
 
 
 def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int | None) -> ProfileOptions | None:
@@ -90,6 +95,7 @@ def _diagnose(
     options: MeasureOptions,
     outputs: Outputs,
     flamegraph: str | None,
+    trace: str | None,
     fail_under: float | None,
     gpu_hour_price: float | None,
 ) -> int:
@@ -111,6 +117,9 @@ def _diagnose(
         write_outputs(attempt.diagnosis, outputs)
         if flamegraph is not None and attempt.profile is not None:
             for path in write_profile(attempt.profile, flamegraph):
+                click.echo(f"Wrote {path}", err=True)
+        if trace is not None and attempt.traces:
+            for path in write_traces(attempt.traces, trace):
                 click.echo(f"Wrote {path}", err=True)
     finally:
         if attempt.failure is not None:

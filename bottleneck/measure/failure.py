@@ -49,7 +49,8 @@ def _users_part(error: BaseException) -> str:
     return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """Return the kind of an exception and the first line of what it says."""
     return traceback.format_exception_only(type(error), error)[-1].strip().splitlines()[0]
 
 
@@ -71,27 +72,27 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
     text = str(error)
     if "timed out" in text:
         return MeasurementError(
-            f"The workers gave no batch for a long time, experiment {experiment}: {_one_line(error)}",
+            f"The workers gave no batch for a long time, experiment {experiment}: {one_line(error)}",
             "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
         )
     if _is_full(text):
         return MeasurementError(
-            f"Shared memory ran out, experiment {experiment}: {_one_line(error)}",
+            f"Shared memory ran out, experiment {experiment}: {one_line(error)}",
             _SHM_REMEDY,
         )
     if "Too many open files" in text or "ancdata" in text:
         return MeasurementError(
-            f"File descriptors ran out, experiment {experiment}: {_one_line(error)}",
+            f"File descriptors ran out, experiment {experiment}: {one_line(error)}",
             "Raise the limit with `ulimit -n 65536` in the shell that starts the job.",
         )
     if "DataLoader worker" in text and ("killed" in text or "exited unexpectedly" in text):
         return MeasurementError(
-            f"A worker died, experiment {experiment}: {_one_line(error)}",
+            f"A worker died, experiment {experiment}: {one_line(error)}",
             "If the kernel's out-of-memory killer ended it (see dmesg), use fewer workers or a smaller batch; if not, "
             "--set num_workers=0 shows where it ends.",
         )
     return MeasurementError(
-        f"The loader raised, experiment {experiment}: {_one_line(error)}",
+        f"The loader raised, experiment {experiment}: {one_line(error)}",
         "The job itself would fail there too.",
         _users_part(error),
     )
@@ -105,7 +106,7 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
     if "out of memory" in str(error).lower():
         remedy = "The device's memory is full: use a smaller batch_size, or end other processes on the device."
     return MeasurementError(
-        f"The {what} raised, experiment {experiment}: {_one_line(error)}", remedy, _users_part(error)
+        f"The {what} raised, experiment {experiment}: {one_line(error)}", remedy, _users_part(error)
     )
 
 

@@ -17,6 +17,7 @@ from bottleneck.results.records import (
     Warning,
 )
 from bottleneck.results.stacks import StackProfile
+from bottleneck.results.traces import TraceFile
 from bottleneck.staging.stages import EXPERIMENTS
 
 
@@ -37,6 +38,7 @@ class Ledger:
         self.evidence: dict[str, Any] = {}
         self._warnings: dict[tuple[str, str], Warning] = {}
         self.profile: StackProfile | None = None
+        self.traces: tuple[TraceFile, ...] = ()
         self.cost = Cost(0.0, 0, 0, 0)
 
     def add(self, arm: Arm, block: Block) -> None:
@@ -46,6 +48,11 @@ class Ledger:
     def warn(self, id_: str, message: str) -> None:
         """Keep a reason not to trust a number, once."""
         self._warnings.setdefault((id_, message), Warning(id_, message))
+
+    def seconds_per_batch(self, arm: Arm) -> float | None:
+        """Return what a batch of an arm has taken so far; None before its first block."""
+        blocks = self.blocks.get(arm)
+        return sum(block.seconds for block in blocks) / sum(block.batches for block in blocks) if blocks else None
 
     def _blocks(self, arm: Arm | None) -> tuple[Block, ...]:
         return tuple(self.blocks.get(arm, ())) if arm is not None else ()

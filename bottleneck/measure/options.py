@@ -32,6 +32,8 @@ class MeasureOptions:
         cache_budget_bytes: Memory that all caches together may take; None: 1 GiB or a tenth of the free
             memory, whichever is less.
         profile: Profile the workers after the timed rounds; None: do not.
+        trace: Trace a few steps of `device` and `raw` after the timed rounds, and keep the files. Where the device
+            holds the job, a handful of steps of `device` are traced anyway, and no file is kept.
     """
 
     budget_s: float | None = None
@@ -39,3 +41,4 @@ class MeasureOptions:
     seed: int = 0
     cache_budget_bytes: int | None = None
     profile: ProfileOptions | None = None
+    trace: bool = False

@@ -138,6 +138,11 @@ class Rounds:
             self._run_round(order.next_round(arms))
 
     @property
+    def device_bound(self) -> bool:
+        """Whether the device holds the job, by the last judgement."""
+        return self._judgement is not None and self._judgement.state == "device_bound"
+
+    @property
     def _ends(self) -> tuple[Arm, Arm]:
         return self._ladder.device, self._ladder.raw
 

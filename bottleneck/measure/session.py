@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.arms import Arm
+from bottleneck.measure.arms import Arm, Ladder
 from bottleneck.measure.blocks import Bench
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import device_can_pin, make_synchronize
@@ -27,8 +27,10 @@ from bottleneck.measure.failure import (
     explain_loader_failure,
     explain_step_failure,
     loader_failures,
+    one_line,
 )
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.model_facts import describe_model
 from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.payload import describe_payload
@@ -38,6 +40,7 @@ from bottleneck.measure.profiling import profile
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
+from bottleneck.measure.tracing import Traced, Wish, trace
 from bottleneck.measure.utilisation import Utilisation
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
@@ -45,6 +48,7 @@ from bottleneck.pipeline.train_step import make_train_step, model_device
 from bottleneck.pipeline.transfer import copies_nothing, make_transfer, resolve_device
 from bottleneck.results.records import Cost, Judgement, Measurement
 from bottleneck.results.stacks import StackProfile
+from bottleneck.results.traces import TraceFile
 from bottleneck.staging.loader import SwitchedLoader
 from bottleneck.staging.observation import Observation
 
@@ -67,6 +71,8 @@ class Outcome:
     failure: BaseException | None = None
     profile: StackProfile | None = None
     """What the workers' code does; None where it was not asked for, or nothing came of it."""
+    traces: tuple[TraceFile, ...] = ()
+    """The traces that were asked for, as far as anything came of it."""
 
 
 def measure(
@@ -124,7 +130,7 @@ def measure(
         failure = explain_loader_failure(error, "raw")
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
-    return Outcome(ledger.measurement(), failure, ledger.profile)
+    return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces)
 
 
 class Session:
@@ -189,6 +195,7 @@ class Session:
         self._reads, self._utilisation = rounds.reads, rounds.utilisation
         with self._utilisation.watching(self._loader.workers, self._device):
             rounds.run()
+        self._look_into_steps(bench, ladder, device_bound=rounds.device_bound)
         self._profile()
 
     def close(self) -> None:
@@ -276,6 +283,25 @@ class Session:
         limit_s = min(LONGEST_S, BUDGET_SHARE * self._budget_s)
         passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
         return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
+
+    def _look_into_steps(self, bench: Bench, ladder: Ladder, *, device_bound: bool) -> None:
+        """Trace a few steps where it is worth it, and note what the model is like."""
+        traced = Traced()
+        if self._options.trace or device_bound:
+            self._tell("tracing")
+            wish = Wish(self._options.trace, self._ledger.seconds_per_batch)
+            traced = trace(bench, ladder, self._device, wish)
+        self._ledger.traces = tuple(traced.files)
+        if traced.evidence:
+            self._ledger.evidence["trace"] = traced.evidence
+        for id_, message in traced.warnings:
+            self._ledger.warn(id_, message)
+        try:
+            self._ledger.evidence["model"] = describe_model(
+                self._pipeline, self._device, bench.device.batches, traced.steps, traced.evidence.get("device")
+            )
+        except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
+            self._ledger.warn("model-unknown", f"The model could not be looked at ({one_line(error)}).")
 
     def _profile(self) -> None:
         options = self._options.profile

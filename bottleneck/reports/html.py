@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, utilisation, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, tracing, utilisation, view
 from bottleneck.reports.charts import block_chart, charts
 from bottleneck.results.records import Result
 
@@ -44,6 +44,7 @@ def _page(result: Result) -> dict[str, Any]:
         "tensors": _tensors(result),
         "payload": payload.summary(result),
         "utilisation": _utilisation(result),
+        "traces": _traces(result),
         "unavailable": [
             (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
         ],
@@ -155,6 +156,26 @@ def _utilisation(result: Result) -> dict[str, Any]:
             if line
         ],
     }
+
+
+def _traces(result: Result) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": _shown(traced.name),
+            "where": traced.where,
+            "summary": _shown(traced.summary),
+            "operators": [
+                {
+                    "name": _shown(row.name),
+                    "calls": numbers.frequency(row.calls_per_step),
+                    "time": numbers.duration(row.seconds_per_step),
+                    "share": numbers.percent(row.share),
+                }
+                for row in traced.operators
+            ],
+        }
+        for traced in tracing.traced(result)
+    ]
 
 
 def _waiting(share: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, utilisation, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, tracing, utilisation, view
 from bottleneck.results.records import Advice, Result
 
 LIMIT = 60_000
@@ -124,6 +124,7 @@ def _folds(result: Result) -> Iterator[Fold]:
     yield _functions(result)
     yield _payload(result)
     yield _utilisation(result)
+    yield from _traces(result)
     yield Fold(
         "Not measured",
         items=tuple(
@@ -259,6 +260,28 @@ def _utilisation(result: Result) -> Fold:
             for row in utilisation.rows(result)
         ),
     )
+
+
+def _traces(result: Result) -> Iterator[Fold]:
+    for traced in tracing.traced(result):
+        yield Fold(
+            f"Operators in the traced steps of {traced.name}",
+            head=(
+                clean.markdown(traced.summary),
+                "",
+                f"| operator | calls/step | {traced.where} | share |",
+                "|:--|--:|--:|--:|",
+            ),
+            items=tuple(
+                _row(
+                    clean.markdown_code(row.name),
+                    numbers.frequency(row.calls_per_step),
+                    numbers.duration(row.seconds_per_step),
+                    numbers.percent(row.share),
+                )
+                for row in traced.operators
+            ),
+        )
 
 
 def _waiting(share: float | None) -> str:

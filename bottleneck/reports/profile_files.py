@@ -17,8 +17,12 @@ from bottleneck.results.stacks import StackProfile
 _REMEDY = "Give a folder that you may write to; it is made if it is not there."
 
 
-def check_folder(folder: str | os.PathLike[str]) -> None:
+def check_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> None:
     """Refuse a folder that could not be written to later; nothing is left there.
+
+    Args:
+        folder: The user's.
+        what: What it is for.
 
     Raises:
         UsageError: It is a file, its name is not possible, or there is no permission.
@@ -29,7 +33,7 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
     if reason is not None:
-        raise UsageError(f"Cannot write the flamegraphs to {name!r}: {reason}.", _REMEDY)
+        raise UsageError(f"Cannot write the {what} to {name!r}: {reason}.", _REMEDY)
 
 
 def _why_not(name: str) -> str | None:
@@ -47,6 +51,25 @@ def _why_not(name: str) -> str | None:
     return None
 
 
+def make_folder(folder: str | os.PathLike[str], what: str) -> Path:
+    """Make a folder if it is not there.
+
+    Args:
+        folder: The user's.
+        what: What it is for.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"Cannot write the {what} to {os.fspath(folder)!r}: {reason}.", _REMEDY) from error
+    return place
+
+
 def write_profile(profile: StackProfile, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Write the flamegraphs and the stacks they are made of.
 
@@ -56,12 +79,7 @@ def write_profile(profile: StackProfile, folder: str | os.PathLike[str]) -> tupl
     Raises:
         UsageError: One of them could not be written.
     """
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"Cannot write the flamegraphs to {os.fspath(folder)!r}: {reason}.", _REMEDY) from error
+    place = make_folder(folder, "flamegraphs")
     written = []
     for name, text in _files(profile):
         write_text(place / name, text)

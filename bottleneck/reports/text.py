@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, utilisation, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, tracing, utilisation, view
 from bottleneck.reports.layout import (
     Column,
     Line,
@@ -31,6 +31,8 @@ MAX_TRANSFORM_NAME = 32
 MAX_TRANSFORMS = 20
 MAX_FUNCTIONS = 5
 MAX_ADVICE = 4
+MAX_OPERATORS = 5
+MAX_OPERATOR_NAME = 40
 
 _FINDING_STYLES: dict[str, Style] = {"real": "yellow", "undecided": "cyan"}
 
@@ -72,6 +74,7 @@ def _report(result: Result, width: int) -> Iterator[Line]:
         *_transforms(result, width),
         _functions(result, width),
         _utilisation(result, width),
+        *_traces(result, width),
         _notes(result, width),
         _advice(result, width),
         _closing(result, width),
@@ -214,6 +217,29 @@ def _utilisation(result: Result, width: int) -> list[Line]:
     for line in utilisation.missing(result):
         made.extend(paragraph(line, width, "Not seen: ", "  ", style="dim"))
     return made
+
+
+def _traces(result: Result, width: int) -> Iterator[list[Line]]:
+    """The costliest operators, of `device` where that was traced, and what is to be said of all traced steps."""
+    for number, traced in enumerate(tracing.traced(result)):
+        columns = [
+            Column(f"operators in {clean.one_line(traced.name)}", shrinks_to=MIN_NAME),
+            Column("calls/step", align_right=True),
+            Column(traced.where, align_right=True),
+            Column("share", align_right=True),
+        ]
+        rows = [
+            [
+                Span(fit(clean.one_line(row.name), MAX_OPERATOR_NAME)),
+                Span(numbers.frequency(row.calls_per_step)),
+                Span(numbers.duration(row.seconds_per_step)),
+                Span(numbers.percent(row.share)),
+            ]
+            for row in traced.operators[:MAX_OPERATORS]
+            if number == 0  # those of raw are the same, and the copy
+        ]
+        note = paragraph(clean.one_line(traced.summary), width, "  ", "  ", style="dim")
+        yield [*(table(columns, rows, width) if rows else []), *note]
 
 
 def _stage_row(result: Result, stage: Stage, intervals: bool) -> list[Span]:

@@ -55,6 +55,15 @@ def check_size(size_bytes: int, source: str, limit_bytes: int = MAX_RESULT_BYTES
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a UTF-8 file, as `write_bytes` does.
+
+    Raises:
+        UsageError: The folder is not there, the path cannot be written, or the text is none that UTF-8 knows.
+    """
+    write_bytes(path, text)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes | str) -> None:
     """Write a file so that a reader finds the old content or the new, and never a part of it.
 
     A link is followed. What is not a regular file (a pipe, /dev/null) is written to, never replaced.
@@ -63,12 +72,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         UsageError: The folder is not there, or the path cannot be written.
     """
     try:
+        content = content.encode("utf-8") if isinstance(content, str) else content
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
-            with open(target, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
+            with open(target, "wb") as stream:
+                stream.write(content)
         else:
-            _replace(target, text)
+            _replace(target, content)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"Cannot write {os.fspath(path)}: {_reason(error)}.",
@@ -76,14 +86,14 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         ) from None
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, content: bytes) -> None:
     # In the same folder, because only within one file system is a rename atomic.
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
     try:
         # Not tempfile: its files can be read by their owner only, whatever the umask says.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        with open(descriptor, "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         if target.exists():

@@ -1,0 +1,100 @@
+"""Reports show the operators of a trace: the terminal five of `device`, the others all of both experiments."""
+
+from dataclasses import replace
+
+import pytest
+from results_factory import make_result
+
+from bottleneck.reports.render import render
+
+
+def operator(name, share, **more):
+    return {"name": name, "self_s_per_step": 0.0001, "device_s_per_step": 0.004, "calls_per_step": 12.0,
+            "share": share, **more}  # fmt: skip
+
+
+def experiment(*rows, **more):
+    wait = {"name": "aten::item (cudaStreamSynchronize)", "calls_per_step": 2, "seconds_per_step": 0.004}
+    return {
+        "steps": 5,
+        "seconds_per_step": 0.0112,
+        "device_busy_share": 0.83,
+        "top": list(rows),
+        "synchronisations": [wait],
+        "launches_per_step": 420.0,
+        "mean_kernel_s": 0.000021,
+        **more,
+    }
+
+
+def report(form, **trace):
+    result = make_result()
+    return render(replace(result, evidence={**result.evidence, "trace": trace}), form)
+
+
+ROWS = [operator(f"aten::op_{number}", 0.12) for number in range(7)] + [operator("aten::tiny", 0.001)]
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_the_terminal_shows_the_costliest_operators_of_device_and_how_busy_it_is():
+    text = report("text", device=experiment(*ROWS), raw=experiment(operator("aten::copy_", 0.9)))
+    assert "operators in device" in text
+    assert text.count("aten::op_") == 5
+    assert "aten::copy_" not in text
+    assert "4.00 ms" in text
+    assert "The device computes 83 % of that time and is idle 17 %." in words(text)
+    assert "A step launches 420 kernels; a kernel takes 21 µs." in words(text)
+    assert "aten::item (cudaStreamSynchronize), 2 a step, 4.00 ms together" in words(text)
+    assert "steps of raw" in words(text)
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_other_formats_show_all_of_both(form):
+    text = report(form, device=experiment(*ROWS), raw=experiment(operator("aten::copy_", 0.9)))
+    assert all(name in text for name in ("aten::op_6", "aten::copy_", "83 %", "on the device"))
+    assert "tiny" not in text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_on_the_cpu_nothing_is_said_of_a_device(form):
+    row = operator("aten::mm", 0.9, device_s_per_step=None)
+    unknown = dict.fromkeys(("device_busy_share", "launches_per_step", "mean_kernel_s"))
+    text = report(form, device=experiment(row, **unknown, synchronisations=[]))
+    assert "on the CPU" in text
+    assert "0.10 ms" in text
+    assert "The device computes" not in words(text)
+    assert "launches" not in text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+@pytest.mark.parametrize(
+    "trace",
+    [
+        {"device": 3},
+        {"device": {}},
+        {"device": {"top": 7}},
+        {"device": {"top": [3, {}, {"share": "x"}], "synchronisations": [3, {}]}},
+        {"device": {"top": [], "seconds_per_step": 0.01}},
+        {"other": {"top": [{"name": "a", "share": 1}]}},
+    ],
+)
+def test_a_broken_or_empty_trace_in_a_saved_result_breaks_no_report(form, trace):
+    assert "operators in" not in report(form, **trace).lower()
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_numbers_that_are_none_show_as_unknown(form):
+    row = {"name": "aten::mm", "share": 0.9, "calls_per_step": None, "self_s_per_step": "x"}
+    assert "–" in report(form, device={"top": [row], "synchronisations": [{}], "device_busy_share": float("inf")})
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_hostile_names_stay_text(form):
+    hostile = "<script>|\x1b[31m`"
+    wait = {"name": hostile, "calls_per_step": 1, "seconds_per_step": 1}
+    text = report(form, device=experiment(operator(hostile, 0.5), synchronisations=[wait]))
+    assert "\x1b" not in text
+    assert "<script>|" not in text or form == "text"
