@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.analysis.price import check_price, with_price
@@ -91,6 +92,18 @@ class Attempt:
     profile: StackProfile | None = None
     """What the workers' code does; None where it was not asked for, or nothing came of it."""
 
+    def write_profile(self, folder: str | os.PathLike[str] | None) -> tuple[Path, ...]:
+        """Write the files of the profile, if there is one and a folder for it, and return them.
+
+        Raises:
+            UsageError: One of them could not be written.
+        """
+        if folder is None or self.profile is None:
+            return ()
+        from bottleneck.reports.profile_files import write_profile
+
+        return write_profile(self.profile, folder)
+
 
 def diagnose(
     pipeline: Pipeline | Mapping[str, Any],
@@ -138,13 +151,9 @@ def diagnose(
     attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
     if price is not None:
         attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, price))
-    if flamegraph is not None and attempt.profile is not None:
-        from bottleneck.reports.profile_files import write_profile
-
-        write_profile(attempt.profile, flamegraph)
+    attempt.write_profile(flamegraph)
     if attempt.failure is not None:
-        # A KeyboardInterrupt has no such attribute of its own.
-        attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]
+        attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # an attribute that we add
         raise attempt.failure
     return attempt.diagnosis
 
