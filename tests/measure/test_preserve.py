@@ -105,7 +105,7 @@ def test_model_and_optimizer_are_as_they_were(name, steps_before, fails):
     optimizer = OPTIMIZERS[name](model.parameters())
     train(model, optimizer, steps_before)
     before = everything(model, optimizer)
-    with nullcontext() if not fails else pytest.raises(ValueError, match="half way"):  # noqa: SIM117
+    with nullcontext() if not fails else pytest.raises(ValueError, match="half way"):  # noqa: SIM117 - one line each
         with preserved(model=model, optimizer=optimizer) as kept:
             train(model, optimizer)
             model.eval()

@@ -137,7 +137,7 @@ def test_training_state_is_found(place, steps_before):
 
 
 def global_step(batch):
-    global GLOBAL_STEPS  # noqa: PLW0603 - what scripts do
+    global GLOBAL_STEPS  # noqa: PLW0603 - what is tested - what scripts do
     GLOBAL_STEPS += 1
     helper()
 
@@ -411,9 +411,9 @@ def test_proxies_are_not_touched():
 
 def test_names_and_assignments_of_code():
     def outer():
-        global unknown_global  # noqa: PLW0603
+        global unknown_global  # noqa: PLW0603 - what is tested
         unknown_global = 1
-        return [first_name for _ in second_name]  # noqa: F821
+        return [first_name for _ in second_name]  # noqa: F821 - what is tested
 
     assert {"first_name", "second_name"} <= names_in(outer.__code__)
     assert assigned_globals(outer.__code__) == {"unknown_global"}

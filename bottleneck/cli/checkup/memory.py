@@ -92,4 +92,4 @@ def sharing_strategy() -> str | None:
         import torch.multiprocessing
     except (ImportError, OSError):
         return None
-    return str(torch.multiprocessing.get_sharing_strategy())  # type: ignore[no-untyped-call]
+    return str(torch.multiprocessing.get_sharing_strategy())  # type: ignore[no-untyped-call]  # torch's
