@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.analysis.price import check_price, with_price
@@ -94,6 +95,25 @@ class Attempt:
     traces: tuple[TraceFile, ...] = ()
     """The traces that were asked for, as far as anything came of it."""
 
+    def write_files(
+        self, flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None
+    ) -> Iterator[Path]:
+        """Write the files of the profile and the traces, as far as there are any and a folder for them.
+
+        Yields:
+            Each file, when it has been written.
+
+        Raises:
+            UsageError: One of them could not be written.
+        """
+        from bottleneck.reports.profile_files import write_profile
+        from bottleneck.reports.trace_files import write_traces
+
+        if flamegraph is not None and self.profile is not None:
+            yield from write_profile(self.profile, flamegraph)
+        if trace is not None and self.traces:
+            yield from write_traces(self.traces, trace)
+
 
 def diagnose(
     pipeline: Pipeline | Mapping[str, Any],
@@ -148,17 +168,9 @@ def diagnose(
     attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
     if price is not None:
         attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, price))
-    if flamegraph is not None and attempt.profile is not None:
-        from bottleneck.reports.profile_files import write_profile
-
-        write_profile(attempt.profile, flamegraph)
-    if trace is not None and attempt.traces:
-        from bottleneck.reports.trace_files import write_traces
-
-        write_traces(attempt.traces, trace)
+    tuple(attempt.write_files(flamegraph, trace))
     if attempt.failure is not None:
-        # A KeyboardInterrupt has no such attribute of its own.
-        attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]
+        attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # an attribute that we add
         raise attempt.failure
     return attempt.diagnosis
 

@@ -14,8 +14,7 @@ from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.pipeline.settings import parse_settings
-from bottleneck.reports.profile_files import check_folder, write_profile
-from bottleneck.reports.trace_files import write_traces
+from bottleneck.reports.profile_files import check_folder
 from bottleneck.results.records import Result
 
 
@@ -115,12 +114,8 @@ def _diagnose(
         raise attempt.failure
     try:
         write_outputs(attempt.diagnosis, outputs)
-        if flamegraph is not None and attempt.profile is not None:
-            for path in write_profile(attempt.profile, flamegraph):
-                click.echo(f"Wrote {path}", err=True)
-        if trace is not None and attempt.traces:
-            for path in write_traces(attempt.traces, trace):
-                click.echo(f"Wrote {path}", err=True)
+        for path in attempt.write_files(flamegraph, trace):
+            click.echo(f"Wrote {path}", err=True)
     finally:
         if attempt.failure is not None:
             raise attempt.failure

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 
-from bottleneck.cli.checkup import Finding, examine_environment, examine_target
-from bottleneck.cli.options import traceback_option
+from bottleneck.cli.checkup.finding import Finding
+from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import standard_output_kept
 from bottleneck.errors import ExitStatus
+from bottleneck.reports import clean
 
 _MARKS = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
+_WIDTH = 80
 
 
 @click.command("doctor", epilog="Exit status: 2 for a bad target, 3 when a problem makes measuring impossible, else 0.")
 @click.argument("target", required=False)
+@click.option(
+    "--limit",
+    metavar="DURATION",
+    default="2m",
+    show_default=True,
+    callback=as_seconds,
+    help="How long each step with the target may take.",
+)
 @traceback_option
-def doctor_command(target: str | None) -> int:
+def doctor_command(target: str | None, limit: float) -> int:
     """Say what in this environment hinders measuring.
 
-    With TARGET (package.module:function or path/to/file.py:function) its pipeline is built and checked too.
+    With TARGET (package.module:function or path/to/file.py:function) its pipeline is built and checked too, its dataset
+    is pickled, and one worker loads a first batch, all in a process of its own that is ended when it hangs.
     """
+    # Some of the examinations bring torch.
+    from bottleneck.cli.checkup.machine import examine_environment
+    from bottleneck.cli.checkup.target import examine_target
+
     with standard_output_kept():
         findings = examine_environment()
         if target is not None:
-            findings += examine_target(target)
+            findings += examine_target(target, limit)
     click.echo(render_findings(findings), nl=False)
     # Of several problems that of the machine counts: there no target can be measured.
     return max((finding.exit_status for finding in findings if finding.status == "problem"), default=ExitStatus.OK)
 
 
 def render_findings(findings: list[Finding]) -> str:
-    """One line a finding, its remedy on the next."""
+    """A finding a paragraph of 80 columns, its remedy below."""
     width = max(len(finding.subject) for finding in findings)
     lines = []
     for finding in findings:
-        lines.append(f"{_MARKS[finding.status]}  {finding.subject:<{width}}  {finding.message}")
+        lines += _wrapped(finding.message, f"{_MARKS[finding.status]}  {finding.subject:<{width}}  ")
         if finding.remedy:
-            lines.append(f"{'':9}{'':<{width}}  -> {finding.remedy}")
+            lines += _wrapped(finding.remedy, " " * (9 + width) + "  -> ")
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, start: str) -> list[str]:
+    # What the user's code says may hold anything. A command is not broken at its hyphens.
+    shown = clean.one_line(text)
+    further = " " * len(start)
+    return textwrap.wrap(shown, _WIDTH, initial_indent=start, subsequent_indent=further, break_on_hyphens=False)

@@ -77,8 +77,7 @@ def main() -> NoReturn:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):
-            # Only of real text streams; of others it is an AttributeError.
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # only real text streams have it
     end_in_order()
     # The imported `bottleneck` is pydata's when that was installed after ours.
     share_public_names(sys.modules["bottleneck"])

@@ -137,9 +137,9 @@ def standard_output_kept() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         try:
-            # Both may be None or closed, as in a service: the errors for that are caught below.
-            out, err = sys.__stdout__.fileno(), sys.__stderr__.fileno()  # type: ignore[union-attr]
-            sys.__stdout__.flush()  # type: ignore[union-attr]
+            # Both may be None or closed, as in a service.
+            out, err = sys.__stdout__.fileno(), sys.__stderr__.fileno()  # type: ignore[union-attr]  # caught below
+            sys.__stdout__.flush()  # type: ignore[union-attr]  # caught below
             kept = os.dup(out)
         except (OSError, ValueError, AttributeError):  # closed, or not a real stream
             yield

@@ -16,7 +16,7 @@ def make_synchronize(device: torch.device) -> Callable[[], None]:
     if synchronize is None:
         return lambda: None
     if device.type == "mps":
-        return synchronize  # type: ignore[no-any-return]
+        return synchronize  # type: ignore[no-any-return]  # of a backend chosen by name
     return lambda: synchronize(device)
 
 

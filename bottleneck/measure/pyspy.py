@@ -132,6 +132,28 @@ class Recording:
             return Recorded(failure="it wrote nothing")
 
 
+def why_py_spy_fails(program: str, pid: int, limit_s: float) -> str:
+    """Try to look into a process once; return why that is not possible, or an empty text.
+
+    Args:
+        program: Where py-spy is.
+        pid: The process.
+        limit_s: How long it may take.
+    """
+    command = [program, "dump", "--pid", str(pid)]
+    try:
+        tried = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, start_new_session=True
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not look into a process within {limit_s:g} seconds"
+    except OSError as error:
+        return f"it cannot be started ({error.strerror or error})"
+    if tried.returncode == 0:
+        return ""
+    return _explain((tried.stderr + tried.stdout).decode(errors="replace"), tried.returncode)
+
+
 def _explain(log: str, status: int) -> str:
     if _FORBIDDEN.search(log):
         return f"it may not look into the process; {remedy_for_permission()}"

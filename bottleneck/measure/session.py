@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summari
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
-from bottleneck.measure.preserve import preserved
+from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.profiling import profile
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.rounds import Judge, Rounds
@@ -107,15 +107,7 @@ def measure(
     failure: BaseException | None = None
     kept = None
     try:
-        with preserved(
-            model=pipeline.model,
-            optimizer=pipeline.optimizer,
-            train_step=pipeline.train_step,
-            loader=loader,
-            dataset=loader.dataset,
-            device=device,
-            others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
-        ) as kept:
+        with _left_as_found(pipeline, loader, device) as kept:
             session = Session(pipeline, loader, device, sites, options, ledger, judge, on_progress, clock)
             try:
                 session.run()
@@ -131,6 +123,20 @@ def measure(
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces)
+
+
+def _left_as_found(
+    pipeline: Pipeline, loader: DataLoader[Any], device: torch.device
+) -> AbstractContextManager[Preserved]:
+    return preserved(
+        model=pipeline.model,
+        optimizer=pipeline.optimizer,
+        train_step=pipeline.train_step,
+        loader=loader,
+        dataset=loader.dataset,
+        device=device,
+        others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
+    )
 
 
 class Session:

@@ -70,7 +70,7 @@ def load_target(text: str) -> Callable[[], Any]:
             if isinstance(found, Pipeline | Mapping)
             else "Name a function that returns a Pipeline.",
         )
-    return found  # type: ignore[no-any-return]
+    return found  # type: ignore[no-any-return]  # whatever the name stands for
 
 
 def _make_importable(folder: str) -> None:

@@ -144,7 +144,7 @@ def make_default_step(
         number += 1
         if optimizer is not None and number % batches_per_step == 0:
             optimizer.step()
-        return loss  # type: ignore[no-any-return]
+        return loss  # type: ignore[no-any-return]  # the user's
 
     return train_on
 

@@ -64,7 +64,7 @@ def _accelerator_kind() -> str | None:
 
 def _current_index(kind: str) -> int:
     # Asking an uninitialised runtime would start it, long before it is needed.
-    if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's
         return torch.cuda.current_device()
     return 0
 

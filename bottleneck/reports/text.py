@@ -157,58 +157,56 @@ def _transforms(result: Result, width: int) -> Iterator[list[Line]]:
 
 
 def _transform_table(stage: str, transforms: Sequence[view.TransformRow], width: int) -> list[Line]:
-    columns = [
-        Column(f"inside {fit(clean.one_line(stage), MAX_STAGE_NAME)}", shrinks_to=MIN_NAME),
-        Column("calls/sample", align_right=True),
-        Column("a call", align_right=True),
-        Column("share", align_right=True),
-        Column("waiting", align_right=True),
-        Column("gives", shrinks_to=MIN_NAME),
-    ]
     rows = [
-        [
-            Span(fit(clean.one_line(row.name), MAX_TRANSFORM_NAME)),
-            Span(numbers.frequency(row.calls_per_sample)),
-            Span(numbers.duration(row.wall_s_per_call)),
-            Span(numbers.percent(row.share)),
-            Span("" if row.waiting is None else numbers.percent(row.waiting)),
-            Span(clean.one_line(row.output)),
-        ]
+        (
+            row.name,
+            numbers.frequency(row.calls_per_sample),
+            numbers.duration(row.wall_s_per_call),
+            numbers.percent(row.share),
+            "" if row.waiting is None else numbers.percent(row.waiting),
+            row.output,
+        )
         for row in transforms[:MAX_TRANSFORMS]
     ]
-    if not any(row[4].text for row in rows):
-        del columns[4]
-        rows = [[*row[:4], row[5]] for row in rows]
-    made = table(columns, rows, width)
-    if len(transforms) > MAX_TRANSFORMS:
-        more = f"… and {len(transforms) - MAX_TRANSFORMS} more; the other formats list all."
-        made.extend(paragraph(more, width, "  ", "  ", style="dim"))
-    return made
+    more = f"… and {len(transforms) - MAX_TRANSFORMS} more; the other formats list all."
+    return _detail_table(
+        (f"inside {_short(stage)}", "calls/sample", "a call", "share", "waiting", "gives"),
+        rows,
+        more if len(transforms) > MAX_TRANSFORMS else "",
+        width,
+    )
 
 
 def _functions(result: Result, width: int) -> list[Line]:
     stage, rows = functions.functions_of_bottleneck(result, MAX_FUNCTIONS)
     if not rows:
         return []
-    columns = [
-        Column(
-            f"functions in {fit(clean.one_line(stage), MAX_STAGE_NAME)}" if stage else "functions", shrinks_to=MIN_NAME
-        ),
-        Column("own time", align_right=True),
-        Column("waiting", align_right=True),
-        Column("where", shrinks_to=MIN_NAME),
-    ]
-    cells_of_rows = [
-        [
-            Span(fit(clean.one_line(row.function), MAX_TRANSFORM_NAME)),
-            Span(numbers.percent(row.own_share)),
-            Span(numbers.percent(row.waiting)),
-            Span(clean.one_line(row.place)),
-        ]
+    return _detail_table(
+        (f"functions in {_short(stage)}" if stage else "functions", "own time", "waiting", "where"),
+        [(row.function, numbers.percent(row.own_share), numbers.percent(row.waiting), row.place) for row in rows],
+        functions.sampling(result),
+        width,
+    )
+
+
+def _detail_table(heads: Sequence[str], rows: Sequence[Sequence[str]], note: str, width: int) -> list[Line]:
+    """A table of what is inside a stage: a name, numbers, and a text of the user's at the end.
+
+    Args:
+        heads: Of the columns; a column of numbers that is empty in all rows is left out.
+        rows: As many texts each.
+        note: Said below; empty: nothing.
+        width: Character cells.
+    """
+    last = len(heads) - 1
+    kept = [number for number in range(len(heads)) if number in (0, last) or any(row[number] for row in rows)]
+    shrinking, right = {"shrinks_to": MIN_NAME}, {"align_right": True}
+    columns = [Column(heads[number], **(shrinking if number in (0, last) else right)) for number in kept]
+    made = [
+        [Span(fit(clean.one_line(row[0]), MAX_TRANSFORM_NAME)), *(Span(clean.one_line(row[n])) for n in kept[1:])]
         for row in rows
     ]
-    note = paragraph(functions.sampling(result), width, "  ", "  ", style="dim")
-    return [*table(columns, cells_of_rows, width), *note]
+    return [*table(columns, made, width), *(paragraph(note, width, "  ", "  ", style="dim") if note else ())]
 
 
 def _utilisation(result: Result, width: int) -> list[Line]:
@@ -306,7 +304,11 @@ def _at_sign(rates: Sequence[str]) -> list[str]:
 
 
 def _name(stage: Stage | None) -> str:
-    return fit(clean.one_line(stage.name), MAX_STAGE_NAME) if stage else ""
+    return _short(stage.name) if stage else ""
+
+
+def _short(stage: str) -> str:
+    return fit(clean.one_line(stage), MAX_STAGE_NAME)
 
 
 def _exposed_s(stage: Stage | None) -> float | None:

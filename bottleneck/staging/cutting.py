@@ -57,7 +57,7 @@ class Cut:
     def __repr__(self) -> str:
         return repr(self._cut_function)
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # in the place of an attribute
     def __class__(self) -> type:
         """The class of the callable, so that `isinstance` in the user's code still holds."""
         return type(self._cut_function)

@@ -296,7 +296,7 @@ def _held_iterators(loader: DataLoader[Any]) -> list[str]:
 def _disarm(iterator: Any) -> None:
     """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
     if getattr(iterator, "_worker_pids_set", False):
-        _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+        _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch's own
         iterator._worker_pids_set = False
 
 

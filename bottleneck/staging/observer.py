@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,11 +11,9 @@ from bottleneck.staging.control import Control
 from bottleneck.staging.observation import Clocks, Meter, Observation, Spent, TransformSpent
 from bottleneck.staging.plan import Plan
 from bottleneck.staging.source import Source
-from bottleneck.staging.tape import Function, Tape, mark_site
+from bottleneck.staging.stage_calls import StageCalls, base_stage
+from bottleneck.staging.tape import Function, Tape
 from bottleneck.staging.timers import Timers, find_places
-
-_BASE_STAGES = {"template": "load", "tail": "load", "marks": "other", "fetch": "fetch"}
-"""Strategy -> the stage that the code outside all cuts belongs to, when an item begins; else the innermost."""
 
 ENOUGH_S = 2.0
 """Time of whole batches after which a worker observes no more."""
@@ -63,11 +60,9 @@ class Observer:
         """The batch that is being made."""
         self._core_wait_s: float | None = None
         self._plan = Plan("fetch")
-        self._marks: frozenset[str] = frozenset()
         self._stage = ""
         """The stage that is at work."""
-        self._inside_cut = False
-        self._thread = 0
+        self._calls = StageCalls(tape, self._plan)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -108,7 +103,7 @@ class Observer:
         """
         # A stream's batch may have been begun before the observation was.
         whole = not self._iterable or self._open.samples == (len(samples) if self._source.batched else 1)
-        with self._observing("collate", frozenset(self._plan.marks.collate)):
+        with self._observing("collate", self._plan.marks.collate):
             batch = self._source.collate(samples)
         if whole and self._open.samples:
             self._open.batches = 1
@@ -135,22 +130,18 @@ class Observer:
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
-        with self._observing(self._base_stage(), frozenset(self._plan.marks.sample)):
+        with self._observing(base_stage(self._plan, of_tail="load"), self._plan.marks.sample):
             value = run(request)
         self._open.samples += samples
         return value
 
-    def _base_stage(self) -> str:
-        return _BASE_STAGES.get(self._plan.strategy, self._plan.within_sample[0])
-
     # --- while the user's code runs ------------------------------------------------------------------------
 
     @contextmanager
-    def _observing(self, stage: str, marked: frozenset[str]) -> Iterator[None]:
+    def _observing(self, stage: str, marked: tuple[str, ...]) -> Iterator[None]:
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
-        self._thread, self._inside_cut = threading.get_ident(), False
-        self._stage, self._marks = stage, marked
+        self._stage, self._calls = stage, StageCalls(self._tape, self._plan, marked)
         with self._timers.installed():
             self._tape.handler, self._members.handler = self._answer_cut, self._answer_transform
             marks.handler = self._answer_mark
@@ -165,24 +156,24 @@ class Observer:
         return self._open.stages.setdefault(stage, Spent())
 
     def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if threading.get_ident() != self._thread:
+        if self._calls.elsewhere:
             return function(*args, **kwargs)
         if site in self._single:
             function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
-        stage = self._tape.stage(site)
-        if site not in self._plan.sites or stage is None or self._inside_cut:
+        stage = self._calls.stage_of_cut(site)
+        if stage is None:
             return function(*args, **kwargs)
-        self._inside_cut = True
+        self._calls.inside_cut = True
         try:
             return self._run_in(stage, function, args, kwargs)
         finally:
-            self._inside_cut = False
+            self._calls.inside_cut = False
             if self._plan.strategy == "tail" and stage == "augment" and self._stage == "load":
                 self._stage = "finish"
                 self._meter.enter(self._spent("finish"))
 
     def _answer_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if mark_site(name) not in self._marks or threading.get_ident() != self._thread:
+        if not self._calls.is_marked(name):
             return function(*args, **kwargs)
         return self._run_in(name, function, args, kwargs)
 
@@ -196,7 +187,7 @@ class Observer:
             self._stage = outer
 
     def _answer_transform(self, place: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if threading.get_ident() != self._thread:
+        if self._calls.elsewhere:
             self._open.elsewhere.add(place)
             return function(*args, **kwargs)
         spent = self._open.transforms.get((self._stage, place))

@@ -98,31 +98,19 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     unusable = {site: why for report in reports for site, why in report.unusable.items() if not site.startswith("@")}
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
-    warnings = [("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())]
-    silent = frozenset().union(*(report.chosen for report in reports)) - called - unusable.keys()
-    warnings += [
-        ("cut-not-called", f"`{site}`, which augment= names, recorded nothing: the dataset did not call it for any of "
-         f"{len(facts.items)} recorded items.")
-        for site in sorted(silent)
-    ]  # fmt: skip
     usable = {site for site in called if site in stages_of and site not in unusable}
     augment = frozenset(site for site in usable if stages_of[site] == "augment")
     load = frozenset(site for site in usable if stages_of[site] == "load")
     strategy, within, reason = _choose(facts, reports, augment, load, iterable=iterable)
-    if strategy == "template" and iterable and _rest_of_stream_s(facts) > 0:
-        warnings.append(
-            ("rest-counts-as-load", "The dataset is a stream, which cannot be asked for an item again: what it does "
-             "after the augmentation counts as `load`. Mark it, to tell it apart: @bottleneck.stage(\"pack\").")
-        )  # fmt: skip
-    if strategy == "fetch" and (augment or load):
-        warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     copies_s = {site: copy_s for report in reports for site, copy_s in report.changes_arguments.items()}
     changing = augment.intersection(copies_s)
-    for site in sorted(changing) if strategy != "fetch" else ():
-        warnings.append(
-            ("cut-changes-its-argument", f"`{site}` changes its argument in place and gets a copy each time it is "
-             f"measured; that copy takes {1e3 * copies_s[site]:.2g} ms a call, as part of the stage `augment`.")
-        )  # fmt: skip
+    warnings = _warn_of_unused(reports, unusable, called, len(facts.items))
+    if strategy == "template" and iterable and _rest_of_stream_s(facts) > 0:
+        warnings.append(_REST_COUNTS_AS_LOAD)
+    if strategy == "fetch" and (augment or load):
+        warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
+    if strategy != "fetch":
+        warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
     verified = [report.verification for report in reports if report.verification is not None]
     copy_samples = any(report.changes_samples for report in reports)
     return Plan(
@@ -141,6 +129,33 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         batch_sizes=marked.batch_sizes,
         has_samples=marked.has_samples,
         has_collated=marked.has_collated,
+    )
+
+
+_REST_COUNTS_AS_LOAD = (
+    "rest-counts-as-load",
+    "The dataset is a stream, which cannot be asked for an item again: what it does after the augmentation counts as "
+    '`load`. Mark it, to tell it apart: @bottleneck.stage("pack").',
+)
+
+
+def _warn_of_unused(
+    reports: list[Report], unusable: dict[str, str], called: set[str], items: int
+) -> list[tuple[str, str]]:
+    """Warnings of cuts that cannot be used, and of those that the user named and the dataset did not call."""
+    silent = frozenset().union(*(report.chosen for report in reports)) - called - unusable.keys()
+    return [
+        *(("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())),
+        *(("cut-not-called", f"`{site}`, which augment= names, recorded nothing: the dataset did not call it for any "
+           f"of {items} recorded items.") for site in sorted(silent)),
+    ]  # fmt: skip
+
+
+def _warn_of_copy(site: str, copy_s: float) -> tuple[str, str]:
+    return (
+        "cut-changes-its-argument",
+        f"`{site}` changes its argument in place and gets a copy each time it is measured; that copy takes "
+        f"{1e3 * copy_s:.2g} ms a call, as part of the stage `augment`.",
     )
 
 

@@ -75,11 +75,11 @@ class WorkerInit:
         # Ctrl-C reaches the whole process group; the main process stops the workers, in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         info = get_worker_info()
-        engine = info.dataset.engine  # type: ignore[union-attr]
+        engine = info.dataset.engine  # type: ignore[union-attr]  # in a worker
         if engine.sample_rate_hz is not None:
             allow_tracing()
         object.__setattr__(info, "dataset", engine.user_dataset)
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)
-        engine.user_dataset = info.dataset  # type: ignore[union-attr]
+        engine.user_dataset = info.dataset  # type: ignore[union-attr]  # in a worker
         engine.start()

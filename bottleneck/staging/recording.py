@@ -154,7 +154,8 @@ def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.numel() or tensor.device.type != "cpu":
         return tensor.clone()
     strides = torch.empty_like(tensor, device="meta").stride()
-    storage = torch.UntypedStorage._new_shared(tensor.numel() * tensor.element_size())  # type: ignore[no-untyped-call]
+    size = tensor.numel() * tensor.element_size()
+    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]  # torch's
     fresh = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, tensor.shape, strides)
     return fresh.copy_(tensor)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -14,15 +13,13 @@ from urllib.parse import quote, unquote
 from bottleneck.pipeline import marks
 from bottleneck.staging.plan import Plan
 from bottleneck.staging.source import Source
-from bottleneck.staging.tape import Function, Tape, mark_site
+from bottleneck.staging.stage_calls import StageCalls, base_stage
+from bottleneck.staging.tape import Function, Tape
 
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
 UNKNOWN_STAGE = ""
 """Code of which the stack does not tell the stage."""
-
-# With `tail`, code outside the cuts loads before the augmentation and finishes after it, in one and the same frame.
-_BASE_STAGES = {"template": "load", "tail": UNKNOWN_STAGE, "marks": "other", "fetch": "fetch"}
 
 
 class StageFrames:
@@ -35,10 +32,7 @@ class StageFrames:
 
     def __init__(self, source: Source, tape: Tape) -> None:
         self._source, self._tape = source, tape
-        self._plan = Plan("fetch")
-        self._marks: frozenset[str] = frozenset()
-        self._inside_cut = False
-        self._thread = 0
+        self._calls = StageCalls(tape, Plan("fetch"))
 
     def fetch(self, plan: Plan, request: Any) -> Any:
         """Return what a request asks for.
@@ -47,7 +41,7 @@ class StageFrames:
             UserCodeError: If the user's dataset raised.
         """
         with self._answering(plan, plan.marks.sample):
-            return run_in_stage(self._base_stage(), self._source.fetch, (request,), {})
+            return run_in_stage(_base_stage(plan), self._source.fetch, (request,), {})
 
     def next_item(self, plan: Plan) -> Any:
         """Return the next item of a stream.
@@ -56,7 +50,7 @@ class StageFrames:
             UserCodeError: If the user's dataset raised.
         """
         with self._answering(plan, plan.marks.sample):
-            return run_in_stage(self._base_stage(), self._source.next_item, (), {})
+            return run_in_stage(_base_stage(plan), self._source.next_item, (), {})
 
     def collate(self, plan: Plan, samples: Any) -> Any:
         """Collate samples.
@@ -67,13 +61,9 @@ class StageFrames:
         with self._answering(plan, plan.marks.collate):
             return run_in_stage("collate", self._source.collate, (samples,), {})
 
-    def _base_stage(self) -> str:
-        return _BASE_STAGES.get(self._plan.strategy, self._plan.within_sample[0])
-
     @contextmanager
     def _answering(self, plan: Plan, marked: tuple[str, ...]) -> Iterator[None]:
-        self._plan, self._marks = plan, frozenset(marked)
-        self._inside_cut, self._thread = False, threading.get_ident()
+        self._calls = StageCalls(self._tape, plan, marked)
         self._tape.handler, marks.handler = self._answer_cut, self._answer_mark
         try:
             yield
@@ -81,20 +71,24 @@ class StageFrames:
             self._tape.handler = marks.handler = None
 
     def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        stage = self._tape.stage(site)
-        elsewhere = threading.get_ident() != self._thread
-        if elsewhere or self._inside_cut or stage is None or site not in self._plan.sites:
+        stage = self._calls.stage_of_cut(site)
+        if stage is None:
             return function(*args, **kwargs)
-        self._inside_cut = True
+        self._calls.inside_cut = True
         try:
             return run_in_stage(stage, function, args, kwargs)
         finally:
-            self._inside_cut = False
+            self._calls.inside_cut = False
 
     def _answer_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if mark_site(name) not in self._marks or threading.get_ident() != self._thread:
+        if not self._calls.is_marked(name):
             return function(*args, **kwargs)
         return run_in_stage(name, function, args, kwargs)
+
+
+def _base_stage(plan: Plan) -> str:
+    # With `tail`, code outside the cuts loads before the augmentation and finishes after it, in the same frame.
+    return base_stage(plan, of_tail=UNKNOWN_STAGE)
 
 
 def run_in_stage(stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

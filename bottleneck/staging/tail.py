@@ -211,7 +211,7 @@ def _compile(
         returns=None,
     )  # fmt: skip
     if "type_params" in half._fields:  # Python 3.12 and later
-        half.type_params = []  # type: ignore[attr-defined, unused-ignore]
+        half.type_params = []  # type: ignore[attr-defined, unused-ignore]  # since 3.12
     free = original.__code__.co_freevars
     outer = ast.parse(f"def factory({', '.join(free)}):\n    pass\n").body[0]
     assert isinstance(outer, ast.FunctionDef)

@@ -128,7 +128,7 @@ def _equal_leaves(a: Any, b: Any) -> bool:
     if isinstance(a, Image.Image):
         return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
     if is_primitive(a):
-        return bool(a == b) or (a != a and b != b)  # noqa: PLR0124
+        return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
     try:
         if bool(a == b):
             return True

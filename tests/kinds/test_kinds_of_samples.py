@@ -1,11 +1,10 @@
 """Samples of every type: the slow part is named."""
 
 import pytest
-from slow_parts import (
+from slow_parts import check_slow_part, collate_of
+from slow_samples import (
     Samples,
     as_list,
-    check_slow_part,
-    collate_of,
     like_dict,
     like_frozen_record,
     like_nothing_at_times,

@@ -1,97 +1,29 @@
-"""A whole diagnosis: what it measures, how it ends, and that nothing is left of it (the leak check sees that)."""
+"""A whole diagnosis: what it measures, and that nothing is left of it (the leak check sees that)."""
 
 import itertools
-import os
-import signal
-import time
 
-import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from sessions import (
+    PRECISE,
+    UNDECIDED,
+    Numbers,
+    Photos,
+    blocks,
+    known_helpers,
+    pipeline_of,
+    run,
+    run_simulated,
+    workers_left,
+)
+from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.session import measure
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
 
-QUICK = MeasureOptions(budget_s=4.0)
-PRECISE = Judgement("device_bound", None, precise=True)
-UNDECIDED = Judgement("undecided", None, precise=False)
-
-
-_HELPERS = set()
-"""Python's own helper processes of earlier tests, which stay by design."""
-
-
-@pytest.fixture(autouse=True)
-def known_helpers():
-    _HELPERS.clear()
-    _HELPERS.update(psutil.Process().children())
-
-
-def workers_left():
-    return set(psutil.Process().children()) - _HELPERS
-
-
-class Photos(Dataset):
-    def __len__(self):
-        return 10_000
-
-    def __getitem__(self, index):
-        return self.augment(self.load(index)), index
-
-    def load(self, index):
-        return torch.full((8,), float(index))
-
-    def augment(self, image):
-        return image + 0.5
-
-
-class Numbers(IterableDataset):
-    def __init__(self, start=0):
-        self.start = start
-
-    def __iter__(self):
-        return iter(torch.arange(self.start, 50.0))
-
-
-def pipeline_of(dataset=None, **options):
-    given = {"dataset": dataset or Photos(), "train_step": lambda batch: None, "batch_size": 4, "num_workers": 1}
-    return Pipeline(**{**given, "device": "cpu", **options})
-
-
-def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: None, **more):
-    return measure(pipeline, options, judge=judge, on_progress=on_progress, **more)
-
-
-def blocks(outcome):
-    return {e.name: e.coupled for e in outcome.measurement.experiments}
-
-
-class Clock:
-    """Invented time: each look at it takes some milliseconds, and the step what it says."""
-
-    def __init__(self):
-        self.now_s = 50.0
-
-    def __call__(self):
-        self.now_s += 5e-3
-        return self.now_s
-
-    def step(self, seconds):
-        def work(batch):
-            self.now_s += seconds
-
-        return work
-
-
-def run_simulated(step_s, options, judge=lambda _: UNDECIDED, dataset=None, **more):
-    """A diagnosis without workers, in invented time."""
-    clock = Clock()
-    pipeline = pipeline_of(dataset, train_step=clock.step(step_s), num_workers=0)
-    return run(pipeline, options, judge, clock=clock, **more)
+known = pytest.fixture(autouse=True)(known_helpers)
 
 
 # --- what is measured, in invented time --------------------------------------------------------------------
@@ -268,172 +200,3 @@ def test_the_users_loader_is_measured_as_it_is():
     assert outcome.failure is None
     assert outcome.measurement.pipeline["num_workers"] == 1
     assert len(next(iter(loader))[0]) == 4  # and it still works
-
-
-# --- failures ----------------------------------------------------------------------------------------------
-
-
-class Breaks(Photos):
-    """Fails from some index on, in one way or another; what was loaded before is fine."""
-
-    def __init__(self, how, at=400):
-        self.how, self.at = how, at
-
-    def load(self, index):
-        if index == self.at:
-            self.how()
-        return super().load(index)
-
-
-def refuse():
-    raise ValueError("truncated file")
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def check_failed(outcome, message, *, measured=True):
-    assert isinstance(outcome.failure, MeasurementError), outcome.failure
-    assert message in outcome.failure.message
-    assert "\n" not in outcome.failure.message
-    if measured:
-        assert any(found for found in blocks(outcome).values())
-    assert not workers_left()
-    return outcome.failure
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_sample_that_raises(workers):
-    outcome = run(pipeline_of(Breaks(refuse), num_workers=workers), judge=lambda _: UNDECIDED)
-    failure = check_failed(outcome, "The dataset raised at index 400", measured=False)
-    assert ("worker" in failure.message) == (workers > 0)
-    assert "experiment" in failure.message
-    assert failure.details.count("ValueError: truncated file") == 1
-    assert "in refuse" in failure.details
-
-
-@pytest.mark.integration
-def test_the_first_sample_that_raises():
-    failure = check_failed(run(pipeline_of(Breaks(refuse, at=0))), "at index 0 in worker 0", measured=False)
-    assert "experiment raw" in failure.message
-
-
-@pytest.mark.integration
-def test_a_collate_function_that_raises():
-    calls = itertools.count()
-
-    def collate(samples):
-        if next(calls) > 60:
-            raise RuntimeError("sizes differ")
-        return default_collate(samples)
-
-    outcome = run(pipeline_of(collate_fn=collate), judge=lambda _: UNDECIDED)
-    assert "sizes differ" in check_failed(outcome, "The collate function raised", measured=False).message
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_step_that_raises(at_once):
-    rounds = itertools.count()
-    judged = [at_once]
-
-    def step(batch):
-        if judged[0]:
-            raise ValueError("shapes differ")
-
-    def judge(measurement):
-        judged[0] = next(rounds) > 0
-        return UNDECIDED
-
-    outcome = run(pipeline_of(train_step=step), judge=judge)
-    failure = check_failed(outcome, "The train step raised", measured=not at_once)
-    assert "shapes differ" in failure.message
-    assert failure.details.count("ValueError: shapes differ") == 1
-
-
-@pytest.mark.integration
-def test_a_transfer_that_raises():
-    def to_device(batch, device):
-        raise ValueError("no such device")
-
-    check_failed(run(pipeline_of(to_device=to_device)), "The transfer to the device raised", measured=False)
-
-
-@pytest.mark.integration
-def test_a_worker_that_is_killed():
-    outcome = run(pipeline_of(Breaks(die), num_workers=2), judge=lambda _: UNDECIDED)
-    assert "out-of-memory" in check_failed(outcome, "A worker died", measured=False).remedy
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("where", ["step", "judge", "progress"])
-def test_a_worker_that_is_killed_while_we_are_elsewhere(where):
-    # PyTorch's handler of SIGCHLD raises wherever the main process happens to be.
-    calls = itertools.count()
-    judged = []
-    at = {"step": 0, "judge": 0, "progress": 60}[where]
-
-    def kill(*_):
-        if where == "step" and not judged:
-            return UNDECIDED
-        if next(calls) == at:
-            for child in workers_left():
-                child.kill()
-            time.sleep(0.5)  # interrupted by the handler
-        return UNDECIDED
-
-    def judge(measurement):
-        judged.append(measurement)
-        return UNDECIDED
-
-    options = {"judge": kill if where == "judge" else judge}
-    if where == "progress":
-        options["on_progress"] = kill
-    outcome = run(pipeline_of(train_step=kill if where == "step" else lambda batch: None), **options)
-    check_failed(outcome, "A worker died")
-
-
-@pytest.mark.integration
-def test_a_stream_without_anything():
-    check_failed(run(pipeline_of(Numbers(start=50))), "gave no batch", measured=False)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("phase", ["starting workers", "recording", "measuring"])
-def test_ctrl_c_keeps_what_was_measured(phase):
-    seen = itertools.count()
-
-    def interrupt(update):
-        if update.phase == phase and (phase != "measuring" or next(seen) == 8):
-            raise KeyboardInterrupt
-
-    outcome = run(pipeline_of(), judge=lambda _: UNDECIDED, on_progress=interrupt)
-    assert isinstance(outcome.failure, KeyboardInterrupt)
-    assert any(blocks(outcome).values()) == (phase == "measuring")
-    assert not workers_left()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.integration
-def test_a_fault_of_ours_passes_through_and_leaves_nothing_behind():
-    def judge(_):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run(pipeline_of(), judge=judge)
-    assert not workers_left()
-
-
-def test_a_step_of_microseconds_beside_a_slow_loader_ends_in_time():
-    # Guards: an arm that was not visited yet was given tens of thousands of batches, at the pace of the step.
-    class Slow(Photos):
-        def augment(self, image):
-            time.sleep(0.02)
-            return super().augment(image)
-
-    started = time.perf_counter()
-    outcome = run(pipeline_of(Slow(), train_step=lambda batch: None, num_workers=1), MeasureOptions(budget_s=3.0))
-    assert outcome.failure is None
-    assert time.perf_counter() - started < 30

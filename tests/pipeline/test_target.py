@@ -75,7 +75,7 @@ def test_a_file_with_the_name_of_a_library_is_loaded_all_the_same(folder):
 def test_classes_of_a_file_can_be_pickled_by_name(folder):
     write(folder, "job_d.py", "class Data: pass\ndef build(): return {'dataset': Data()}\n")
     dataset = build_pipeline("job_d.py:build").dataset
-    assert getattr(sys.modules[type(dataset).__module__], "Data") is type(dataset)  # noqa: B009
+    assert getattr(sys.modules[type(dataset).__module__], "Data") is type(dataset)  # noqa: B009 - a name, not an attribute
 
 
 @pytest.mark.parametrize(

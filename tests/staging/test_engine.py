@@ -1,179 +1,33 @@
 """What a worker does in each mode, in this very process: which stages run, and what comes out."""
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, default_collate
+from engine_bench import (
+    EVERYTHING,
+    LADDER,
+    RUN_AUGMENT,
+    RUN_COLLATE,
+    RUN_FINISH,
+    RUN_LOAD,
+    Batched,
+    NothingBehind,
+    Opaque,
+    Photos,
+    Stream,
+    Tail,
+    engines,
+    work,
+)
+from torch.utils.data import ConcatDataset, Subset, default_collate
 
-from bottleneck.pipeline.cuts import find_sites
 from bottleneck.staging import engine as engine_module
 from bottleneck.staging import stages, trees
-from bottleneck.staging.control import Control
-from bottleneck.staging.engine import Blank, Engine
-from bottleneck.staging.failures import UserCodeError, find_failure
-from bottleneck.staging.plan import make_plan
+from bottleneck.staging.engine import Blank
 from bottleneck.staging.recording import storages
 
-RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE = "load", "augment", "finish", "collate"
-LADDER = ("after_collate", "before_collate", "after_augment", "before_augment", "raw")
-
-
-def work(dataset, what):
-    """Writes down that a stage ran; it takes a thousandth of a second of an invented clock."""
-    dataset.log.append(what)
-    dataset.now_s[0] += 1e-3
-
-
-class Photos(Dataset):
-    """Every stage is work."""
-
-    finishes = True
-
-    def __init__(self):
-        self.log, self.now_s = [], [0.0]
-
-    def __len__(self):
-        return 100
-
-    def __getitem__(self, index):
-        image = self.load_image(index)
-        image = self.augment(image)
-        if self.finishes:
-            work(self, RUN_FINISH)
-            image = image * 2
-        return image, index
-
-    def load_image(self, index):
-        work(self, RUN_LOAD)
-        return torch.full((2,), float(index))
-
-    def augment(self, image):
-        work(self, RUN_AUGMENT)
-        return image + 0.5
-
-
-class NothingBehind(Photos):
-    finishes = False
-
-
-class Tail(Photos):
-    """Code without a function of its own in front of the augmentation, and behind it."""
-
-    def __getitem__(self, index):
-        work(self, RUN_LOAD)
-        image = torch.full((2,), float(index))
-        image = self.augment(image)
-        work(self, RUN_FINISH)
-        return image * 2, index
-
-
-class Opaque(Photos):
-    def __getitem__(self, index):
-        work(self, RUN_LOAD)
-        work(self, RUN_AUGMENT)
-        work(self, RUN_FINISH)
-        return torch.full((2,), float(index)), index
-
-
-class Batched(Photos):
-    def __getitems__(self, indices):
-        return [self[index] for index in indices]
-
-
-class Stream(IterableDataset):
-    """A finite stream; `endless` repeats it."""
-
-    def __init__(self, length=5, endless=False):
-        self.log, self.now_s = [], [0.0]
-        self.length = length
-        self.endless = endless
-
-    def __iter__(self):
-        numbers = itertools.cycle(range(self.length)) if self.endless else range(self.length)
-        for number in numbers:
-            work(self, RUN_LOAD)
-            yield self.augment(torch.full((2,), float(number)))
-
-    def augment(self, image):
-        work(self, RUN_AUGMENT)
-        return image + 0.5
-
-
-@pytest.fixture
-def make(request):
-    """Makes engines that have recorded, and closes what they hold."""
-    controls = []
-
-    def make_engine(dataset, *, batched=True, batches=2, cache_bytes=10**6, size=2, collate_fn=None, augment=None):
-        iterable = isinstance(dataset, IterableDataset)
-        log = _innermost(dataset).log
-
-        def collate(samples):
-            log.append(RUN_COLLATE)
-            return (collate_fn or default_collate)(samples)
-
-        control = Control(1)
-        controls.append(control)
-        sites = find_sites(dataset, augment)
-        engine = Engine(dataset, collate, control, sites, cache_bytes, seed=0, batched=batched, iterable=iterable)
-        engine.start()
-        now_s = _innermost(dataset).now_s
-        engine._tape.clock = lambda: now_s[0]
-        bench = Bench(engine, control, log, size)
-        for number in range(batches):
-            bench.record(number)
-        if batches:
-            bench.plan = make_plan([engine.report()], iterable=iterable)
-            control.publish_plan(bench.plan)
-        return bench
-
-    yield make_engine
-    for control in controls:
-        control.close()
-
-
-def _innermost(dataset):
-    while not hasattr(dataset, "log"):
-        dataset = dataset.datasets[0] if isinstance(dataset, ConcatDataset) else dataset.dataset
-    return dataset
-
-
-class Bench:
-    def __init__(self, engine, control, log, size):
-        self.engine, self.control, self.log, self.size = engine, control, log, size
-        self.stream = engine.iterate() if engine._iterable else None
-        self.plan = None
-
-    def ask(self, mode, request):
-        """One batch in a mode, as a worker makes it."""
-        self.control.mode = mode
-        if self.stream is not None:
-            samples = list(itertools.islice(self.stream, self.size)) if self.engine._batched else next(self.stream)
-        else:
-            samples = self.engine.fetch(request)
-        return self.engine.collate(samples)
-
-    def record(self, number=0):
-        first = number * self.size
-        request = list(range(first, first + self.size)) if self.engine._batched else first
-        return self.ask(stages.RECORD | stages.ALL, request)
-
-    def run(self, experiment, first=50):
-        """One batch in an experiment's mode, and the stages that ran for it."""
-        mode = stages.MODE_OF_EXPERIMENT.get(experiment, experiment)
-        request = list(range(first, first + self.size)) if self.engine._batched else first
-        if not stages.reads_indices(mode):
-            request = Blank(self.size if self.engine._batched else 1)
-        self.log.clear()
-        batch = self.ask(mode, request)
-        return batch, set(self.log)
-
-
-# --- the ladder --------------------------------------------------------------------------------------------
-
-EVERYTHING = {RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE}
+make = pytest.fixture(engines)
 
 
 @pytest.mark.parametrize("kind", [Photos, Tail])
@@ -410,138 +264,3 @@ def test_when_it_is_stopped_nothing_works_any_more(make):
     bench.log.clear()
     assert bench.ask(stages.STOP, [7, 8]) is None
     assert RUN_COLLATE not in bench.log
-
-
-# --- memory ------------------------------------------------------------------------------------------------
-
-
-class Large(Photos):
-    def load_image(self, index):
-        return torch.full((2500,), float(index))  # 10 kB
-
-
-def test_the_caches_stay_within_their_memory(make):
-    bench = make(Large(), batches=8, cache_bytes=200_000)
-    assert 0 < bench.engine._pool.nbytes <= 200_000
-    assert bench.control.cache_bytes() == bench.engine._pool.nbytes
-    assert 0 < len(bench.engine._pool.batches) < 8
-    held = [(u.value, [(c.args, c.output) for c in u.calls]) for b in bench.engine._pool.batches for u in b.units]
-    assert trees.nbytes(held) <= 200_000
-
-
-def test_local_variables_count_as_memory_and_what_the_dataset_holds_does_not(make):
-    class Masked(Tail):
-        def __init__(self):
-            super().__init__()
-            self.table = torch.zeros(10**6)  # 4 MB, once
-
-        def __getitem__(self, index):
-            work(self, RUN_LOAD)
-            table, mask = self.table, torch.zeros(2500)
-            image = self.augment(torch.full((2,), float(index)))
-            work(self, RUN_FINISH)
-            return image + mask.sum() + table[0], index
-
-    bench = make(Masked(), batches=1)
-    assert bench.plan.strategy == "tail"
-    assert 20_000 < bench.engine._pool.nbytes < 100_000
-
-
-def test_a_batch_that_does_not_fit_is_told(make):
-    nothing = make(Large(), cache_bytes=1000)
-    assert not nothing.plan.has_samples
-    assert not nothing.plan.has_collated
-    only_batch = make(Large(), cache_bytes=22_000)
-    assert only_batch.plan.has_collated
-    assert not only_batch.plan.has_samples
-    assert only_batch.run("after_collate")[0][1].tolist() == [0, 1]
-
-
-def test_recordings_that_the_plan_does_not_need_are_let_go(make):
-    bench = make(Opaque())
-    bench.run("before_collate")
-    assert all(not unit.calls and unit.locals is None for b in bench.engine._pool.batches for unit in b.units)
-    bench = make(NothingBehind())
-    bench.run("before_augment")
-    kept = [call for b in bench.engine._pool.batches for unit in b.units for call in unit.calls]
-    assert {bench.engine._tape.stage(call.site) for call in kept} == {"augment"}
-
-
-# --- failures ----------------------------------------------------------------------------------------------
-
-
-def test_a_sample_that_raises_is_told_with_its_index(make):
-    class Broken(Photos):
-        def load_image(self, index):
-            if index == 51:
-                raise ValueError("truncated file")
-            return super().load_image(index)
-
-    for wrap, shown in ((lambda d: d, "51"), (lambda d: Subset(d, range(100)), "51")):
-        bench = make(wrap(Broken()))
-        with pytest.raises(UserCodeError) as caught:
-            bench.run("raw")
-        failure = find_failure(caught.value)
-        assert failure.error == "ValueError: truncated file"
-        assert failure.index == shown
-        assert failure.where == "dataset"
-        assert failure.worker is None
-        assert failure.mode == stages.ALL
-        assert failure.traceback.count("ValueError: truncated file") == 1
-        assert "load_image" in failure.traceback
-        assert caught.value.__suppress_context__
-
-
-def test_a_batch_that_raises_as_a_whole_is_told_with_its_indices(make):
-    class Broken(Batched):
-        def __getitems__(self, indices):
-            if 51 in indices:
-                raise OSError("gone")
-            return super().__getitems__(indices)
-
-    bench = make(Broken())
-    with pytest.raises(UserCodeError) as caught:
-        bench.run("raw")
-    assert find_failure(caught.value).index == "[50, 51]"
-
-
-def test_a_collate_function_that_raises_is_told(make):
-    def collate_fn(samples):
-        if samples[0][1] >= 50:
-            raise RuntimeError("cannot stack")
-        return default_collate(samples)
-
-    bench = make(Photos(), collate_fn=collate_fn)
-    with pytest.raises(UserCodeError) as caught:
-        bench.run("raw")
-    assert find_failure(caught.value).where == "collate_fn"
-
-
-def test_an_augmentation_that_raises_when_replayed_names_the_recorded_index(make):
-    class Moody(NothingBehind):
-        broken = False
-
-        def augment(self, image):
-            if self.broken:
-                raise ValueError("moody")
-            return super().augment(image)
-
-    dataset = Moody()
-    bench = make(dataset)
-    bench.engine._source.dataset.broken = True
-    with pytest.raises(UserCodeError) as caught:
-        bench.run("before_augment")
-    assert find_failure(caught.value).index == "0"
-
-
-def test_a_stream_that_raises_is_told(make):
-    class Broken(Stream):
-        def augment(self, image):
-            if image[0] == 4:
-                raise ValueError("bad record")
-            return super().augment(image)
-
-    bench = make(Broken())
-    with pytest.raises(UserCodeError) as caught:
-        bench.run("raw")
-    assert "bad record" in find_failure(caught.value).error
