@@ -123,12 +123,14 @@ def _half_width(ratios: Sequence[float]) -> float:
 
 def _block_s(bench: Bench, batches: int, *, watched: bool) -> float:
     """Seconds of a block, as the rounds measure it or without what they watch on the way."""
-    bench.prepare(RAW)
     if not watched:
+        bench.prepare(RAW)
         return bench.measure(RAW, 0, batches).seconds
     usage, reads = Utilisation(), StorageReads()
+    reads.start(bench.loader.workers)
     with usage.watching(bench.loader.workers, torch.device("cpu")):
-        reads.start(bench.loader.workers)
+        # Opening the counters takes milliseconds, in which the workers would make batches for nothing.
+        bench.prepare(RAW)
         before = reads.read()
         usage.begin_block(RAW)
         block = bench.measure(RAW, 0, batches)
