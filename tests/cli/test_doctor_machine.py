@@ -10,7 +10,6 @@ from bottleneck.cli.checkup import accelerator, cores, memory, profiler, softwar
 from bottleneck.cli.checkup.cores import examine_clock, examine_load, examine_threads
 from bottleneck.cli.checkup.machine import examine_environment
 from bottleneck.cli.checkup.profiler import examine_ptrace, examine_py_spy
-from bottleneck.measure.cgroup import quota_cores
 
 GIB = 1 << 30
 
@@ -134,27 +133,6 @@ def test_a_device_that_others_use_is_told(monkeypatch, free, status):
 
 
 # --- cores ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("files", "own", "cores"),
-    [
-        ({}, "0::/", None),
-        ({"cpu.max": "max 100000"}, "0::/", None),
-        ({"cpu.max": "150000 100000"}, "0::/", 1.5),
-        ({"cpu.max": "400000 100000", "job/cpu.max": "200000 100000"}, "0::/job/task", 2.0),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/", None),
-        (
-            {"cpu/job/cpu.cfs_quota_us": "50000", "cpu/job/cpu.cfs_period_us": "100000"},
-            "4:cpu,cpuacct:/job",
-            0.5,
-        ),
-    ],
-)
-def test_the_quota_of_the_control_groups(tmp_path, files, own, cores):
-    root = write(tmp_path / "cgroup", files)
-    write(tmp_path, {"self/cgroup": own + "\n"})
-    assert quota_cores(root, tmp_path) == cores
 
 
 def test_fewer_usable_cores_than_present_are_told(monkeypatch):

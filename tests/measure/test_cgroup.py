@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.measure.cgroup import Quota, memory_limit_bytes, parse_periods, strictest_quota
+from bottleneck.measure.cgroup import Quota, memory_limit_bytes, parse_periods, quota_cores, strictest_quota
 
 
 def write(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
@@ -24,6 +24,22 @@ def test_the_strictest_quota_comes_with_its_group(tmp_path):
         },
     )
     assert strictest_quota(*groups) == Quota(1.5, groups[0] / "job")
+
+
+@pytest.mark.parametrize(
+    ("files", "own", "cores"),
+    [
+        ({}, "0::/", None),
+        ({"cpu.max": "max 100000"}, "0::/", None),
+        ({"cpu.max": "150000 100000"}, "0::/", 1.5),
+        ({"cpu.max": "400000 100000", "job/cpu.max": "200000 100000"}, "0::/job/task", 2.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/", None),
+        ({"cpu/job/cpu.cfs_quota_us": "50000", "cpu/job/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/job", 0.5),
+    ],
+)
+def test_the_quota_of_groups_of_either_version(tmp_path, files, own, cores):
+    made = {f"cgroup/{name}": text for name, text in files.items()} | {"proc/self/cgroup": own + "\n"}
+    assert quota_cores(*write(tmp_path, made)) == cores
 
 
 def test_without_a_limit_there_is_no_quota(tmp_path):
