@@ -65,7 +65,8 @@ def describe_payload(batch: Any, model: Any = None) -> dict[str, Any]:
         model: The model that it is for, whose precision is looked at; None: unknown.
 
     Returns:
-        `bytes`, `tensors` (path, shape, dtype, bytes), `objects` (leaves that are no tensors) and `savings` (id,
+        `bytes`, `tensor_count`, the first `tensors` (path, shape, dtype, bytes), `objects` (leaves that are no
+        tensors) and `savings` (id,
         path, what, how, bytes_saved), the largest saving first.
     """
     parts = list(_parts(batch))
@@ -75,6 +76,7 @@ def describe_payload(batch: Any, model: Any = None) -> dict[str, Any]:
     savings.sort(key=lambda found: found[1].bytes_saved, reverse=True)
     return {
         "bytes": total,
+        "tensor_count": len(parts),
         "tensors": [
             {"path": p.path, "shape": list(p.tensor.shape), "dtype": _name(p.tensor.dtype), "bytes": p.nbytes}
             for p in parts[:_MOST_TENSORS]

@@ -30,6 +30,7 @@ from bottleneck.measure.failure import (
     one_line,
 )
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.loader_facts import describe_loader
 from bottleneck.measure.model_facts import describe_model
 from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.options import MeasureOptions
@@ -190,6 +191,9 @@ class Session:
         ladder = make_ladder(self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned)
         self._ledger.ladder = ladder = with_times(ladder, observation)
         self._ledger.evidence |= summarise(observation, ladder.spans)
+        self._ledger.evidence["loader"] = describe_loader(
+            self._pipeline, self._user_loader, self._loader, observation.pixels, self._ledger.evidence
+        )
         self._warn_of_shared_cores()
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
         self._reads, self._utilisation = rounds.reads, rounds.utilisation

@@ -10,6 +10,7 @@ from typing import Any
 from bottleneck.pipeline import marks
 from bottleneck.staging.control import Control
 from bottleneck.staging.observation import Clocks, Meter, Observation, Spent, TransformSpent
+from bottleneck.staging.pixels import PixelNotes
 from bottleneck.staging.plan import Plan
 from bottleneck.staging.source import Source
 from bottleneck.staging.tape import Function, Tape, mark_site
@@ -68,6 +69,7 @@ class Observer:
         """The stage that is at work."""
         self._inside_cut = False
         self._thread = 0
+        self._pixels = PixelNotes()
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -136,8 +138,10 @@ class Observer:
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
         with self._observing(self._base_stage(), frozenset(self._plan.marks.sample)):
+            self._pixels.begin()
             value = run(request)
         self._open.samples += samples
+        self._open.pixels.add(self._pixels.end(value, samples))
         return value
 
     def _base_stage(self) -> str:
@@ -167,6 +171,9 @@ class Observer:
     def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self._thread:
             return function(*args, **kwargs)
+        if self._tape.stage(site) == "augment" and not self._inside_cut:
+            with self._meter.uncharged():
+                self._pixels.see_loaded(args, kwargs)
         if site in self._single:
             function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
         stage = self._tape.stage(site)
@@ -204,6 +211,8 @@ class Observer:
             spent = TransformSpent(name=self._names[place], order=self._order[place])
             self._open.transforms[self._stage, place] = spent
         spent.calls += 1
+        with self._meter.uncharged():
+            self._pixels.see_transformed(args, kwargs)
         before = self._meter.enter(self._spent(self._stage), spent)
         try:
             output = function(*args, **kwargs)
