@@ -17,6 +17,7 @@ _LOOKED_AT = 1 << 20
 _WORTH_SHARE = 0.02
 """Share of the payload that a saving must have to be told."""
 _LEVELS = 256
+_CHANNELS = (3, 4)
 _SPARSE_SHARE = 0.9
 _PADDED_SHARE = 0.3
 _FEWEST_CLASSES = 3
@@ -131,16 +132,22 @@ def _as_float32(part: Part, _: torch.Tensor, __: Any) -> Saving | None:
 
 
 def _as_levels(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
-    """Find floats that hold at most 256 different values, as pixels do that were decoded from bytes."""
+    """Find floats that hold at most 256 different values, as pixels do that were decoded from bytes.
+
+    Of images each channel is looked at by itself: they are normalised by different numbers.
+    """
     if not values.is_floating_point() or values.element_size() < 2 or values.numel() < 4 * _LEVELS:
         return None
-    levels = torch.unique(values).numel()
+    levels, each = torch.unique(values).numel(), ""
+    if levels > _LEVELS and values.dim() == 4 and values.shape[1] in _CHANNELS:
+        levels, each = max(torch.unique(values[:, number]).numel() for number in range(values.shape[1])), " a channel"
     if levels > _LEVELS or levels <= 2:
         return None
+    convert = ".float().div_(255)" if not each else ".float(), and normalise there"
     return Saving(
         "few-levels",
-        f"{_name(part.tensor.dtype)} with {levels} different values",
-        "send uint8 and convert on the device: batch.to(device).float().div_(255)",
+        f"{_name(part.tensor.dtype)} with {levels} different values{each}",
+        f"send uint8 and convert on the device: batch.to(device){convert}",
         part.nbytes - part.tensor.numel(),
     )
 

@@ -11,8 +11,6 @@ import zipfile
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from torch.utils.data import Dataset, Subset
 
 from bottleneck.pipeline.handles import find_handles, find_tokenizers, is_inherited
@@ -105,7 +103,13 @@ def test_an_object_that_refuses_to_be_looked_into():
     assert found(Holder(shy=Shy())) == {}
 
 
-TOKENIZER = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
+class Tokenizer:
+    """Stands for the one of the package `tokenizers`, which is known by its name."""
+
+    __module__ = "tokenizers"
+
+
+TOKENIZER = Tokenizer()
 
 
 def collate_with_global(samples):
@@ -114,6 +118,13 @@ def collate_with_global(samples):
 
 def tokenise(samples):
     return TOKENIZER.encode_batch(samples)
+
+
+def with_closure(text):
+    def collate(samples):
+        return text.encode_batch(samples)
+
+    return collate
 
 
 def plain(samples):
@@ -128,7 +139,7 @@ def test_a_tokenizer_that_the_dataset_holds():
     ("collate_fn", "name"),
     [
         (collate_with_global, "TOKENIZER"),
-        ((lambda text: lambda samples: text.encode_batch(samples))(TOKENIZER), "text"),
+        (with_closure(TOKENIZER), "text"),
         (functools.partial(plain, tokenizer=TOKENIZER), "tokenizer"),
         (types.MethodType(plain, types.SimpleNamespace(words=TOKENIZER)), "collate_fn.words"),
     ],
@@ -139,9 +150,10 @@ def test_a_tokenizer_that_the_collate_function_uses(collate_fn, name):
 
 
 def test_a_fast_tokenizer_of_transformers():
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=TOKENIZER)
-    assert find_tokenizers(Holder(tokenizer=fast), plain) == ("self.tokenizer",)
+    fast = type("PreTrainedTokenizerFast", (), {"__module__": "transformers.tokenization_utils_fast"})
+    slow = type("PreTrainedTokenizer", (), {"__module__": "transformers.tokenization_utils"})
+    assert find_tokenizers(Holder(tokenizer=type("BertTokenizerFast", (fast,), {})()), plain) == ("self.tokenizer",)
+    assert find_tokenizers(Holder(tokenizer=slow()), plain) == ()
 
 
 def test_no_tokenizer_where_there_is_none():
