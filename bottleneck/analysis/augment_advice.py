@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import text_at
@@ -95,7 +95,7 @@ def _crop_before(case: Case) -> Iterator[Item]:
             id="crop-before",
             stage=stage.name,
             title=f"{crop.name} before {listed}",
-            why=f"{listed} work on {number(before)} pixels, of which {crop.name} leaves {number(after)}. After "
+            why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, of which {crop.name} leaves {number(after)}. After "
             f"it, they would save about {percent(saved)} of {stage.name}; the gain is estimated by the pixel.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={"pixels_before": before, "pixels_after": after, "share_saved": saved},
@@ -115,7 +115,7 @@ def _uint8_until_device(case: Case) -> Iterator[Item]:
         if share < _WORTH_MOVING:
             continue
         where = f"batch{text_at(floats, 'path') or ''}"
-        listed = names([row.name for row in rows])
+        listed = names(list(dict.fromkeys(row.name for row in rows)))
         target = "at the end of the train step's input" if case.on_cpu else "on the device"
         advice = Advice(
             id="uint8-until-device",
@@ -123,8 +123,8 @@ def _uint8_until_device(case: Case) -> Iterator[Item]:
             title="Keep pixels as uint8 until they are on the device"
             if not case.on_cpu
             else "Keep pixels as uint8 until the train step",
-            why=f"{where} is {text_at(floats, 'what') or 'made of few values'}, and {listed} take "
-            f"{percent(share)} of {stage.name} to make floats of bytes.",
+            why=f"{where} is {text_at(floats, 'what') or 'made of few values'}, and {listed} "
+            f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to make floats of bytes.",
             how=f"v2.PILToTensor() in the place of {rows[0].path}, and convert whole batches {target}: "
             "images.float().div_(255), then v2.Normalize(mean, std)",
             evidence={"share": share, "gain": case.gain_of(stage)},
@@ -145,7 +145,7 @@ def _transforms_v2_tensors(case: Case) -> Iterator[Item]:
             id="transforms-v2-tensors",
             stage=None,  # no gain can be told from this run; whatever else is advised of the stage goes first
             title="Try torchvision.transforms.v2 on uint8 tensors",
-            why=f"{listed} of the first version work on Pillow images and take {percent(share)} of {stage.name}. "
+            why=f"{listed}, of the first version and on Pillow images: {percent(share)} of {stage.name}. "
             "torchvision names v2 on uint8 tensors as its fastest way; how much it gains here only a run can tell.",
             how=f"from torchvision.transforms import v2; v2.PILToTensor() in front of {rows[0].path}, and behind it "
             f"v2.{rows[0].name} and so on",
@@ -173,7 +173,7 @@ def _augment_on_device(case: Case) -> Iterator[Item]:
             id="augment-on-device",
             stage=stage.name,
             title=f"Run {names(listed)} on the device, on whole batches",
-            why=f"{names(listed)} take {percent(share)} of {stage.name}, in workers that compute, while the device "
+            why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that compute, while the device "
             f"could do {gain(case.headroom)} as much. The gain is an estimate: that the device does it in passing.",
             how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
             "(images.to(device)); random ones then draw once for a batch",
@@ -187,6 +187,10 @@ def _augmenting(case: Case) -> Iterator[Stage]:
     for stage in held_stages(case):
         if transforms_of(case, stage) and not mostly_waits(case, stage):
             yield stage
+
+
+def _verb(rows: Sequence[Transform], singular: str, plural: str) -> str:
+    return singular if len({row.name for row in rows}) == 1 else plural
 
 
 def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, float] | None:

@@ -24,8 +24,10 @@ _PIXELS_TOO_MANY = 2.0
 """Decoded over used pixels from which on resizing beforehand is worth advising."""
 _DRAFT = 4.0
 """The same from which on a JPEG can be decoded at half its width and height (libjpeg scales by 1/2, 1/4, 1/8)."""
-_MARGIN_FOR_CROPS = 1.3
-"""Pixels kept beforehand over those used, so that random crops still have something to choose from."""
+_MARGIN = 1.15
+"""The shorter side of files resized beforehand over that of the pixels used, so that crops have a choice."""
+_KEPT = _MARGIN**2 * 4 / 3
+"""Pixels of such files over those used; photographs are a third longer than wide."""
 _MEMORY_SHARE = 0.5
 """Share of the free memory that a cache of the dataset may take."""
 _TINY_S = 200e-6
@@ -46,7 +48,7 @@ def _image_decoding(case: Case) -> Iterator[Item]:
     stage = _held_load(case)
     if stage is None or not decoded or not used or decoded < _PIXELS_TOO_MANY * used or mostly_waits(case, stage):
         return
-    ratio, side = decoded / used, max(1, round(math.sqrt(used * _MARGIN_FOR_CROPS)))
+    ratio, side = decoded / used, max(1, round(_MARGIN * math.sqrt(used)))
     draft = (
         f' or, for JPEG, decode small: image.draft("RGB", ({side}, {side})) right after Image.open();'
         if ratio >= _DRAFT
@@ -56,10 +58,10 @@ def _image_decoding(case: Case) -> Iterator[Item]:
         id="image-decoding",
         stage=stage.name,
         title="Decode fewer pixels: resize the images once, beforehand",
-        why=f"{number(decoded)} pixels of each image are decoded and {number(used)} are used, {significant(ratio, 2)} "
-        f"times fewer; {_cost(case, stage)}",
-        how=f"resize the files once to about {side}x{side}: image.thumbnail(({side}, {side})); image.save(path);"
-        f"{draft} torchvision.io.decode_jpeg is a faster decoder than Pillow",
+        why=f"{number(decoded)} pixels of each image are decoded and {number(used)} are used, "
+        f"{significant(ratio, 2)} times fewer; {_cost(case, stage)}",
+        how=f"resize the files once, to a shorter side of {side}: torchvision.transforms.functional.resize(image, {side})"
+        f".save(path);{draft} torchvision.io.decode_jpeg is a faster decoder than Pillow",
         evidence={
             "decoded_pixels_per_sample": decoded,
             "used_pixels_per_sample": used,
@@ -68,7 +70,7 @@ def _image_decoding(case: Case) -> Iterator[Item]:
     )
     # Where the stage is not cut, the transforms are part of it.
     decoding = 1 - sum(transform.share for transform in transforms_of(case, stage))
-    yield Item(gain_of_part(case, stage, decoding * (1 - _MARGIN_FOR_CROPS / ratio)), advice)
+    yield Item(gain_of_part(case, stage, decoding * (1 - _KEPT / ratio)), advice)
 
 
 @rule("cache-dataset")
