@@ -95,8 +95,9 @@ def _crop_before(case: Case) -> Iterator[Item]:
             id="crop-before",
             stage=stage.name,
             title=f"{crop.name} before {listed}",
-            why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, of which {crop.name} leaves {number(after)}. After "
-            f"it, they would save about {percent(saved)} of {stage.name}; the gain is estimated by the pixel.",
+            why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, of which {crop.name} leaves "
+            f"{number(after)}. After it, they would save about {percent(saved)} of {stage.name}; the gain is estimated "
+            "by the pixel.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={"pixels_before": before, "pixels_after": after, "share_saved": saved},
         )
@@ -173,8 +174,9 @@ def _augment_on_device(case: Case) -> Iterator[Item]:
             id="augment-on-device",
             stage=stage.name,
             title=f"Run {names(listed)} on the device, on whole batches",
-            why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that compute, while the device "
-            f"could do {gain(case.headroom)} as much. The gain is an estimate: that the device does it in passing.",
+            why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that "
+            f"compute, while the device could do {gain(case.headroom)} as much. The gain is an estimate: that the "
+            "device does it in passing.",
             how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
             "(images.to(device)); random ones then draw once for a batch",
             evidence={"share": share, "headroom": case.headroom, "gain": case.gain_of(stage)},

@@ -60,8 +60,9 @@ def _image_decoding(case: Case) -> Iterator[Item]:
         title="Decode fewer pixels: resize the images once, beforehand",
         why=f"{number(decoded)} pixels of each image are decoded and {number(used)} are used, "
         f"{significant(ratio, 2)} times fewer; {_cost(case, stage)}",
-        how=f"resize the files once, to a shorter side of {side}: torchvision.transforms.functional.resize(image, {side})"
-        f".save(path);{draft} torchvision.io.decode_jpeg is a faster decoder than Pillow",
+        how=f"resize the files once, to a shorter side of {side}: "
+        f"torchvision.transforms.functional.resize(image, {side}).save(path);{draft} "
+        "torchvision.io.decode_jpeg is a faster decoder than Pillow",
         evidence={
             "decoded_pixels_per_sample": decoded,
             "used_pixels_per_sample": used,

@@ -70,7 +70,7 @@ def describe_payload(batch: Any, model: Any = None) -> dict[str, Any]:
         tensors) and `savings` (id,
         path, what, how, bytes_saved), the largest saving first.
     """
-    parts = list(_parts(batch))
+    parts = list(parts_of(batch))
     total = sum(part.nbytes for part in parts)
     savings = [(part, saving) for part in parts if (saving := find_saving(part, model)) is not None]
     savings = [(part, saving) for part, saving in savings if saving.bytes_saved > _WORTH_SHARE * total]
@@ -100,14 +100,15 @@ def find_saving(part: Part, model: Any = None) -> Saving | None:
     return max(found, key=lambda saving: saving.bytes_saved, default=None)
 
 
-def _parts(value: Any, path: str = "") -> Iterator[Part]:
+def parts_of(value: Any, path: str = "") -> Iterator[Part]:
+    """Yield the tensors of a batch, each with its path."""
     if isinstance(value, torch.Tensor):
         yield Part(path, value)
         return
     keyed = isinstance(value, dict)
     for key, child in containers.children(value) or ():
         step = f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}"
-        yield from _parts(child, f"{path}{step}")
+        yield from parts_of(child, f"{path}{step}")
 
 
 def _look_at(tensor: torch.Tensor) -> torch.Tensor:

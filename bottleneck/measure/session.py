@@ -42,6 +42,7 @@ from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.tracing import Traced, Wish, trace
+from bottleneck.measure.unread import WatchedStep
 from bottleneck.measure.utilisation import Utilisation
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
@@ -321,9 +322,11 @@ class Session:
         self._tell("warming up")
         synchronize = make_synchronize(self._device)
         copies = not copies_nothing(self._pipeline, self._device)
+        step = WatchedStep(self._step, (self._pipeline.model, self._pipeline.train_step))
         with noticed_marks() as called:
-            caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=self._step)
-        self._ledger.evidence["payload"] = describe_payload(recorded.batches[0].batch, self._pipeline.model)
+            caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=step)
+        batch = recorded.batches[0].batch
+        self._ledger.evidence["payload"] = describe_payload(batch, self._pipeline.model) | step.unread(batch)
         for id_, message in warn_of_marks(recorded.plan.uncalled, called):
             self._ledger.warn(id_, message)
         synchronize()
