@@ -70,6 +70,25 @@ def _pixels(output: str) -> int | None:
     return sides[0] * sides[1] if len(sides) == 3 and sides[2] in _CHANNELS else None
 
 
+def amount(case: Case, *path: str) -> float | None:
+    """Return a number of the evidence that counts or measures something; None where it is not over 0."""
+    return _over_0(case.evidence_number(*path))
+
+
+def setting(case: Case, key: str) -> float | None:
+    """Return a number of the pipeline's settings; None where it is not over 0."""
+    return _over_0(case.number(key))
+
+
+def memory_bytes(case: Case) -> float | None:
+    """Return the memory that was free when the run began; None where that is not known."""
+    return _over_0(number_at(case.environment, "memory_available_bytes"))
+
+
+def _over_0(found: float | None) -> float | None:
+    return found if found is not None and found > 0 else None
+
+
 def transforms_of(case: Case, stage: Stage) -> tuple[Transform, ...]:
     """The single transforms of a stage, in the order in which they are kept."""
     rows = (row for row in case.evidence_rows("transforms") if text_at(row, "stage") == stage.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at, text_at
-from bottleneck.analysis.observed import gain_of_part, held_stage, mostly_waits, work_s_per_batch
+from bottleneck.analysis.observed import amount, gain_of_part, held_stage, mostly_waits, work_s_per_batch
 from bottleneck.analysis.readings import COMPUTE, COPY
 from bottleneck.results.format import duration, number, percent, significant
 from bottleneck.results.records import Advice
@@ -28,7 +28,7 @@ def _padding(case: Case) -> Iterator[Item]:
     saved, path = number_at(padded, "bytes_saved"), text_at(padded, "path") or ""
     tensors = case.evidence_rows("payload", "tensors")
     whole = next((number_at(row, "bytes") for row in tensors if text_at(row, "path") == path), None)
-    if not saved or not whole or saved < _PADDED * whole:
+    if not saved or not whole or whole < 0 or saved < _PADDED * whole:
         return
     share = min(1.0, saved / whole)
     collate = held_stage(case, "collate")
@@ -57,13 +57,13 @@ def _with_less(case: Case, share: float) -> float:
 @rule("python-collate")
 def _python_collate(case: Case) -> Iterator[Item]:
     """Advise fewer Python objects where collation takes far longer than moving its bytes does."""
-    stage, nbytes = held_stage(case, "collate"), case.evidence_number("payload", "bytes")
+    stage, nbytes = held_stage(case, "collate"), amount(case, "payload", "bytes")
     if stage is None or nbytes is None or mostly_waits(case, stage):
         return
     work_s, copy_s = work_s_per_batch(case, stage), nbytes / _COPY_BYTES_PER_S
     if work_s is None or work_s < _OVERHEAD * copy_s:
         return
-    objects, tensors = case.evidence_number("payload", "objects"), case.evidence_number("payload", "tensor_count")
+    objects, tensors = amount(case, "payload", "objects"), amount(case, "payload", "tensor_count")
     parts = f", in {number(tensors)} tensors and {number(objects)} other objects" if tensors and objects else ""
     own = text_at(case.pipeline, "collate_fn")
     advice = Advice(
@@ -137,10 +137,10 @@ def _pin_thread(case: Case) -> Iterator[Item]:
 @rule("descriptors")
 def _descriptors(case: Case) -> Iterator[Item]:
     """Advise a higher limit where a full queue needs more descriptors than the process may open."""
-    needed, limit = (case.evidence_number("loader", key) for key in ("descriptors_needed", "descriptor_limit"))
+    needed, limit = (amount(case, "loader", key) for key in ("descriptors_needed", "descriptor_limit"))
     if not needed or not limit or needed < _NEARLY * limit:
         return
-    tensors = case.evidence_number("payload", "tensor_count")
+    tensors = amount(case, "payload", "tensor_count")
     advice = Advice(
         id="descriptors",
         stage=None,

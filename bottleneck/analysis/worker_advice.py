@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bottleneck.analysis.case import Case, Item, rule
-from bottleneck.analysis.lookup import number_at, text_at
-from bottleneck.analysis.observed import held_stages, work_s_per_batch
+from bottleneck.analysis.lookup import text_at
+from bottleneck.analysis.observed import amount, held_stages, memory_bytes, setting, work_s_per_batch
 from bottleneck.analysis.readings import COMPUTE, COPY
 from bottleneck.results.format import duration, names, number, percent, significant
 from bottleneck.results.records import Advice
@@ -23,7 +23,7 @@ _MOST_NAMED = 3
 @rule("no-workers-better")
 def _no_workers(case: Case) -> Iterator[Item]:
     """Advise loading in the main process where that is less work than receiving the batches from workers."""
-    workers, handoff = case.number("num_workers"), case.stage("handoff")
+    workers, handoff = setting(case, "num_workers"), case.stage("handoff")
     if not workers or handoff is None or not any(True for _ in held_stages(case)):
         return
     works = [work_s_per_batch(case, s) for s in case.stages if s.name not in (COMPUTE, COPY, "handoff")]
@@ -52,9 +52,9 @@ def _no_workers(case: Case) -> Iterator[Item]:
 @rule("spawn-pickling")
 def _spawn_pickling(case: Case) -> Iterator[Item]:
     """Advise a lighter dataset where starting the workers sends a large one to each of them."""
-    workers, method = case.number("num_workers"), case.evidence_text("loader", "start_method")
-    nbytes = case.evidence_number("loader", "dataset_pickle_bytes")
-    each_s = case.evidence_number("loader", "dataset_pickle_s")
+    workers, method = setting(case, "num_workers"), case.evidence_text("loader", "start_method")
+    nbytes = amount(case, "loader", "dataset_pickle_bytes")
+    each_s = amount(case, "loader", "dataset_pickle_s")
     if not workers or method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
         return
     start_s = workers * each_s
@@ -77,7 +77,7 @@ def _spawn_pickling(case: Case) -> Iterator[Item]:
 
 def _gain_by_epoch(case: Case, start_s: float) -> float:
     """Return what an epoch would gain without the pickling, where each epoch starts the workers anew."""
-    length, batch_size = case.number("dataset_length"), case.number("batch_size")
+    length, batch_size = setting(case, "dataset_length"), setting(case, "batch_size")
     if case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
         return 1.0
     epoch_s = length / batch_size * case.step_s
@@ -87,7 +87,7 @@ def _gain_by_epoch(case: Case, start_s: float) -> float:
 @rule("fork-unsafe-handles")
 def _fork_unsafe_handles(case: Case) -> Iterator[Item]:
     """Advise to open files in the workers where forked workers share what the dataset holds open."""
-    workers = case.number("num_workers")
+    workers = setting(case, "num_workers")
     handles = [row for row in case.evidence_rows("loader", "open_handles") if text_at(row, "path")]
     if not workers or not handles:
         return
@@ -111,7 +111,7 @@ def _handle(row: Mapping[str, object]) -> str:
 @rule("tokenizers-parallelism")
 def _tokenizers_parallelism(case: Case) -> Iterator[Item]:
     """Advise a fixed setting where workers use a tokenizer that has threads of its own."""
-    workers = case.number("num_workers")
+    workers = setting(case, "num_workers")
     found = [name for name in case.evidence_list("loader", "tokenizers") if isinstance(name, str)]
     unset = case.evidence_value("loader", "tokenizers_parallelism") is None
     told = case.evidence_value("loader", "worker_threads") is not None
@@ -134,8 +134,8 @@ def _tokenizers_parallelism(case: Case) -> Iterator[Item]:
 @rule("python-objects")
 def _python_objects(case: Case) -> Iterator[Item]:
     """Advise arrays where forked workers would copy many Python objects page by page."""
-    workers, nbytes = case.number("num_workers"), case.evidence_number("loader", "python_object_bytes")
-    objects, free = case.evidence_number("loader", "python_objects"), _free_bytes(case)
+    workers, nbytes = setting(case, "num_workers"), amount(case, "loader", "python_object_bytes")
+    objects, free = amount(case, "loader", "python_objects"), memory_bytes(case)
     if case.evidence_text("loader", "start_method") != "fork" or not workers or not nbytes or not objects or not free:
         return
     copies = nbytes * workers
@@ -159,10 +159,6 @@ def _python_objects(case: Case) -> Iterator[Item]:
         },
     )
     yield Item(1.0, advice)
-
-
-def _free_bytes(case: Case) -> float | None:
-    return number_at(case.environment, "memory_available_bytes")
 
 
 def _last_name(path: str | None) -> str:
