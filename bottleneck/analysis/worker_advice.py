@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import text_at
-from bottleneck.analysis.observed import amount, held_stages, memory_bytes, setting, work_s_per_batch
+from bottleneck.analysis.observed import amount, held_stage, memory_bytes, setting, work_s_per_batch
 from bottleneck.analysis.readings import COMPUTE, COPY
-from bottleneck.results.format import duration, names, number, percent, significant
+from bottleneck.results.format import duration, names, number, percent, plural, significant
 from bottleneck.results.records import Advice
 
 _LARGE_PICKLE_BYTES = 50e6
@@ -23,8 +23,8 @@ _MOST_NAMED = 3
 @rule("no-workers-better")
 def _no_workers(case: Case) -> Iterator[Item]:
     """Advise loading in the main process where that is less work than receiving the batches from workers."""
-    workers, handoff = setting(case, "num_workers"), case.stage("handoff")
-    if not workers or handoff is None or not any(True for _ in held_stages(case)):
+    workers = setting(case, "num_workers")
+    if not workers or held_stage(case, "handoff") is None:
         return
     works = [work_s_per_batch(case, s) for s in case.stages if s.name not in (COMPUTE, COPY, "handoff")]
     known = [work for work in works if work is not None]
@@ -66,7 +66,7 @@ def _spawn_pickling(case: Case) -> Iterator[Item]:
         id="spawn-pickling",
         stage=None,
         title="Send less to the workers when they start",
-        why=f"With {method} the dataset is pickled for each of the {number(workers)} workers: {at_least}"
+        why=f"With {method} the dataset is pickled for each of {_workers(workers)}: {at_least}"
         f"{significant(nbytes / 1e6)} MB and {duration(each_s)} each, one after the other.",
         how="open and read what is large in the worker, at the first __getitem__, and leave it out of the pickle: "
         "def __getstate__(self): return {**self.__dict__, " + f'"{_last_name(heavy)}": None' + "}",
@@ -96,12 +96,16 @@ def _fork_unsafe_handles(case: Case) -> Iterator[Item]:
         id="fork-unsafe-handles",
         stage=None,
         title="Open files in each worker, not before",
-        why=f"Open when the {number(workers)} workers were forked: {listed}. They share one position in the file: "
+        why=f"Open at the fork of {_workers(workers)}: {listed}. They share one position in the file: "
         "reads can block each other, fail, or give wrong data.",
         how=f"set {first} = None in __init__, and open it at the first __getitem__: if {first} is None: {first} = ...",
         evidence={"open_handles": listed, "num_workers": workers},
     )
     yield Item(1.0, advice)
+
+
+def _workers(workers: float) -> str:
+    return plural(int(workers), "worker")
 
 
 def _handle(row: Mapping[str, object]) -> str:
@@ -121,7 +125,7 @@ def _tokenizers_parallelism(case: Case) -> Iterator[Item]:
         id="tokenizers-parallelism",
         stage=None,
         title="Set TOKENIZERS_PARALLELISM for the workers",
-        why=f"{names(found[:_MOST_NAMED])} is a tokenizer with threads of its own, used in {number(workers)} workers, "
+        why=f"{names(found[:_MOST_NAMED])} is a tokenizer with threads of its own, used in {_workers(workers)}, "
         "and TOKENIZERS_PARALLELISM is not set: forked after a first use it switches its threads off and warns; else "
         "each worker starts as many threads as there are cores.",
         how='os.environ["TOKENIZERS_PARALLELISM"] = "false" before the tokenizer is made; the workers are parallel by '
@@ -147,7 +151,7 @@ def _python_objects(case: Case) -> Iterator[Item]:
         stage=None,
         title=f"Keep {where} in arrays instead of Python objects",
         why=f"The dataset holds about {number(objects)} Python objects ({significant(nbytes / 1e9, 2)} GB), most "
-        f"of them in {where}. Each of the {number(workers)} workers copies the pages as it reads them: up to "
+        f"of them in {where}. Each of {_workers(workers)} copies the pages as it reads them: up to "
         f"{significant(copies / 1e9, 2)} GB, {percent(copies / free)} of what is free.",
         how=f"{where} = np.array({where}) (fixed-width text and numbers), or one byte array and offsets; Arrow and "
         "tensors are shared as well",

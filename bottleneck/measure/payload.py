@@ -140,7 +140,7 @@ def _as_levels(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
     if not values.is_floating_point() or values.element_size() < 2 or values.numel() < 4 * _LEVELS:
         return None
     levels, each = torch.unique(values).numel(), ""
-    if levels > _LEVELS and values.dim() == 4 and values.shape[1] in _CHANNELS:
+    if levels > _LEVELS and values.dim() == 4 and values.shape[1] in _CHANNELS and values[:, 0].numel() >= 4 * _LEVELS:
         levels, each = max(torch.unique(values[:, number]).numel() for number in range(values.shape[1])), " a channel"
     if levels > _LEVELS or levels <= 2:
         return None
