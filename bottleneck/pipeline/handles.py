@@ -93,6 +93,8 @@ def _is_open(value: Any) -> bool:
     try:
         if getattr(value, "closed", False) is True:
             return False
+        if isinstance(value, socket.socket):
+            return value.fileno() != -1
         if type(value).__name__ == "ZipFile":
             return value.fp is not None
         # Handles of h5py are false once their file is closed.

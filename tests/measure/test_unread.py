@@ -60,6 +60,17 @@ def test_every_way_of_reading_counts(read):
     assert unread(step) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+def test_code_that_does_not_come_by_python_is_seen_as_well():
+    scripted = torch.jit.script(nn.ReLU())
+
+    def step(found):
+        train(found)
+        scripted._c.forward(found["mask"])
+
+    assert unread(step) == []
+
+
 def test_what_the_second_step_reads_has_been_read():
     calls = []
 

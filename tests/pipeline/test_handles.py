@@ -72,9 +72,16 @@ def test_inside_nested_datasets_containers_and_objects(archive):
 
 def test_what_is_closed_written_to_or_in_memory_does_no_harm(tmp_path, archive):
     archive.close()
-    with (tmp_path / "log").open("w") as log, (tmp_path / "log").open() as closed:
-        closed.close()
-        dataset = Holder(archive=archive, log=log, closed=closed, memory=io.BytesIO(b"1"), data=torch.zeros(3))
+    with (
+        (tmp_path / "log").open("w") as log,
+        (tmp_path / "log").open() as closed,
+        tarfile.open(tmp_path / "a.tar", "w") as tar,
+        socket.socket() as connection,
+    ):
+        for each in (closed, tar, connection):
+            each.close()
+        parts = {"closed": closed, "tar": tar, "connection": connection, "memory": io.BytesIO(b"1")}
+        dataset = Holder(archive=archive, log=log, data=torch.zeros(3), **parts)
         assert found(dataset) == {}
 
 

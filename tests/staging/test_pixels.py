@@ -43,7 +43,7 @@ def test_what_goes_into_the_augmentation_against_what_comes_out_of_the_dataset()
 def test_without_a_cut_the_first_transform_tells_what_was_decoded():
     notes = PixelNotes()
     notes.begin()
-    for size in (40, 10):
+    for size in (40, 80):
         notes.see_transformed((), {"image": np.zeros((size, size, 3), np.uint8)})
     found = seen(notes, {"image": torch.zeros(3, 8, 8)})
     assert (found.decoded, found.used) == (1600, 64)
@@ -55,8 +55,9 @@ def test_two_views_of_one_image_are_decoded_once():
     notes.begin()
     notes.see_loaded((image,), {})
     notes.see_loaded((image,), {})
+    notes.see_loaded((Image.new("L", (10, 5)),), {})  # and a small one beside it
     found = seen(notes, [torch.zeros(3, 5, 8), torch.zeros(3, 5, 8)])
-    assert (found.decoded, found.used, found.loaded_bytes) == (800, 40, 3200)
+    assert (found.decoded, found.used, found.loaded_bytes) == (800, 40, 3200 + 50)
 
 
 def test_a_batch_that_is_fetched_at_once_counts_each_of_its_images():
