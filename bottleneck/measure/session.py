@@ -322,9 +322,10 @@ class Session:
         self._tell("warming up")
         synchronize = make_synchronize(self._device)
         copies = not copies_nothing(self._pipeline, self._device)
-        step = WatchedStep(self._step, (self._pipeline.model, self._pipeline.train_step))
+        step = WatchedStep(self._step, self._clock)
         with noticed_marks() as called:
             caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=step)
+        step.catch_up(lambda: caches.device.serve().batch)
         batch = recorded.batches[0].batch
         self._ledger.evidence["payload"] = describe_payload(batch, self._pipeline.model) | step.unread(batch)
         for id_, message in warn_of_marks(recorded.plan.uncalled, called):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
@@ -12,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bottleneck.measure.payload import Part, parts_of
-from bottleneck.pipeline.contents import walk
 
 _WATCHED_STEPS = 2
+_LITTLE_S = 0.5
 _MOVES = frozenset({
     "_to_copy", "to", "cuda", "cpu", "clone", "detach", "alias", "pin_memory", "_pin_memory", "contiguous",
     "lift_fresh", "requires_grad_", "record_stream",
@@ -28,38 +30,58 @@ _LOOKS = frozenset({
 
 
 class WatchedStep:
-    """A train step whose first calls are watched: what of their batch do they read?
+    """A train step of which a few calls are watched: what of their batch do they read?
 
     A tensor counts as read when any operation of PyTorch's but a copy gets it, in Python or below. Code that reaches
-    past PyTorch for the memory of a tensor is not seen.
+    past PyTorch for the memory of a tensor is not seen. The first call is never watched: it shows whether the step
+    compiles itself, and compiled code is left alone, for under a watch it would be compiled once more.
 
     Args:
         step: The train step.
-        works_in: Objects that the step uses; where one is compiled, nothing is watched, for that would change it.
+        clock: Seconds from any beginning.
     """
 
-    def __init__(self, step: Callable[[Any], Any], works_in: Iterable[Any] = ()) -> None:
-        self._step = step
-        self._left = 0 if any(is_compiled(root) for root in works_in) else _WATCHED_STEPS
+    def __init__(self, step: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._step, self._clock = step, clock
+        self._last_s = 0.0
+        self._calls = 0
+        self._refused = False
         self._seen: set[str] = set()
         self._read: set[str] = set()
 
     def __call__(self, batch: Any) -> Any:
         """Do the step."""
-        if not self._left:
+        started_s = self._clock()
+        try:
+            return self._call(batch)
+        finally:
+            self._last_s = self._clock() - started_s
+
+    def _call(self, batch: Any) -> Any:
+        self._calls += 1
+        if self._refused or not 1 < self._calls <= 1 + _WATCHED_STEPS or _has_compiled():
             return self._step(batch)
-        self._left -= 1
         parts = list(parts_of(batch))
         watch = _Watch(parts)
         try:
             with watch:
                 result = self._step(batch)
         except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors come again
-            self._left, self._seen = 0, set()
+            self._refused, self._seen = True, set()
             return self._step(batch)
         self._seen |= {part.path for part in parts}
         self._read |= watch.read
         return result
+
+    def catch_up(self, serve: Callable[[], Any]) -> None:
+        """Do one more step if none was watched so far and it takes little time.
+
+        Args:
+            serve: Gives a batch on the device.
+        """
+        if self._calls == 1 and self._last_s < _LITTLE_S:
+            with suppress(Exception):  # what fails here fails again where it is explained to the user
+                self(serve())
 
     def unread(self, batch: Any) -> dict[str, Any]:
         """Return the tensors of a batch that were not read, as plain values.
@@ -78,21 +100,10 @@ class WatchedStep:
         return {"unread": [part.path for part in left], "unread_bytes": sum(part.nbytes for part in left)}
 
 
-def is_compiled(root: Any) -> bool:
-    """Whether an object, or something that it uses, is compiled by `torch.compile` or `torch.jit`."""
-    return any(_is_compiled(found.value) for found in walk(root, functions=True))
-
-
-def _is_compiled(value: Any) -> bool:
-    if isinstance(value, torch.nn.Module):
-        return any(_is_compiled_module(module) for module in value.modules())
-    return callable(value) and hasattr(value, "_torchdynamo_orig_callable")
-
-
-def _is_compiled_module(module: torch.nn.Module) -> bool:
-    if getattr(module, "_compiled_call_impl", None) is not None or isinstance(module, torch.jit.ScriptModule):
-        return True
-    return type(module).__name__ == "OptimizedModule"
+def _has_compiled() -> bool:
+    """Whether `torch.compile` has been at work in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return bool(counters and counters.get("frames"))
 
 
 class _Watch:
