@@ -39,6 +39,8 @@ _CALLS = 0.8
 """Share of the time of tiny samples that is taken to go when one call serves a batch."""
 _WORTH_LEAVING_OUT = 0.05
 """Share of the bytes of a batch from which on it is worth a change."""
+_GOES_BY_BYTES = 1e6
+"""Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
 _MOST_NAMED = 3
 
 
@@ -141,18 +143,19 @@ def _unused_columns(case: Case) -> Iterator[Item]:
     named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
     rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
     share = min(1.0, unread_bytes / total)
-    travels = stage.name in ("copy", "handoff", "collate")
+    by_byte = stage.name in ("copy", "handoff") and total >= _GOES_BY_BYTES
+    estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
     advice = Advice(
         id="unused-columns",
-        stage=stage.name if travels else None,
+        stage=stage.name if by_byte else None,
         title="Leave out what the train step never reads",
-        why=f"The train step read nothing of {named}{rest}: {percent(share)} of the bytes of a batch. The gain is an "
-        "estimate: that what is not loaded takes its part of the time by the byte.",
+        why=f"The train step read nothing of {named}{rest}: {percent(share)} of the bytes of a batch, which are "
+        f"made, collated and moved for nothing.{estimate}",
         how="drop the column before loading: dataset.remove_columns([...]) (Hugging Face), columns=[...] "
         "(Parquet, Arrow, pandas), or do not return it from __getitem__",
         evidence={"unread": unread[:_MOST_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
     )
-    yield Item(gain_of_part(case, stage, share) if travels else 1.0, advice)
+    yield Item(gain_of_part(case, stage, share) if by_byte else 1.0, advice)
 
 
 def _held_load(case: Case) -> Stage | None:

@@ -77,6 +77,11 @@ CASES = (
         healthy=replace(_COLUMNS, evidence={"payload": {"bytes": 1e6, "unread": [], "unread_bytes": 0}}),
         stage="handoff",
     ),
+    RuleCase(  # a small batch is not moved by the byte
+        "unused-columns",
+        deserves=held_by("handoff", evidence={"payload": {**_COLUMNS.evidence["payload"], "bytes": 9e5}}),
+        healthy=held_by("augment"),
+    ),
     RuleCase(
         "unused-columns",
         deserves=held_by("load", evidence=_COLUMNS.evidence),
