@@ -44,7 +44,7 @@ class Transform:
     @property
     def pixels(self) -> int | None:
         """Pixels of the image that it returns; None where that is none."""
-        return _pixels(self.output)
+        return pixels_of(self.output)
 
     @property
     def gives_pil(self) -> bool:
@@ -58,7 +58,8 @@ def _is_pil(size: re.Match[str]) -> bool:
     return size[1].count("x") == 1 and size[2][:1].isupper()
 
 
-def _pixels(output: str) -> int | None:
+def pixels_of(output: str) -> int | None:
+    """Return the pixels of an image, from the text on size and type of an output; None where that is none."""
     size = _SIZE.match(output)
     if size is None:
         return None
@@ -110,7 +111,7 @@ def shows_images(case: Case) -> bool:
     if case.evidence_number("loader", "decoded_pixels_per_sample") is not None:
         return True
     outputs = (text_at(row, "output") or "" for row in case.evidence_rows("transforms"))
-    if any(_pixels(output) is not None for output in outputs):
+    if any(pixels_of(output) is not None for output in outputs):
         return True
     return any(_is_image(row) for row in case.evidence_rows("payload", "tensors"))
 
