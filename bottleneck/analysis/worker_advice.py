@@ -121,13 +121,15 @@ def _tokenizers_parallelism(case: Case) -> Iterator[Item]:
     told = case.evidence_value("loader", "worker_threads") is not None
     if not workers or not found or not unset or not told:
         return
+    forked = case.evidence_text("loader", "start_method") == "fork"
+    after_fork = "forked after a first use they warn and switch their threads off, else " if forked else ""
     advice = Advice(
         id="tokenizers-parallelism",
         stage=None,
         title="Set TOKENIZERS_PARALLELISM for the workers",
-        why=f"{names(found[:_MOST_NAMED])} is a tokenizer with threads of its own, used in {_workers(workers)}, "
-        "and TOKENIZERS_PARALLELISM is not set: forked after a first use it switches its threads off and warns; else "
-        "each worker starts as many threads as there are cores.",
+        why=f"{_workers(workers)} with tokenizers that have threads of their own ({names(found[:_MOST_NAMED])}), and "
+        f"TOKENIZERS_PARALLELISM is not set: {after_fork}each worker starts a thread for every core when it encodes a "
+        "batch of texts.",
         how='os.environ["TOKENIZERS_PARALLELISM"] = "false" before the tokenizer is made; the workers are parallel by '
         "themselves",
         evidence={"tokenizers": found[:_MOST_NAMED], "num_workers": workers},

@@ -105,12 +105,12 @@ def _is_open(value: Any) -> bool:
 
 def find_tokenizers(dataset: Any, collate_fn: Any) -> tuple[str, ...]:
     """Return names of the tokenizers with threads of their own that the dataset or the collate function uses."""
-    found: dict[str, None] = {}
+    found: dict[int, str] = {}
     for root, name in ((dataset, "self"), (type(dataset).__dict__.get("__getitem__"), ""), (collate_fn, "collate_fn")):
         for held in walk(root, name, stop_at=_has_threads, functions=True):
             if _has_threads(held.value):
-                found[held.name] = None
-    return tuple(found)[:_MOST_FOUND]
+                found.setdefault(id(held.value), held.name)
+    return tuple(found.values())[:_MOST_FOUND]
 
 
 def _has_threads(value: Any) -> bool:

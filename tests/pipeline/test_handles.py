@@ -163,5 +163,9 @@ def test_a_fast_tokenizer_of_transformers():
     assert find_tokenizers(Holder(tokenizer=slow()), plain) == ()
 
 
+def test_one_tokenizer_is_told_once():
+    assert find_tokenizers(Holder(tokenizer=TOKENIZER), collate_with_global) == ("self.tokenizer",)
+
+
 def test_no_tokenizer_where_there_is_none():
     assert find_tokenizers(Holder(words={"a": 1}), plain) == ()
