@@ -7,12 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.analysis import (
+    augment_advice,
     compute_advice,
     core_advice,
     launch_advice,
+    loading_advice,
     payload_advice,
     resource_advice,
     stage_advice,
+    transfer_advice,
+    worker_advice,
 )
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
 from bottleneck.analysis.readings import COPY, Readings
@@ -200,5 +204,9 @@ RULES: tuple[Rule, ...] = (
     *resource_advice.RULES,
     *compute_advice.RULES,
     *launch_advice.RULES,
+    *loading_advice.RULES,
+    *augment_advice.RULES,
+    *transfer_advice.RULES,
+    *worker_advice.RULES,
 )
 """Every rule; a module of rules adds its own here."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bottleneck.analysis.case import Case, Item, rule
+from bottleneck.analysis.observed import shows_images
 from bottleneck.analysis.readings import COMPUTE
 from bottleneck.analysis.waiting import waiting_share
 from bottleneck.results.format import duration, percent, percent_interval
@@ -26,14 +27,13 @@ _REMEDIES = {
     "augment": _Remedy(
         "cheaper-augment",
         "Make the augmentation cheaper, or move it to the device",
-        "crop before anything that touches every pixel; run the rest on whole batches in the train step: "
-        "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device))",
+        "do beforehand, once, whatever is not random; run the rest on whole batches in the train step, on the device",
     ),
     "load": _Remedy(
         "cheaper-load",
         "Read and decode less for each sample",
-        'resize the files once beforehand, or decode small: image.draft("RGB", (256, 256)) before '
-        "image.convert() (Pillow, JPEG); torchvision.io.decode_jpeg is a faster decoder",
+        "do once beforehand what is the same in every epoch (parsing, decoding, conversion), and store what comes out "
+        "of it in a form that is read in one piece: arrays, tensors, Arrow",
     ),
     "fetch": _Remedy(
         "cut-fetch",
@@ -54,14 +54,13 @@ _REMEDIES = {
     "handoff": _Remedy(
         "smaller-handoff",
         "Send fewer and smaller objects from the workers",
-        "return a few large tensors instead of lists, dicts or objects, and send pixels as uint8: "
-        "images.to(device).float().div_(255) in the train step",
+        "return a few large tensors instead of lists, dicts or objects, in the smallest types that hold their values",
     ),
     "copy": _Remedy(
         "smaller-copy",
         "Copy fewer bytes to the device",
-        "send pixels as uint8 and convert there: images.to(device, non_blocking=True).float().div_(255); "
-        "leave out tensors that the model never reads",
+        "send values in the smallest type that holds them and convert on the device; leave out tensors that the model "
+        "never reads",
     ),
     "finish": _Remedy(
         "cheaper-finish",
@@ -71,8 +70,43 @@ _REMEDIES = {
 }
 
 
+_REMEDIES_FOR_IMAGES = {
+    "augment": _Remedy(
+        "cheaper-augment",
+        "Make the augmentation cheaper, or move it to the device",
+        "crop before anything that touches every pixel; run the rest on whole batches in the train step: "
+        "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device))",
+    ),
+    "load": _Remedy(
+        "cheaper-load",
+        "Read and decode less for each sample",
+        'resize the files once beforehand, or decode small: image.draft("RGB", (256, 256)) before '
+        "image.convert() (Pillow, JPEG); torchvision.io.decode_jpeg is a faster decoder",
+    ),
+    "handoff": _Remedy(
+        "smaller-handoff",
+        "Send fewer and smaller objects from the workers",
+        "return a few large tensors instead of lists, dicts or objects, and send pixels as uint8: "
+        "images.to(device).float().div_(255) in the train step",
+    ),
+    "copy": _Remedy(
+        "smaller-copy",
+        "Copy fewer bytes to the device",
+        "send pixels as uint8 and convert there: images.to(device, non_blocking=True).float().div_(255); "
+        "leave out tensors that the model never reads",
+    ),
+}
+"""Said only where the run saw images."""
+
 # Where the device is the CPU, moving work from the workers to the train step gains nothing.
 _REMEDIES_ON_CPU = {
+    "augment": _Remedy(
+        "cheaper-augment",
+        "Make the augmentation cheaper",
+        "do beforehand, once, whatever is not random; apply the costly parts of the rest to fewer samples",
+    ),
+}
+_REMEDIES_FOR_IMAGES_ON_CPU = {
     "augment": _Remedy(
         "cheaper-augment",
         "Make the augmentation cheaper",
@@ -92,6 +126,14 @@ _LOCKS = (
     "waits, more workers help: try --set num_workers={workers}"
 )
 _MOSTLY = 0.5
+
+
+def _remedies(case: Case) -> dict[str, _Remedy]:
+    """Return the remedies by stage that fit the device and what the run saw of the data."""
+    remedies = {**_REMEDIES, **(_REMEDIES_ON_CPU if case.on_cpu else {})}
+    if shows_images(case):
+        remedies |= {**_REMEDIES_FOR_IMAGES, **(_REMEDIES_FOR_IMAGES_ON_CPU if case.on_cpu else {})}
+    return remedies
 
 
 def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
@@ -118,8 +160,7 @@ def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     if known is None or known.estimate <= 0 or stage.name == COMPUTE:
         return
-    remedies = {**_REMEDIES, **(_REMEDIES_ON_CPU if case.on_cpu else {})}
-    remedy = remedies.get(stage.name) or _Remedy(
+    remedy = _remedies(case).get(stage.name) or _Remedy(
         "cheaper-stage",
         f"Make {stage.name} cheaper",
         f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",

@@ -86,7 +86,8 @@ def shm_free_bytes() -> int | None:
         return None
 
 
-def _open_files_limit() -> int | None:
+def open_files_limit() -> int | None:
+    """Return how many descriptors this process may have open; None where there is no limit."""
     try:
         import resource
     except ImportError:
@@ -154,7 +155,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "memory_available_bytes": free_memory_bytes(),
         "shm_bytes": _shm_bytes(),
         "shm_free_bytes": shm_free_bytes(),
-        "open_files_limit": _open_files_limit(),
+        "open_files_limit": open_files_limit(),
         "torch_threads": torch.get_num_threads(),
         "start_method": _start_method(),
     }

@@ -17,6 +17,7 @@ _LOOKED_AT = 1 << 20
 _WORTH_SHARE = 0.02
 """Share of the payload that a saving must have to be told."""
 _LEVELS = 256
+_CHANNELS = (3, 4)
 _SPARSE_SHARE = 0.9
 _PADDED_SHARE = 0.3
 _FEWEST_CLASSES = 3
@@ -65,16 +66,18 @@ def describe_payload(batch: Any, model: Any = None) -> dict[str, Any]:
         model: The model that it is for, whose precision is looked at; None: unknown.
 
     Returns:
-        `bytes`, `tensors` (path, shape, dtype, bytes), `objects` (leaves that are no tensors) and `savings` (id,
+        `bytes`, `tensor_count`, the first `tensors` (path, shape, dtype, bytes), `objects` (leaves that are no
+        tensors) and `savings` (id,
         path, what, how, bytes_saved), the largest saving first.
     """
-    parts = list(_parts(batch))
+    parts = list(parts_of(batch))
     total = sum(part.nbytes for part in parts)
     savings = [(part, saving) for part in parts if (saving := find_saving(part, model)) is not None]
     savings = [(part, saving) for part, saving in savings if saving.bytes_saved > _WORTH_SHARE * total]
     savings.sort(key=lambda found: found[1].bytes_saved, reverse=True)
     return {
         "bytes": total,
+        "tensor_count": len(parts),
         "tensors": [
             {"path": p.path, "shape": list(p.tensor.shape), "dtype": _name(p.tensor.dtype), "bytes": p.nbytes}
             for p in parts[:_MOST_TENSORS]
@@ -97,14 +100,15 @@ def find_saving(part: Part, model: Any = None) -> Saving | None:
     return max(found, key=lambda saving: saving.bytes_saved, default=None)
 
 
-def _parts(value: Any, path: str = "") -> Iterator[Part]:
+def parts_of(value: Any, path: str = "") -> Iterator[Part]:
+    """Yield the tensors of a batch, each with its path."""
     if isinstance(value, torch.Tensor):
         yield Part(path, value)
         return
     keyed = isinstance(value, dict)
     for key, child in containers.children(value) or ():
         step = f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}"
-        yield from _parts(child, f"{path}{step}")
+        yield from parts_of(child, f"{path}{step}")
 
 
 def _look_at(tensor: torch.Tensor) -> torch.Tensor:
@@ -129,16 +133,22 @@ def _as_float32(part: Part, _: torch.Tensor, __: Any) -> Saving | None:
 
 
 def _as_levels(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
-    """Find floats that hold at most 256 different values, as pixels do that were decoded from bytes."""
+    """Find floats that hold at most 256 different values, as pixels do that were decoded from bytes.
+
+    Of images each channel is looked at by itself: they are normalised by different numbers.
+    """
     if not values.is_floating_point() or values.element_size() < 2 or values.numel() < 4 * _LEVELS:
         return None
-    levels = torch.unique(values).numel()
+    levels, each = torch.unique(values).numel(), ""
+    if levels > _LEVELS and values.dim() == 4 and values.shape[1] in _CHANNELS and values[:, 0].numel() >= 4 * _LEVELS:
+        levels, each = max(torch.unique(values[:, number]).numel() for number in range(values.shape[1])), " a channel"
     if levels > _LEVELS or levels <= 2:
         return None
+    convert = ".float().div_(255)" if not each else ".float(), and normalise there"
     return Saving(
         "few-levels",
-        f"{_name(part.tensor.dtype)} with {levels} different values",
-        "send uint8 and convert on the device: batch.to(device).float().div_(255)",
+        f"{_name(part.tensor.dtype)} with {levels} different values{each}",
+        f"send uint8 and convert on the device: batch.to(device){convert}",
         part.nbytes - part.tensor.numel(),
     )
 

@@ -30,6 +30,7 @@ from bottleneck.measure.failure import (
     one_line,
 )
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.loader_facts import describe_loader
 from bottleneck.measure.model_facts import describe_model
 from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.options import MeasureOptions
@@ -41,6 +42,7 @@ from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.tracing import Traced, Wish, trace
+from bottleneck.measure.unread import WatchedStep
 from bottleneck.measure.utilisation import Utilisation
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
@@ -196,6 +198,9 @@ class Session:
         ladder = make_ladder(self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned)
         self._ledger.ladder = ladder = with_times(ladder, observation)
         self._ledger.evidence |= summarise(observation, ladder.spans)
+        self._ledger.evidence["loader"] = describe_loader(
+            self._pipeline, self._user_loader, self._loader, observation.pixels, self._ledger.evidence
+        )
         self._warn_of_shared_cores()
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
         self._reads, self._utilisation = rounds.reads, rounds.utilisation
@@ -323,9 +328,12 @@ class Session:
         self._tell("warming up")
         synchronize = make_synchronize(self._device)
         copies = not copies_nothing(self._pipeline, self._device)
+        step = WatchedStep(self._step, self._clock)
         with noticed_marks() as called:
-            caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=self._step)
-        self._ledger.evidence["payload"] = describe_payload(recorded.batches[0].batch, self._pipeline.model)
+            caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=step)
+        step.catch_up(lambda: caches.device.serve().batch)
+        batch = recorded.batches[0].batch
+        self._ledger.evidence["payload"] = describe_payload(batch, self._pipeline.model) | step.unread(batch)
         for id_, message in warn_of_marks(recorded.plan.uncalled, called):
             self._ledger.warn(id_, message)
         synchronize()

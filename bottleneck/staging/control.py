@@ -122,6 +122,14 @@ class Control:
         """Return the observations that workers have left, by worker."""
         return self._read_all("observation")
 
+    def write_facts(self, worker: int, facts: object) -> None:
+        """Leave what a worker tells of itself for the main process."""
+        self._write(f"facts-{worker}", facts)
+
+    def read_facts(self) -> dict[int, Any]:
+        """Return what workers have told of themselves, by worker."""
+        return self._read_all("facts")
+
     def write_stacks(self, worker: int, stacks: object) -> None:
         """Leave the stacks that a worker has sampled for the main process."""
         self._write(f"stacks-{worker}", stacks)

@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from bottleneck.pipeline.cuts import CutSite
+from bottleneck.pipeline.handles import Handle
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.cutting import callables_at, install
@@ -24,6 +25,7 @@ from bottleneck.staging.stack_sampler import StackSampler
 from bottleneck.staging.stage_frames import StageFrames
 from bottleneck.staging.tail import make_tail
 from bottleneck.staging.tape import Tape
+from bottleneck.staging.worker_facts import look_at_worker
 
 
 class Blank:
@@ -88,6 +90,9 @@ class Engine:
         self.sample_rate_hz: float | None = None
         """How often stacks are sampled while that is asked for; None: there will be no profile."""
         self._sampler: StackSampler | None = None
+        self.handles: tuple[Handle, ...] = ()
+        """What the dataset held open before the workers were started."""
+        self._told_facts = False
         self._started = False
         self._plan_version = 0
         self._skips = False
@@ -148,6 +153,12 @@ class Engine:
         if self._sampler is not None:
             self._sampler.stop()
             self._sampler = None
+
+    def _tell_facts(self) -> None:
+        """Tell once what this process has become by making a batch: libraries are imported late."""
+        if not self._told_facts:
+            self._told_facts = True
+            self._control.write_facts(self._worker, look_at_worker(self.user_dataset, self.handles))
 
     # --- map-style fetching --------------------------------------------------------------------------------
 
@@ -240,6 +251,7 @@ class Engine:
             batch = self._server.collated(samples.size if isinstance(samples, Cached) else None)
         elif mode & stages.OBSERVE:
             batch = self._observer.collate(samples)
+            self._tell_facts()
         elif mode & stages.NAME_FRAMES:
             batch = self._stage_frames.collate(self._server.plan, samples)
         elif self._server.collates_for_real(mode):

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.pipeline.cuts import CutSite
+from bottleneck.pipeline.handles import find_handles
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Engine
@@ -25,6 +26,7 @@ from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.plan import Plan, Report
 from bottleneck.staging.proxies import CollateProxy, IterableProxy, MapProxy, WorkerInit
 from bottleneck.staging.stack_sampler import SampledStacks
+from bottleneck.staging.worker_facts import WorkerFacts
 
 _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
 _PATIENCE_S = 1.0
@@ -86,6 +88,7 @@ class SwitchedLoader:
             passes_tokens=self._passes_tokens,
         )
         self._engine.sample_rate_hz = sample_rate_hz
+        self._engine.handles = self.handles = find_handles(loader.dataset) if self.num_workers else ()
         self._order = RequestOrder(loader, self._control, iterable=self.iterable)
         self._loader = _clone(loader, self._engine, self._order, hang_s)
         self._held = _held_iterators(loader)
@@ -201,6 +204,10 @@ class SwitchedLoader:
     def observations(self) -> list[Observation]:
         """Return what the workers have seen while observing."""
         return list(self._control.read_observations().values())
+
+    def facts(self) -> list[WorkerFacts]:
+        """Return what the workers have told of themselves; each does so with its first observation."""
+        return list(self._control.read_facts().values())
 
     def stacks(self) -> dict[int, SampledStacks]:
         """Return the stacks that workers have sampled, by worker; they leave them when the mode asks for no more."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from PIL import Image
 
 from bottleneck.staging import trees
+from bottleneck.staging.pixels import Pixels
 
 _MOST_OUTPUTS = 16
 """Different sizes of a transform's output that are told apart."""
@@ -77,6 +79,7 @@ class Observation:
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
         elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
+        pixels: What was seen of images.
     """
 
     workers: int = 0
@@ -86,6 +89,7 @@ class Observation:
     stages: dict[str, Spent] = field(default_factory=dict)
     transforms: dict[tuple[str, str], TransformSpent] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
+    pixels: Pixels = field(default_factory=Pixels)
 
     def add(self, other: Observation) -> None:
         """Add what was seen of further batches."""
@@ -98,6 +102,7 @@ class Observation:
         for key, found in other.transforms.items():
             self.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
         self.elsewhere |= other.elsewhere
+        self.pixels.add(other.pixels)
 
 
 def read_core_wait_s() -> float | None:
@@ -148,6 +153,13 @@ class Meter:
     def go_back(self, before: tuple[Spent, TransformSpent | None]) -> None:
         """Charge again what was charged before."""
         self.enter(*before)
+
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Charge nobody with what passes inside the block."""
+        self._charge()
+        yield
+        self._last = self._read()
 
     def note_output(self, value: Any) -> None:
         """Note what a transform returned, in time that nobody is charged with."""

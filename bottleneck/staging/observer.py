@@ -9,6 +9,7 @@ from typing import Any
 from bottleneck.pipeline import marks
 from bottleneck.staging.control import Control
 from bottleneck.staging.observation import Clocks, Meter, Observation, Spent, TransformSpent
+from bottleneck.staging.pixels import PixelNotes
 from bottleneck.staging.plan import Plan
 from bottleneck.staging.source import Source
 from bottleneck.staging.stage_calls import StageCalls, base_stage
@@ -63,6 +64,7 @@ class Observer:
         self._stage = ""
         """The stage that is at work."""
         self._calls = StageCalls(tape, self._plan)
+        self._pixels = PixelNotes()
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -131,8 +133,10 @@ class Observer:
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
         with self._observing(base_stage(self._plan, of_tail="load"), self._plan.marks.sample):
+            self._pixels.begin()
             value = run(request)
         self._open.samples += samples
+        self._open.pixels.add(self._pixels.end(value, samples))
         return value
 
     # --- while the user's code runs ------------------------------------------------------------------------
@@ -158,6 +162,9 @@ class Observer:
     def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._calls.elsewhere:
             return function(*args, **kwargs)
+        if self._tape.stage(site) == "augment" and not self._calls.inside_cut:
+            with self._meter.uncharged():
+                self._pixels.see_loaded(args, kwargs)
         if site in self._single:
             function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
         stage = self._calls.stage_of_cut(site)
@@ -195,6 +202,8 @@ class Observer:
             spent = TransformSpent(name=self._names[place], order=self._order[place])
             self._open.transforms[self._stage, place] = spent
         spent.calls += 1
+        with self._meter.uncharged():
+            self._pixels.see_transformed(args, kwargs)
         before = self._meter.enter(self._spent(self._stage), spent)
         try:
             output = function(*args, **kwargs)

@@ -28,7 +28,7 @@ class Source:
     def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], worker: int | None, *, batched: bool) -> None:
         self.dataset = dataset
         self.batched = batched
-        self.fetches_batches = batched and _fetches_batches(dataset)
+        self.fetches_batches = batched and fetches_batches(dataset)
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = stages.ALL
         """What the present batch is made in; told with a failure."""
@@ -98,7 +98,7 @@ class Source:
         return UserCodeError(describe_failure(error, where, index=index, worker=self._worker, mode=self.mode))
 
 
-def _fetches_batches(dataset: Any) -> bool:
+def fetches_batches(dataset: Any) -> bool:
     """Whether a dataset fetches whole batches in its own way; a plain `Subset` only asks the one inside."""
     while type(dataset) is Subset:
         dataset = dataset.dataset

@@ -9,6 +9,9 @@ from bottleneck.measure.payload import describe_payload
 
 NOISE = torch.randn(8, 3, 16, 16)
 PIXELS = torch.randint(0, 256, (8, 3, 16, 16)).float() / 255
+NORMALISED = (PIXELS - torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)) / torch.tensor([0.229, 0.224, 0.225]).view(
+    3, 1, 1
+)
 ROWS = torch.randint(5, 1000, (8, 64))
 PADDED = ROWS.clone()
 PADDED[:, 20:] = 0
@@ -45,6 +48,7 @@ def test_every_tensor_is_listed_with_its_place():
     [
         (NOISE.double(), NOISE, "float64", 1 / 2),
         (PIXELS, NOISE, "few-levels", 3 / 4),
+        (NORMALISED, NOISE[:, :, ::2, ::2], "few-levels", 3 / 4),
         (ONE_HOT, torch.randn(64, 50), "one-hot", 1 - 8 / 200),
         (MASK, torch.randint(0, 9, (8, 32, 32)), "mask", 7 / 8),
         (SPARSE, torch.randn(8, 4096), "mostly-zero", 0.96),

@@ -76,7 +76,7 @@ CASES = (
     RuleCase("cheaper-load", deserves=_LOAD, healthy=_AUGMENT, stage="load"),
     RuleCase("cheaper-collate", deserves=_COLLATE, healthy=_AUGMENT, stage="collate"),
     RuleCase("smaller-handoff", deserves=_HANDOFF, healthy=_AUGMENT, stage="handoff"),
-    RuleCase("smaller-copy", deserves=_COPY, healthy=_AUGMENT, stage="copy"),
+    RuleCase("smaller-copy", deserves=replace(_COPY, environment={"device": "mps"}), healthy=_AUGMENT, stage="copy"),
     RuleCase(
         "cut-fetch",
         deserves=with_stage(_LOAD, "load", "fetch"),

@@ -1,0 +1,90 @@
+"""Making samples from files and memory."""
+
+from dataclasses import replace
+
+from held_jobs import held_by, transform
+from rule_case import RuleCase, with_stage
+
+_PHOTOS = {
+    "decoded_pixels_per_sample": 500 * 375.0,
+    "used_pixels_per_sample": 224 * 224.0,
+    "loaded_bytes_per_sample": 562_500.0,
+    "fetches_batches": False,
+}
+
+
+def _load(facts, **settings):
+    return held_by("load", evidence={"loader": facts}, **settings)
+
+
+_DECODES = _load(_PHOTOS, pipeline={"dataset": "Photos", "dataset_length": 100_000})
+_FETCHES = with_stage(
+    held_by("load", evidence={"loader": _PHOTOS, "transforms": [transform("transform", "Blur", 0.3, stage="fetch")]}),
+    "load",
+    "fetch",
+)
+_FITS = {**_DECODES.pipeline, "dataset_length": 10_000}
+_MEMORY = {"memory_available_bytes": 16e9}
+_TINY = held_by("load", slow_s=0.0008, pipeline={"batch_size": 64, "dataset": "Rows"})
+_TINY = replace(
+    _TINY,
+    coupled={**_TINY.coupled, "device": 0.0004, "host": 0.0005, "after_collate": 0.0006, "before_collate": 0.0007,
+             "before_augment": 0.0008, "raw": 0.0016},
+    without=dict.fromkeys(_TINY.without, 0.0016) | {"load": 0.0008},
+    evidence={"loader": {"fetches_batches": False, "iterable": False}},
+)  # fmt: skip
+_COLUMNS = held_by(
+    "handoff", evidence={"payload": {"bytes": 1e6, "unread": ["['token_type_ids']"], "unread_bytes": 3e5}}
+)
+
+CASES = (
+    RuleCase(
+        "image-decoding",
+        deserves=_DECODES,
+        healthy=_load({**_PHOTOS, "decoded_pixels_per_sample": 256 * 256.0}),
+        stage="load",
+    ),
+    RuleCase(  # a loader that waits for its files decodes nothing meanwhile
+        "image-decoding",
+        deserves=with_stage(_DECODES, "load", "load", wall_s_per_batch=0.0145, cpu_s_per_batch=0.0140),
+        healthy=with_stage(_DECODES, "load", "load", wall_s_per_batch=0.0145, cpu_s_per_batch=0.0010),
+        stage="load",
+    ),
+    RuleCase(
+        "image-decoding", deserves=_FETCHES, healthy=held_by("augment", evidence=_FETCHES.evidence), stage="fetch"
+    ),
+    RuleCase(
+        "cache-dataset",
+        deserves=replace(_DECODES, pipeline=_FITS, environment=_MEMORY),
+        healthy=replace(_DECODES, environment=_MEMORY),  # 56 GB
+        stage="load",
+    ),
+    RuleCase(
+        "fetch-in-batches",
+        deserves=_TINY,
+        healthy=replace(_TINY, evidence={"loader": {"fetches_batches": True, "iterable": False}}),
+        stage="load",
+    ),
+    RuleCase(  # samples that take their time
+        "fetch-in-batches",
+        deserves=_TINY,
+        healthy=held_by("load", evidence=_TINY.evidence, pipeline={"batch_size": 64}),
+        stage="load",
+    ),
+    RuleCase(
+        "unused-columns",
+        deserves=_COLUMNS,
+        healthy=replace(_COLUMNS, evidence={"payload": {"bytes": 1e6, "unread": [], "unread_bytes": 0}}),
+        stage="handoff",
+    ),
+    RuleCase(  # a small batch is not moved by the byte
+        "unused-columns",
+        deserves=held_by("handoff", evidence={"payload": {**_COLUMNS.evidence["payload"], "bytes": 9e5}}),
+        healthy=held_by("augment"),
+    ),
+    RuleCase(
+        "unused-columns",
+        deserves=held_by("load", evidence=_COLUMNS.evidence),
+        healthy=held_by("load", evidence={"payload": {**_COLUMNS.evidence["payload"], "unread_bytes": 8}}),
+    ),
+)

@@ -1,0 +1,84 @@
+"""Collation, hand-over and copy."""
+
+from dataclasses import replace
+
+from held_jobs import held_by
+from rule_case import RuleCase
+from simulated import DEVICE_BOUND
+
+_PADDED = {
+    "bytes": 1_000_000,
+    "tensor_count": 2,
+    "objects": 0,
+    "tensors": [{"path": "['ids']", "shape": [32, 512], "dtype": "int64", "bytes": 131_072}],
+    "savings": [{"id": "padding", "path": "['ids']", "what": "60% of it is padding", "bytes_saved": 80_000}],
+}
+_LITTLE_PADDING = {**_PADDED, "savings": [{**_PADDED["savings"][0], "bytes_saved": 20_000}]}
+_PYTHON = held_by(
+    "collate",
+    pipeline={"collate_fn": "collate_words"},
+    evidence={"payload": {"bytes": 400_000, "tensor_count": 3, "objects": 2_000}},
+)
+_COPY = held_by("copy", environment={"device": "cuda:0"}, pipeline={"to_device": None})
+_OWN_COPY = replace(_COPY, pipeline={**_COPY.pipeline, "to_device": "move"})
+_PINNED = held_by("handoff", evidence={"loader": {"pin_thread": True}})
+_MANY_TENSORS = replace(
+    DEVICE_BOUND,
+    evidence={"loader": {"descriptors_needed": 1_600, "descriptor_limit": 1_024}, "payload": {"tensor_count": 100}},
+)
+
+CASES = (
+    RuleCase(
+        "padding",
+        deserves=held_by("collate", evidence={"payload": _PADDED}),
+        healthy=held_by("collate", evidence={"payload": _LITTLE_PADDING}),
+        stage="collate",
+    ),
+    RuleCase(
+        "padding",
+        deserves=replace(DEVICE_BOUND, evidence={"payload": _PADDED}),
+        healthy=held_by("load", evidence={"payload": _PADDED}),
+        stage="compute",
+    ),
+    RuleCase(
+        "python-collate",
+        deserves=_PYTHON,
+        healthy=replace(_PYTHON, evidence={"payload": {"bytes": 60_000_000, "tensor_count": 3, "objects": 2_000}}),
+        stage="collate",
+    ),
+    RuleCase(
+        "prefetch-copy",
+        deserves=_COPY,
+        healthy=replace(_COPY, environment={"device": "mps"}),
+        stage="copy",
+    ),
+    RuleCase(
+        "non-blocking",
+        deserves=replace(_OWN_COPY, evidence={"loader": {"mentions_non_blocking": False}}),
+        healthy=replace(_OWN_COPY, evidence={"loader": {"mentions_non_blocking": True}}),
+        stage="copy",
+    ),
+    RuleCase(  # without pinning there is nothing to be asynchronous
+        "non-blocking",
+        deserves=replace(_OWN_COPY, evidence={"loader": {"mentions_non_blocking": False}}),
+        healthy=replace(
+            _OWN_COPY,
+            evidence={"loader": {"mentions_non_blocking": False}},
+            pipeline={**_OWN_COPY.pipeline, "pin_memory": False},
+        ),
+        stage="copy",
+    ),
+    RuleCase(
+        "pin-thread",
+        deserves=_PINNED,
+        healthy=replace(_PINNED, evidence={"loader": {"pin_thread": False}}),
+        stage="handoff",
+    ),
+    RuleCase(
+        "descriptors",
+        deserves=_MANY_TENSORS,
+        healthy=replace(
+            _MANY_TENSORS, evidence={"loader": {"descriptors_needed": 1_600, "descriptor_limit": 1_048_576}}
+        ),
+    ),
+)

@@ -1,0 +1,114 @@
+"""What is told of a loader and its dataset is true, of real ones with real workers."""
+
+import json
+import time
+import zipfile
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from bottleneck.measure.loader_facts import describe_loader
+from bottleneck.measure.observe import observe, summarise
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.payload import describe_payload
+from bottleneck.measure.session import measure
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.results.records import Judgement
+from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Listed, OpenedLate, Photos
+from tests.staging.staged_datasets import switched
+
+
+def facts_of(dataset, pipeline=None, **options):
+    """The facts of a loader, as a diagnosis finds them."""
+    loader = DataLoader(dataset, **{"batch_size": 4, "num_workers": 2, **options})
+    pipeline = pipeline or Pipeline(dataset=dataset, train_step=len, device="cpu")
+    with switched(loader) as running:
+        seen = observe(running, 0.05, time.perf_counter)
+        evidence = summarise(seen, ()) | {"payload": describe_payload([torch.zeros(8), torch.zeros(2)])}
+        found = describe_loader(pipeline, loader, running, seen.pixels, evidence)
+    return json.loads(json.dumps(found))
+
+
+@pytest.fixture
+def archive(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("a", bytes(16))
+    return tmp_path / "a.zip"
+
+
+@pytest.mark.integration
+def test_images_that_are_decoded_and_cropped():
+    found = facts_of(Photos(), multiprocessing_context="fork")
+    assert found["decoded_pixels_per_sample"] == 80 * 60
+    assert found["used_pixels_per_sample"] == 32 * 32
+    assert found["loaded_bytes_per_sample"] == 80 * 60 * 4
+    assert found["transform_modules"]["transform.transforms[0]"] == "torchvision.transforms.transforms"
+    assert found["worker_threads"]["torch"] == 1
+    assert found["start_method"] == "fork"
+    assert not found["fetches_batches"]
+    assert not found["open_handles"]
+    assert found["dataset_pickle_bytes"] is None  # nothing is sent
+    assert found["shared_memory_bytes_needed"] == (2 * 2 + 1) * 40
+    assert found["descriptors_needed"] == (2 * 2 + 1) * 2
+    assert found["python_objects"] < 1000
+
+
+@pytest.mark.integration
+def test_a_file_that_forked_workers_share_is_told_and_one_that_they_open_is_not(archive):
+    shared, own = Archive(archive), OpenedLate(archive)
+    with shared.archive, own.archive:
+        found = facts_of(shared, multiprocessing_context="fork")
+        assert found["open_handles"] == [{"path": "self.archive", "type": "zipfile.ZipFile"}]
+        assert facts_of(own, multiprocessing_context="fork")["open_handles"] == []
+
+
+@pytest.mark.integration
+def test_a_long_list_that_is_sent_to_spawned_workers():
+    dataset = Listed()
+    found = facts_of(dataset, multiprocessing_context="spawn", num_workers=1)
+    assert found["start_method"] == "spawn"
+    assert found["dataset_pickle_bytes"] == pytest.approx(OBJECTS * 30, rel=0.2)
+    assert found["dataset_pickle_complete"]
+    assert 0 < found["dataset_pickle_s"] < 5
+    assert found["python_objects"] == pytest.approx(OBJECTS, rel=0.05)
+    assert found["python_objects_largest"] == "self.samples"
+    assert found["worker_threads"]["opencv"] == 3
+    assert found["decoded_pixels_per_sample"] is None
+    assert len(dataset.samples) == OBJECTS
+
+
+def test_a_dataset_that_fetches_batches_in_the_main_process():
+    found = facts_of(Batched(), num_workers=0)
+    assert found["fetches_batches"]
+    assert found["start_method"] is None
+    assert found["shared_memory_bytes_needed"] is None
+    assert not found["pin_thread"]
+
+
+@pytest.mark.parametrize(
+    ("to_device", "mentions"),
+    [
+        (None, True),
+        (lambda batch, device: batch.to(device, non_blocking=True), True),
+        (lambda batch, device: [part.to(device) for part in batch], False),
+        (print, None),
+    ],
+    ids=["ours", "asynchronous", "waits", "not of Python"],
+)
+def test_whether_the_transfer_waits(to_device, mentions):
+    pipeline = Pipeline(dataset=Batched(), train_step=len, to_device=to_device, device="cpu")
+    assert facts_of(Batched(), pipeline, num_workers=0)["mentions_non_blocking"] is mentions
+
+
+def test_a_diagnosis_has_the_facts_and_what_the_step_does_not_read():
+    def step(batch):
+        batch[0].sum()
+
+    pipeline = Pipeline(dataset=Photos(), train_step=step, batch_size=4, num_workers=0, device="cpu")
+    precise = Judgement("input_bound", None, precise=True)
+    outcome = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
+    evidence = json.loads(json.dumps(outcome.measurement.evidence))
+    assert evidence["loader"]["used_pixels_per_sample"] == 32 * 32
+    assert evidence["payload"]["unread"] == ["[1]"]
+    assert evidence["payload"]["unread_bytes"] == 4 * 8
