@@ -12,6 +12,8 @@ def expected_gain(advice: Advice) -> str:
     gain = advice.gain
     if gain is None or not abs(gain.estimate) < numbers.LARGEST:
         return ""
+    if advice.gain_basis == "measured" and gain.estimate <= 1:
+        return f"Gain: none was measured, {numbers.gain_interval(gain)} at most."
     if advice.gain_basis == "measured":
         return f"Gain: at most {numbers.gain_interval(gain)}, a measured upper bound."
     if gain.low == 1.0 and gain.high == gain.estimate:
