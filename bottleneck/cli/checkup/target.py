@@ -152,7 +152,7 @@ class _Inspection:
                 process.kill()
         self._process.kill()
         self._process.wait()
-        self._reader.join(_GRACE_S)
+        self._reader.join(_END_LIMIT_S)  # on a busy machine it takes a while until killed processes are gone
         # A process that escaped may hold the other end: the reader then waits on, and closing would wait for it.
         if self._process.stdout is not None and not self._reader.is_alive():
             self._process.stdout.close()
