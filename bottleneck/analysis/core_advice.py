@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.readings import COPY
-from bottleneck.analysis.saturation import THROTTLED, find_saturation, raw_usage
+from bottleneck.analysis.saturation import THROTTLED, Saturation, find_saturation, raw_usage
 from bottleneck.analysis.waiting import CORE_WAIT
 from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.records import Advice
@@ -39,24 +39,36 @@ def _workers_cannot_help(case: Case) -> Iterator[Item]:
     own = _own_cores(case)
     if own is None or own <= 0:
         return
-    needed = math.ceil(own * max(case.headroom, 1.0))
     others = found.cores_other or 0.0
-    # Beside a crowd, the first thing to do is to send it away.
+    # Beside a crowd nobody knows what the job itself would need; the first thing to do is to send it away.
     crowded = found.cores is not None and others >= _OTHERS * found.cores
-    by_others = f" Processes of others take {number(others, 1)} of them: stop these first." if crowded else ""
+    advice = _without_others(found, own, others) if crowded else _less_work(case, found, workers, own)
+    yield Item(case.at_most_headroom((own + others) / own) if crowded else case.headroom, advice)
+
+
+def _without_others(found: Saturation, own: float, others: float) -> Advice:
+    return Advice(
+        id="workers-cannot-help",
+        stage=None,
+        title="Free the cores that others use: more workers would find none",
+        why=f"{found.sentence} Processes of others take {number(others, 2)} cores, the job itself {number(own, 2)}.",
+        how="stop what else runs (top shows it), or take another machine, and measure again",
+        evidence={"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own, "cores_other": others},
+    )
+
+
+def _less_work(case: Case, found: Saturation, workers: float, own: float) -> Advice:
+    needed = math.ceil(own * max(case.headroom, 1.0))
     device = "" if case.on_cpu else f"; or on the device: {_ON_DEVICE}"
-    yield Item(
-        case.headroom,
-        Advice(
-            id="workers-cannot-help",
-            stage=None,
-            title="Do less work for each sample, or elsewhere: more workers would find no core",
-            why=f"{found.sentence} With {_workers(workers)} the job uses {number(own, 2)} cores; to keep up with the "
-            f"device, the same work would take about {needed}.{by_others}",
-            how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
-            f"the data: {_ELSEWHERE}{device}",
-            evidence={"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own, "cores_needed": needed},
-        ),
+    return Advice(
+        id="workers-cannot-help",
+        stage=None,
+        title="Do less work for each sample, or elsewhere: more workers would find no core",
+        why=f"{found.sentence} With {_workers(workers)} the job uses {number(own, 2)} cores; to keep up with the "
+        f"device, the same work would take about {needed}.",
+        how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
+        f"the data: {_ELSEWHERE}{device}",
+        evidence={"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own, "cores_needed": needed},
     )
 
 

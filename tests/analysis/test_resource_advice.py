@@ -32,10 +32,13 @@ def test_on_the_cpu_nothing_is_moved_to_the_device():
     assert "images.to(device)" not in item.how
 
 
-def test_others_who_take_the_cores_are_named_first():
-    crowded = {**_FULL, "cores_workers": 3.0, "cores_other": 4.6}
-    assert "stop these first" in advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].why
-    assert "stop these first" not in advice(AUGMENT_BOUND, usage(_FULL))["workers-cannot-help"].why
+def test_others_who_take_the_cores_are_to_be_stopped_first():
+    crowded = {**_FULL, "cores_workers": 3.0, "cores_other": 1.65}
+    item = advice(AUGMENT_BOUND, usage({**crowded, "cores_other": 2.2}))["workers-cannot-help"]
+    assert item.title.startswith("Free the cores")
+    assert item.evidence["cores_other"] == 2.2
+    assert item.gain.high == pytest.approx(5.5 / 3.3)
+    assert advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].title.startswith("Do less work")
 
 
 @pytest.mark.parametrize("job", [DEVICE_BOUND, COPY_BOUND])
