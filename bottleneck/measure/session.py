@@ -18,8 +18,9 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.arms import Arm, Ladder
 from bottleneck.measure.blocks import Bench
-from bottleneck.measure.cold import BUDGET_SHARE as COLD_BUDGET_SHARE
-from bottleneck.measure.cold import ColdPool, NoColdError, make_cold_pool, no_evidence, with_cold
+from bottleneck.measure.cold import ColdPool, NoColdError, no_evidence, with_cold
+from bottleneck.measure.cold_pool import BUDGET_SHARE as COLD_BUDGET_SHARE
+from bottleneck.measure.cold_pool import make_cold_pool
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import device_can_pin, make_synchronize
 from bottleneck.measure.environment import cpu_cores_available, describe_environment, free_memory_bytes
@@ -370,6 +371,7 @@ class Session:
                 seed=self._options.seed,
             )  # fmt: skip
         except NoColdError as error:
+            self._loader.release_pool()  # raw is to ask for no sample twice
             self._ledger.evidence["cold"] = no_evidence(str(error))
             return str(error)
         return None

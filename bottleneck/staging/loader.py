@@ -232,6 +232,10 @@ class SwitchedLoader:
         """Ask for the same batches again and again from now on, and return how many there are."""
         return self._order.fill_pool(batches)
 
+    def release_pool(self) -> None:
+        """Go on in the user's order."""
+        self._order.pool = None
+
     def trim_pool(self, batches: int) -> None:
         """Keep the first batches of the pool only."""
         if self._order.pool is not None:

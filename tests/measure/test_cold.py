@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from bottleneck.measure import cold
+from bottleneck.measure import cold, cold_pool
 from bottleneck.measure.arms import Arm, Capabilities, build_ladder
 from bottleneck.measure.cold import ColdPool, NoColdError, pool_sizes, with_cold
 from bottleneck.measure.options import MeasureOptions
@@ -150,7 +150,7 @@ def noted(requested, opens=20, too_many=False):
 
 
 def check_reads(requested, storage, asked=800_000, seen=True, opens=20):
-    cold._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), seen=seen)
+    cold_pool._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), seen=seen)
 
 
 def test_reads_that_come_from_storage_prove_it():
@@ -176,7 +176,7 @@ def test_reads_that_do_not_fit_prove_nothing(reads, why):
 
 
 def test_files_that_are_not_known_or_do_not_fit_are_refused():
-    assert cold._check_files(FILES, noted(5), free_bytes=10**9) == 5
+    assert cold_pool._check_files(FILES, noted(5), free_bytes=10**9) == 5
     for files, found, free, why in (
         ((), noted(5), 10**9, "opens no file"),
         (FILES, noted(5, too_many=True), 10**9, "more files than"),
@@ -184,7 +184,7 @@ def test_files_that_are_not_known_or_do_not_fit_are_refused():
         (FILES, noted(10**6), 10**6, "do not fit"),
     ):
         with pytest.raises(NoColdError, match=why):
-            cold._check_files(files, found, free)
+            cold_pool._check_files(files, found, free)
 
 
 def test_the_experiment_lies_beyond_raw_and_adds_storage():
@@ -286,6 +286,7 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
     assert not found.experiments[-1].available
     assert found.experiments[-1].reason == found.evidence["cold"]["reason"]
     assert "storage" not in {stage.name for stage in found.stages}
+    assert found.evidence["reads"]["label"] == "warm"
 
 
 @pytest.mark.parametrize(("dataset", "workers", "why"), [(Stream(), 1, "stream"), (range(50), 0, "num_workers is 0")])

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Blank, Request
+from bottleneck.staging.loader import SwitchedLoader
 from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.request_pool import RequestPool, take_distinct
 
@@ -78,3 +79,17 @@ def test_a_loader_that_does_not_batch_asks_for_single_items(control):
     control.mode = stages.ALL
     assert order.fill_pool(50) == 8
     assert [next(order) for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_pool_that_is_released_leaves_the_users_order():
+    # Guards: without cold files, raw is to ask for no sample twice.
+    loader = SwitchedLoader(DataLoader(range(100), batch_size=4), (), 1 << 20, 0, 60.0)
+    try:
+        loader.switch(stages.ALL)
+        assert loader.fill_pool(2) == 2
+        pooled = {index for _ in range(4) for index in loader.next_batch()[0].tolist()}
+        assert pooled == set(range(8))
+        loader.release_pool()
+        assert loader.next_batch()[0].tolist() == [8, 9, 10, 11]
+    finally:
+        loader.close()
