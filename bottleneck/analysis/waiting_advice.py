@@ -11,12 +11,14 @@ from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.reading import fits_in_memory, raw_source, reads_of
 from bottleneck.analysis.readings import COLD, RAW
 from bottleneck.analysis.waiting import waiting_share
-from bottleneck.results.format import count, duration, gain_interval, percent
+from bottleneck.results.format import count, duration, gain_interval, number, percent
 from bottleneck.results.records import Advice, GainBasis, Stage
 
 _EPOCH_GAP_WORTH_CLOSING = 0.05
 _STALLS_WORTH_CURING = 0.05
 """Part of the job's time that stalls take."""
+_FEWEST_STALLS = 5
+"""Fewer may be a disturbance of the machine."""
 _FAR_OVER = 3.0
 """The long waits over the usual one."""
 _OUT_OF_ORDER_SINCE = (2, 6)
@@ -66,17 +68,17 @@ def _uneven_samples(case: Case) -> Iterator[Item]:
     lost, stalls = case.evidence_number("stalls", "lost_share"), case.evidence_number("stalls", "count")
     if case.verdict.state == "device_bound" or usual_s is None or p95_s is None or p99_s is None:
         return
-    if not stalls or lost is None or not _STALLS_WORTH_CURING <= lost < 1 or p99_s < _FAR_OVER * usual_s:
+    if stalls is None or stalls < _FEWEST_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1 or p99_s < _FAR_OVER * usual_s:
         return
     period = case.evidence_number("stalls", "period_batches")
-    every = f", one every {count(period)} batches" if period else ""
+    every = f", one every {number(period)} batches" if period else ""
     advice = Advice(
         id="uneven-samples",
         stage=None,
         title="Even out single slow batches",
         why=(
             f"Half of the batches are waited for {duration(usual_s)} at most, one in twenty {duration(p95_s)} or "
-            f"longer, one in a hundred {duration(p99_s)}. {count(stalls)} waits far over the usual{every} take "
+            f"longer, one in a hundred {duration(p99_s)}. {number(stalls)} waits far over the usual{every} take "
             f"{percent(lost)} of the job's time."
         ),
         how=_how_to_even_out(case),

@@ -16,6 +16,8 @@ from bottleneck.measure.file_systems import Mount, mount_of, read_mounts
 _WARM_SHARE = 0.05
 _LEAST_BYTES_PER_SAMPLE = 1024
 """Less is the loader's own queues, not the data."""
+_LEAST_OF_MAPPED = 2048
+"""Bytes of mapped files that a sample reads from the disk at least, where that is where they are read from."""
 
 Source = Literal["page cache", "disk", "unknown", "none"]
 
@@ -206,11 +208,14 @@ def name_source(read: IoCounters, samples: int, spots: BlindSpots) -> Source:
         samples: Samples that it was read for.
         spots: What the counters leave out.
     """
-    if read.storage > _WARM_SHARE * max(read.requested, _LEAST_BYTES_PER_SAMPLE * samples):
+    asks = read.requested >= _LEAST_BYTES_PER_SAMPLE * samples
+    # What is read of mapped files without asking is not known: a page for every second sample is no exception.
+    most = _LEAST_OF_MAPPED * samples if spots.maps and not asks else _WARM_SHARE * max(read.requested, samples)
+    if read.storage > most:
         return "disk"
     if spots.uncounted:
         return "unknown"
-    if read.requested >= _LEAST_BYTES_PER_SAMPLE * samples or spots.maps:
+    if asks or spots.maps:
         return "page cache"
     return "none"
 

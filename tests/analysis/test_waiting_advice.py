@@ -6,7 +6,7 @@ import pytest
 from rule_case import WORKERS, result_of
 from rule_cases.waiting import _LOADING, _STALLING, cold, loading
 from rule_cases.waiting import _reads as reads
-from simulated import DEVICE_BOUND
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 
 from bottleneck.results.records import Interval
 
@@ -46,12 +46,18 @@ def test_out_of_order_batches_are_advised_where_pytorch_and_the_loader_have_them
         assert "prefetch_factor=4" in item.how
 
 
+def test_a_few_stalls_may_be_a_disturbance():
+    stalls = {**_STALLING.evidence["stalls"], "count": 4}
+    job = replace(_STALLING, evidence={**_STALLING.evidence, "stalls": stalls})
+    assert "uneven-samples" not in advice(job)
+
+
 def test_slow_samples_that_keep_the_device_busy_all_the_same_are_no_news():
     assert "uneven-samples" not in advice(replace(DEVICE_BOUND, pipeline=WORKERS, evidence=_STALLING.evidence))
 
 
 def test_a_period_is_told_and_an_unknown_one_is_not():
-    assert "one every 16.0 batches" in advice(_STALLING)["uneven-samples"].why
+    assert "60 waits far over the usual, one every 16 batches" in advice(_STALLING)["uneven-samples"].why
     stalls = {**_STALLING.evidence["stalls"], "period_batches": None}
     job = replace(_STALLING, evidence={**_STALLING.evidence, "stalls": stalls})
     assert "every" not in advice(job)["uneven-samples"].why
@@ -84,6 +90,21 @@ def test_storage_is_not_part_of_the_job_that_the_verdict_is_about():
     assert storage.exposed_share.estimate == pytest.approx(2 / 3, rel=0.03)
     assert isinstance(storage.gain_if_free, Interval)
     assert storage.gain_if_free.estimate == pytest.approx(3.0, rel=0.03)
+
+
+def test_storage_is_no_bottleneck_also_where_it_would_gain_the_most():
+    found = measure(replace(AUGMENT_BOUND, pipeline=WORKERS))
+    slow = cold(0.300)
+    result = result_of(
+        replace(
+            found,
+            experiments=(*found.experiments, slow.experiments[-1]),
+            stages=(*found.stages, slow.stages[-1]),
+        )
+    )
+    assert result.stages[-1].gain_if_free.low > 5
+    assert result.verdict.bottleneck == "augment"
+    assert result.verdict.contributors == ()
 
 
 def test_raw_that_finds_in_memory_what_does_not_fit_there_is_doubted():

@@ -297,6 +297,30 @@ def test_streams_and_the_main_process_have_no_cold_files(dataset, workers, why):
     assert [e.name for e in found.experiments][-1] == "cold"
 
 
+def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(monkeypatch):
+    asked = set()
+
+    def make_cold_pool(loader, clock, **options):
+        assert loader.fill_pool(1) == 1
+        asked.clear()
+        raise NoColdError("no")
+
+    class Noted(Dataset):
+        def __len__(self):
+            return 100_000
+
+        def __getitem__(self, index):
+            asked.add(index)
+            return torch.zeros(1)
+
+    monkeypatch.setattr("bottleneck.measure.session.make_cold_pool", make_cold_pool)
+    pipeline = Pipeline(dataset=Noted(), train_step=lambda batch: None, batch_size=2, device="cpu")
+    options, precise = MeasureOptions(budget_s=1.0, cold=True), Judgement("device_bound", None, precise=True)
+    outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
+    assert outcome.measurement.evidence["cold"]["reason"] == "no"
+    assert len(asked) > 20
+
+
 def test_without_the_option_there_is_no_such_experiment():
     pipeline = Pipeline(dataset=range(64), train_step=lambda batch: None, batch_size=2, device="cpu")
     precise = Judgement("device_bound", None, precise=True)

@@ -82,6 +82,7 @@ def test_mapped_files_are_read_without_asking():
     assert name_source(IoCounters(100, 0), 10, BlindSpots()) == "none"
     assert name_source(IoCounters(100, 0), 10, mapped) == "page cache"
     assert name_source(IoCounters(100, 50_000), 10, mapped) == "disk"
+    assert name_source(IoCounters(100, 5_000), 10, mapped) == "page cache"  # a page, for ten samples
     assert "mapped" in reads_of((RAW, 100, 0, 10), spots=mapped).summary()["missing"][0]
 
 

@@ -54,6 +54,16 @@ def test_stalls_by_chance_have_no_period():
     assert found <= 4  # a hundredth is allowed
 
 
+def test_a_few_stalls_that_happen_to_lie_alike_have_no_period():
+    # Guards: of four distances, most are often near each other.
+    found = 0
+    for seed in range(400):
+        noise = random.Random(seed)
+        positions = [[n for n in range(20) if noise.random() < 0.3] for _ in range(2)]
+        found += find_period(positions, batches=40) is not None
+    assert found <= 6
+
+
 def test_a_period_needs_distances_within_a_block():
     assert find_period([[3], [7], [1], [9], [4], [2]], batches=120) is None
     assert find_period([[1, 11], [2, 12], [3, 13]], batches=60) is None  # too few
