@@ -115,7 +115,7 @@ class Attempt:
             yield from write_traces(self.traces, trace)
 
 
-def diagnose(
+def diagnose(  # noqa: PLR0913 - the options of the contract
     pipeline: Pipeline | Mapping[str, Any],
     *,
     budget: str | float | None = None,

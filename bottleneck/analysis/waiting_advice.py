@@ -68,7 +68,13 @@ def _uneven_samples(case: Case) -> Iterator[Item]:
     lost, stalls = case.evidence_number("stalls", "lost_share"), case.evidence_number("stalls", "count")
     if case.verdict.state == "device_bound" or usual_s is None or p95_s is None or p99_s is None:
         return
-    if stalls is None or stalls < _FEWEST_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1 or p99_s < _FAR_OVER * usual_s:
+    if (
+        stalls is None
+        or stalls < _FEWEST_STALLS
+        or lost is None
+        or not _STALLS_WORTH_CURING <= lost < 1
+        or p99_s < _FAR_OVER * usual_s
+    ):
         return
     period = case.evidence_number("stalls", "period_batches")
     every = f", one every {number(period)} batches" if period else ""
