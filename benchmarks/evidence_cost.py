@@ -22,7 +22,7 @@ from benchmarks.work import Work
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.batches import BatchCache, CachedBatch
 from bottleneck.measure.blocks import Bench, block_batches
-from bottleneck.measure.evidence import StorageReads
+from bottleneck.measure.reads import StorageReads
 from bottleneck.measure.utilisation import Utilisation
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Interval

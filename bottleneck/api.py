@@ -115,7 +115,7 @@ class Attempt:
             yield from write_traces(self.traces, trace)
 
 
-def diagnose(
+def diagnose(  # noqa: PLR0913 - the options of the contract
     pipeline: Pipeline | Mapping[str, Any],
     *,
     budget: str | float | None = None,
@@ -125,6 +125,7 @@ def diagnose(
     flamegraph: str | os.PathLike[str] | None = None,
     gpu_hour_price: float | None = None,
     trace: str | os.PathLike[str] | None = None,
+    cold: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Diagnosis:
     """Measure where a training job loses time in its input pipeline.
@@ -141,6 +142,7 @@ def diagnose(
         flamegraph: A folder for flamegraphs of the workers' code; None: none are made.
         gpu_hour_price: What a GPU hour costs, in any currency; the result then says what of it is lost.
         trace: A folder for traces of a few steps, by torch's profiler; None: none are written.
+        cold: Measure also what the job gets of files that are not in memory, as in its first epoch.
         progress: Called with a ProgressUpdate between blocks, never inside one.
 
     Raises:
@@ -164,6 +166,7 @@ def diagnose(
         cache_budget_bytes=None if cache_bytes is None else _whole("cache_bytes", cache_bytes, least=1),
         profile=None if flamegraph is None else ProfileOptions(),
         trace=trace is not None,
+        cold=bool(cold),
     )
     attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
     if price is not None:

@@ -16,19 +16,19 @@ from bottleneck.analysis import (
     resource_advice,
     stage_advice,
     transfer_advice,
+    waiting_advice,
     worker_advice,
 )
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
 from bottleneck.analysis.readings import COPY, Readings
 from bottleneck.analysis.saturation import find_saturation
 from bottleneck.analysis.worker_room import worker_room
-from bottleneck.results.format import duration, gain, percent, percent_interval
+from bottleneck.results.format import duration, gain, percent_interval
 from bottleneck.results.records import Advice, Interval, Measurement, Stage, Verdict
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
 _FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
 _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
-_EPOCH_GAP_WORTH_CLOSING = 0.05
 
 
 def advise(
@@ -128,33 +128,6 @@ def _more_workers(case: Case) -> Iterator[Item]:
     yield Item(case.at_most_headroom(wanted / workers), advice)
 
 
-@rule("persistent-workers")
-def _keep_workers(case: Case) -> Iterator[Item]:
-    """Advise persistent workers where starting them anew takes a real part of each epoch."""
-    first_batch_s = case.evidence_number("first_batch_s")
-    length, batch_size = case.number("dataset_length"), case.number("batch_size")
-    if not case.number("num_workers") or case.pipeline.get("persistent_workers") is not False:
-        return
-    if not first_batch_s or not length or not batch_size:
-        return
-    epoch_s = length / batch_size * case.step_s
-    share = first_batch_s / (first_batch_s + epoch_s)
-    if share <= _EPOCH_GAP_WORTH_CLOSING:
-        return
-    advice = Advice(
-        id="persistent-workers",
-        stage=None,
-        title="Keep the workers from one epoch to the next",
-        why=(
-            f"The first batch of an epoch takes {duration(first_batch_s)}, which is {percent(share)} of an "
-            f"epoch of {duration(first_batch_s + epoch_s)}."
-        ),
-        how="DataLoader(..., persistent_workers=True)",
-        evidence={"first_batch_s": first_batch_s, "epoch_s": first_batch_s + epoch_s},
-    )
-    yield Item(1 / (1 - share), advice)
-
-
 @rule("pin-memory")
 def _pin_memory(case: Case) -> Iterator[Item]:
     """Advise pinned memory where the copy to a CUDA device really costs time."""
@@ -195,7 +168,6 @@ def _decide(case: Case) -> Iterator[Item]:
 RULES: tuple[Rule, ...] = (
     _use_workers,
     _more_workers,
-    _keep_workers,
     _pin_memory,
     _decide,
     *stage_advice.RULES,
@@ -208,5 +180,6 @@ RULES: tuple[Rule, ...] = (
     *augment_advice.RULES,
     *transfer_advice.RULES,
     *worker_advice.RULES,
+    *waiting_advice.RULES,
 )
 """Every rule; a module of rules adds its own here."""

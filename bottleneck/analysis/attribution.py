@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bottleneck.analysis.readings import COMPUTE, COPY, Readings
+from bottleneck.analysis.readings import COLD, COMPUTE, COPY, Readings
 from bottleneck.analysis.statistics import Series, Spread, jackknife, paired_log_difference, ratio
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
 
@@ -29,7 +29,7 @@ def _attribute_stage(readings: Readings, span: StageSpan) -> Stage:
         cost_s_per_batch=exposed if span.name in (COMPUTE, COPY) else _drained_cost(readings, span),
         exposed_s_per_batch=exposed,
         exposed_share=None if share is None else share.interval(),
-        gain_if_free=_gain_if_free(readings, span.name),
+        gain_if_free=_gain_if_free(readings, span),
         finding=_finding(readings, span),
         wall_s_per_batch=span.wall_s_per_batch,
         cpu_s_per_batch=span.cpu_s_per_batch,
@@ -39,9 +39,10 @@ def _attribute_stage(readings: Readings, span: StageSpan) -> Stage:
 def exposed_share(readings: Readings, span: StageSpan) -> Spread | None:
     """Estimate the part of the whole job's time per sample that the stage adds to its inner experiment.
 
-    Over one and the same set of rounds the shares of all stages add up to one.
+    Over one and the same set of rounds the shares of all stages add up to one. `storage` is no part of raw: of it
+    the share is that of the job with cold files.
     """
-    outer, raw = readings.coupled.get(span.outer), readings.raw
+    outer, raw = readings.coupled.get(span.outer), readings.raw if span.outer != COLD else readings.cold
     if outer is None or raw is None:
         return None
     if span.inner is None:
@@ -111,10 +112,15 @@ def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
     return None if spread is None else spread.interval()
 
 
-def _gain_if_free(readings: Readings, stage: str) -> Interval | None:
-    """Return the throughput without the stage over that of the whole job, both measured."""
-    without = readings.without.get(stage)
-    if stage == COMPUTE or without is None or readings.raw is None:
+def _gain_if_free(readings: Readings, span: StageSpan) -> Interval | None:
+    """Return the throughput without the stage over that of the whole job, both measured.
+
+    Without `storage` the job is raw; the whole one then is that with cold files.
+    """
+    if span.outer == COLD:
+        return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw)
+    without = readings.without.get(span.name)
+    if span.name == COMPUTE or without is None or readings.raw is None:
         return None
     return ratio(readings.raw, without)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bottleneck.analysis.attribution import exposed_share, worker_cost
-from bottleneck.analysis.readings import COMPUTE, Readings
+from bottleneck.analysis.readings import COLD, COMPUTE, Readings
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.records import Interval, State
 
@@ -82,12 +82,13 @@ def is_precise(readings: Readings) -> bool:
     """Tell whether every share of interest, and the loss, is known well enough to stop.
 
     Well enough: a half width of 3 points, or of a tenth of the largest share of an input stage where that is
-    more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one.
+    more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one, and
+    `storage`, which varies as a disk does, does not keep the measuring going.
     """
     efficiency = readings.log_efficiency()
     if efficiency is None or efficiency.rounds < LEAST_ROUNDS:
         return False
-    shares = {span.name: exposed_share(readings, span) for span in readings.spans}
+    shares = {span.name: exposed_share(readings, span) for span in readings.spans if span.outer != COLD}
     known = {name: share for name, share in shares.items() if share is not None}
     if len(known) < len(shares):
         return False
@@ -106,7 +107,8 @@ def costs_are_precise(readings: Readings) -> bool:
     if readings.raw is None:
         return False
     step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
-    costs = [cost for span in readings.spans if (cost := worker_cost(readings, span)) is not None]
+    spans = [span for span in readings.spans if span.outer != COLD]
+    costs = [cost for span in spans if (cost := worker_cost(readings, span)) is not None]
     return all(
         (cost.high - cost.low) / 2
         <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(cost.estimate), _LEAST_COST_SHARE * step_s)

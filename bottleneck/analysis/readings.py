@@ -14,6 +14,8 @@ DEVICE = "device"
 RAW = "raw"
 COMPUTE = "compute"
 COPY = "copy"
+COLD = "cold"
+"""The experiment in which the files of the samples are not in memory; the stage that it adds to raw is `storage`."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Readings:
     def raw(self) -> Series | None:
         """The job as it is."""
         return self.coupled.get(RAW)
+
+    @property
+    def cold(self) -> Series | None:
+        """The job with its files on the disk."""
+        return self.coupled.get(COLD)
 
     @property
     def device(self) -> Series | None:

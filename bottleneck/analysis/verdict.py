@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bottleneck.analysis.attribution import MARGIN
-from bottleneck.analysis.readings import COMPUTE, COPY
+from bottleneck.analysis.readings import COLD, COMPUTE, COPY
 from bottleneck.results.records import Interval, Stage, State
 
 Basis = Literal["gain", "shared", "inferred"]
@@ -30,7 +30,8 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
         return Choice(COMPUTE)
     if state == "undecided":
         return Choice()
-    inputs = [stage for stage in stages if stage.name != COMPUTE]
+    # The job is that of the later epochs, whose files are in memory: `storage` is no part of it.
+    inputs = [stage for stage in stages if stage.name != COMPUTE and stage.outer != COLD]
     # A stage that seems to cost less than nothing was measured badly: whatever it seems to gain, it is no bottleneck.
     inputs = [stage for stage in inputs if not _costs_nothing(stage)] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}

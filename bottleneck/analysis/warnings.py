@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
 from bottleneck.analysis.precision import LEAST_ROUNDS
-from bottleneck.analysis.readings import COMPUTE, DEVICE, RAW, Readings
+from bottleneck.analysis.reading import dataset_bytes, raw_source
+from bottleneck.analysis.readings import COLD, COMPUTE, DEVICE, RAW, Readings
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import Choice, cost_s
-from bottleneck.results.format import names, percent, plural
+from bottleneck.results.format import count, names, percent, plural
 from bottleneck.results.records import Block, Measurement, Stage, State, Warning
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
@@ -34,6 +36,7 @@ def doubts(
         *_negative_drops(readings),
         *_unsteady_blocks(measurement),
         *_trends(readings),
+        *_warm_reads(measurement),
         *(_doubtful_choice(readings, stages, choice) if state == "input_bound" else ()),
     )
 
@@ -76,6 +79,21 @@ def _trends(readings: Readings) -> Iterator[Warning]:
         "fills, in the dataset or of the system, or a resource runs out. The numbers are a mixture of both states; "
         "measure with a longer --budget, or again now that it is warm.",
     )
+
+
+def _warm_reads(measurement: Measurement) -> Iterator[Warning]:
+    """Warn when the job found in memory what training will have to read from the disk."""
+    evidence, pipeline = measurement.evidence, measurement.pipeline
+    if raw_source(evidence) != "page cache" or lookup.flag_at(evidence, "cold", "verified"):
+        return
+    size, memory = dataset_bytes(evidence, pipeline), lookup.number_at(measurement.environment, "memory_bytes")
+    if size is not None and memory is not None and size > memory:
+        yield Warning(
+            "warm-reads",
+            f"raw found its files in memory, from an earlier run, but the dataset, of about {count(size / 1e9)} GB, "
+            f"does not fit into {count(memory / 1e9)} GB: an epoch of a training reads from the disk, and is slower. "
+            "Measure that too, with --cold.",
+        )
 
 
 def _negative_drops(readings: Readings) -> Iterator[Warning]:
@@ -139,7 +157,7 @@ def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice
     unmeasured = [
         stage.name
         for stage in stages
-        if stage.name != COMPUTE and stage.gain_if_free is None and _matters(readings, stage)
+        if stage.name != COMPUTE and stage.outer != COLD and stage.gain_if_free is None and _matters(readings, stage)
     ]
     if choice.basis == "inferred":
         yield Warning(

@@ -28,6 +28,7 @@ from bottleneck.results.records import Result
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
 @click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")
+@click.option("--cold", is_flag=True, help="Measure also with the dataset's files dropped from memory.")
 @click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code into this folder.")
 @click.option("--native", is_flag=True, help="Flamegraphs with frames of C and C++ code.")
 @click.option("--idle", is_flag=True, help="Flamegraphs with idle threads that the dataset started.")
@@ -51,6 +52,7 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     json: str | None,
     markdown: str | None,
     html: str | None,
+    cold: bool,
     flamegraph: str | None,
     native: bool,
     idle: bool,
@@ -71,7 +73,9 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     profile = _profile_options(flamegraph, native=native, idle=idle, rate=rate)
     if trace is not None:
         check_folder(trace, "traces")
-    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, profile=profile, trace=trace is not None)
+    options = MeasureOptions(
+        budget_s=budget, quick=quick, seed=seed, profile=profile, trace=trace is not None, cold=cold
+    )
     return _diagnose(target, changes, options, outputs, flamegraph, trace, fail_under, gpu_hour_price)
 
 

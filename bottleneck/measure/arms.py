@@ -25,11 +25,13 @@ class Arm:
         supply: Where the batch that the train step gets comes from; `device` batches are there already, the
             others are copied.
         coupled: With the train step; otherwise the loader alone.
+        cold: The files of its samples were dropped from the page cache.
     """
 
     mode: int | None
     supply: Supply
     coupled: bool = True
+    cold: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,17 @@ class Ladder:
 
     def naming_arms(self) -> tuple[Arm, ...]:
         """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
-        return tuple(dict.fromkeys((self.device, self.raw, *(arm for _, arm in self.without), *self.cost_arms())))
+        cold = (arm for arm in self.arms() if arm.cold)
+        without = (arm for _, arm in self.without)
+        return tuple(dict.fromkeys((self.device, self.raw, *without, *self.cost_arms(), *cold)))
 
     def cost_arms(self) -> tuple[Arm, ...]:
-        """The arms whose differences are the costs of the stages in the workers; none without workers."""
-        return tuple(dict.fromkeys(rung.workers for rung in self.rungs if rung.workers is not None))
+        """The arms whose differences are the costs of the stages in the workers; none without workers.
+
+        Those with cold files, which a disk decides and which take their time to prepare, are not among them.
+        """
+        workers = (rung.workers for rung in self.rungs if rung.workers is not None and not rung.workers.cold)
+        return tuple(dict.fromkeys(workers))
 
     @property
     def device(self) -> Arm:

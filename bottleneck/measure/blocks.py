@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
 from bottleneck.results.records import Block
 from bottleneck.staging import stages
 from bottleneck.staging.loader import SwitchedLoader
+
+if TYPE_CHECKING:
+    from bottleneck.measure.cold import ColdPool
 
 # A slow job must not spend the budget on warming up; batches beyond the first are dispensable then.
 _WARM_UP_S = 0.5
@@ -38,6 +41,8 @@ class Bench:
     """How long the job waited for each batch."""
     batches: int = 0
     samples: int = 0
+    cold: ColdPool | None = None
+    """Makes files cold and warm; None where that is not asked for."""
 
     # --- one batch -----------------------------------------------------------------------------------------
 
@@ -78,6 +83,8 @@ class Bench:
             self._run_once(arm, [])
             self.synchronize()
             return
+        if self.cold is not None:
+            self.cold.prepare_for(arm)
         self.loader.switch(arm.mode)
         started = self.clock()
         waits: list[float] = []
@@ -97,7 +104,10 @@ class Bench:
         A loader that is hardly faster than the step needs many steps to fill it. Without that, a job whose queue
         is full in the long run would be measured as one that waits.
         """
-        for _ in range(_QUEUE_TURNS * self.loader.num_workers):
+        batches = _QUEUE_TURNS * self.loader.num_workers
+        if arm.cold and self.cold is not None:
+            batches = min(batches, self.cold.spare())
+        for _ in range(batches):
             if self.clock() - started > _WARM_UP_S:
                 return
             self._run_once(arm, [])
@@ -111,6 +121,8 @@ class Bench:
             batches: Its length; `block_batches` gives lengths at which workers' bursts do no harm.
         """
         waits: list[float] = []
+        if arm.cold and self.cold is not None:
+            batches = self.cold.limit(batches)
         half = batches // 2
         # Half of a block tells something only where it, too, ends on an edge between bursts.
         even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0
@@ -123,10 +135,30 @@ class Bench:
             samples += self._run_once(arm, waits)
         self.synchronize()
         seconds = self.clock() - started
+        if arm.cold and self.cold is not None:
+            self.cold.end_block()
         self.waits_s.setdefault(arm, []).extend(waits)
         self.batches += batches
         self.samples += samples
         return Block(round_, samples, seconds, batches, half_s)
+
+    def watch(self, arm: Arm, limit_s: float) -> tuple[list[float], float]:
+        """Run an arm without a break, for a look at it that is no block.
+
+        Args:
+            arm: What to run; `prepare` must have been called.
+            limit_s: Time after which it ends.
+
+        Returns:
+            The waits, batch after batch, and the time of all together [s].
+        """
+        waits: list[float] = []
+        started = self.clock()
+        while self.clock() - started < limit_s:
+            self.samples += self._run_once(arm, waits)
+            self.batches += 1
+        self.synchronize()
+        return waits, self.clock() - started
 
 
 def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:

@@ -34,6 +34,7 @@ class MeasureOptions:
         profile: Profile the workers after the timed rounds; None: do not.
         trace: Trace a few steps of `device` and `raw` after the timed rounds, and keep the files. Where the device
             holds the job, a handful of steps of `device` are traced anyway, and no file is kept.
+        cold: Measure also with the files of the samples dropped from the page cache.
     """
 
     budget_s: float | None = None
@@ -42,3 +43,4 @@ class MeasureOptions:
     cache_budget_bytes: int | None = None
     profile: ProfileOptions | None = None
     trace: bool = False
+    cold: bool = False

@@ -10,12 +10,13 @@ from functools import partial
 from bottleneck.errors import BottleneckError
 from bottleneck.measure.arms import Arm, Ladder
 from bottleneck.measure.blocks import Bench, block_batches, reads_storage
+from bottleneck.measure.cold import with_cold
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.environment import OtherLoad
-from bottleneck.measure.evidence import StorageReads
 from bottleneck.measure.failure import came_from_loader, explain_loader_failure, explain_step_failure, nothing_to_load
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.reads import StorageReads, find_blind_spots
 from bottleneck.measure.schedule import (
     MIN_ROUNDS,
     SHORTEST_BLOCK_S,
@@ -89,7 +90,8 @@ class Rounds:
             MeasurementError: The user's code failed, or a worker.
         """
         self._other_load.start()
-        self.reads.start(self._bench.loader.workers)
+        workers = self._bench.loader.workers
+        self.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
         for arm in self._ends:
             self._try_out(arm)
         self._deadline_s = find_deadline_s(
@@ -223,7 +225,15 @@ class Rounds:
             self.utilisation.end_block()
             self.reads.add(arm, before, block.samples)
             self._mend_caches()
+        if arm.cold:
+            self._withdraw_cold()
         return block, preparing_s
+
+    def _withdraw_cold(self) -> None:
+        """Measure no more with cold files, and let what was measured go, once they were seen to be warm."""
+        reason = self._bench.cold.failure if self._bench.cold is not None else None
+        if reason is not None:
+            self._ladder = self._ledger.ladder = with_cold(self._ladder, reason)
 
     @contextmanager
     def _failures(self, arm: Arm) -> Iterator[None]:

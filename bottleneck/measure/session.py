@@ -18,10 +18,13 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.arms import Arm, Ladder
 from bottleneck.measure.blocks import Bench
+from bottleneck.measure.cold import ColdPool, NoColdError, no_evidence, with_cold
+from bottleneck.measure.cold_pool import BUDGET_SHARE as COLD_BUDGET_SHARE
+from bottleneck.measure.cold_pool import make_cold_pool
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import device_can_pin, make_synchronize
 from bottleneck.measure.environment import cpu_cores_available, describe_environment, free_memory_bytes
-from bottleneck.measure.evidence import StorageReads, summarise_waits
+from bottleneck.measure.epochs import describe_epoch_gap
 from bottleneck.measure.failure import (
     came_from_loader,
     explain_loader_failure,
@@ -39,11 +42,13 @@ from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, n
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.profiling import profile
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.reads import StorageReads
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.tracing import Traced, Wish, trace
 from bottleneck.measure.unread import WatchedStep
 from bottleneck.measure.utilisation import Utilisation
+from bottleneck.measure.waits import WATCH_S, WATCH_SHARE, describe_waits, find_stalls, worth_watching
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import make_train_step, model_device
@@ -167,6 +172,7 @@ class Session:
             self._loader = SwitchedLoader(
                 loader, sites, for_workers, options.seed, _HANG_S,
                 sample_rate_hz=options.profile.rate_hz if options.profile is not None else None,
+                notes_files=options.cold,
             )  # fmt: skip
         except OSError as error:
             raise MeasurementError(
@@ -180,6 +186,7 @@ class Session:
         self._bench: Bench | None = None
         self._reads: StorageReads | None = None
         self._utilisation: Utilisation | None = None
+        self._cold: ColdPool | None = None
 
     # --- the whole -----------------------------------------------------------------------------------------
 
@@ -194,9 +201,13 @@ class Session:
         first_batch = self._start_workers()
         recorded = self._record(first_batch)
         observation = self._observe()
+        self._describe_epoch_gap()
+        no_cold = self._make_cold_pool()
         self._bench = bench = self._make_bench(recorded)
         ladder = make_ladder(self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned)
-        self._ledger.ladder = ladder = with_times(ladder, observation)
+        ladder = with_times(ladder, observation)
+        self._ledger.ladder = ladder = with_cold(ladder, no_cold) if self._options.cold else ladder
+        bench.cold = self._cold
         self._ledger.evidence |= summarise(observation, ladder.spans)
         self._ledger.evidence["loader"] = describe_loader(
             self._pipeline, self._user_loader, self._loader, observation.pixels, self._ledger.evidence
@@ -206,6 +217,9 @@ class Session:
         self._reads, self._utilisation = rounds.reads, rounds.utilisation
         with self._utilisation.watching(self._loader.workers, self._device):
             rounds.run()
+        self._warm()
+        self._describe_waits()
+        self._watch_stalls(bench)
         self._look_into_steps(bench, ladder, device_bound=rounds.device_bound)
         self._profile()
 
@@ -220,17 +234,39 @@ class Session:
         caches = self._loader.cache_bytes
         if bench is not None:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
-            raw = self._ledger.ladder.raw if self._ledger.ladder is not None else None
-            if raw is not None and bench.waits_s.get(raw):
-                self._ledger.evidence["wait_s"] = summarise_waits(bench.waits_s[raw])
+            if "wait_s" not in self._ledger.evidence:
+                self._describe_waits()
         if self._reads is not None:
-            self._ledger.evidence["reads"] = self._reads.summary()
+            self._ledger.evidence["reads"] = self._reads.summary(self._ledger.ladder)
         if self._utilisation is not None and self._ledger.ladder is not None:
             cached = self._loader.cache_bytes
             self._ledger.evidence["utilisation"] = self._utilisation.evidence(self._ledger.ladder, cached)
+        if self._cold is not None:
+            self._check_warm(self._cold)
+            self._ledger.evidence["cold"] = self._cold.evidence()
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
         self._ledger.cost = Cost(seconds, batches, samples, caches)
+
+    def _describe_waits(self) -> None:
+        raw = self._ledger.ladder.raw if self._ledger.ladder is not None else None
+        if raw is not None and self._bench is not None and self._bench.waits_s.get(raw):
+            blocks = self._ledger.blocks.get(raw, [])
+            self._ledger.evidence |= describe_waits(self._bench.waits_s[raw], blocks, self._loader.num_workers)
+
+    def _watch_stalls(self, bench: Bench) -> None:
+        """Look for the period of stalls in a run without a break, where the blocks were too short to show it."""
+        stalls = self._ledger.evidence.get("stalls")
+        if not isinstance(stalls, dict) or self._ledger.ladder is None or not worth_watching(stalls):
+            return
+        self._tell("watching stalls")
+        raw = self._ledger.ladder.raw
+        with loader_failures("raw"):
+            bench.prepare(raw)
+            waits, seconds = bench.watch(raw, min(WATCH_S, WATCH_SHARE * self._budget_s))
+        seen = find_stalls([waits], seconds, self._loader.num_workers)
+        if seen is not None:
+            self._ledger.evidence["stalls"] = stalls | {key: seen[key] for key in ("period_batches", "period_s")}
 
     def _tell(
         self,
@@ -313,6 +349,47 @@ class Session:
             )
         except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
             self._ledger.warn("model-unknown", f"The model could not be looked at ({one_line(error)}).")
+
+    def _describe_epoch_gap(self) -> None:
+        gap = describe_epoch_gap(
+            self._loader,
+            self._clock,
+            persistent_workers=bool(self._user_loader.persistent_workers),
+            first_batch_s=self._ledger.evidence["first_batch_s"],
+        )
+        if gap is not None:
+            self._ledger.evidence["epoch_gap"] = gap
+
+    def _make_cold_pool(self) -> str | None:
+        """Choose the samples whose files are dropped; return why that cannot be done, if so."""
+        if not self._options.cold:
+            return None
+        self._tell("reading a pool of samples")
+        try:
+            self._cold = make_cold_pool(
+                self._loader, self._clock, limit_s=COLD_BUDGET_SHARE * self._budget_s, free_bytes=free_memory_bytes(),
+                seed=self._options.seed,
+            )  # fmt: skip
+        except NoColdError as error:
+            self._loader.release_pool()  # raw is to ask for no sample twice
+            self._ledger.evidence["cold"] = no_evidence(str(error))
+            return str(error)
+        return None
+
+    def _warm(self) -> None:
+        """Read what a last block with cold files left unread: the passes that follow are of the job as it is."""
+        if self._cold is not None:
+            with loader_failures("raw"):
+                self._cold.warm()
+
+    def _check_warm(self, cold: ColdPool) -> None:
+        """Let go what was measured with cold files where the others were not found in memory."""
+        ladder = self._ledger.ladder
+        if cold.failure is not None or ladder is None or self._reads is None:
+            return
+        if self._reads.source(ladder.raw) == "disk":
+            cold.failure = "raw, too, read from the disk: the files of a few batches do not stay in memory"
+            self._ledger.ladder = with_cold(ladder, cold.failure)
 
     def _profile(self) -> None:
         options = self._options.profile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, tracing, utilisation, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, reading, tracing, utilisation, view
 from bottleneck.reports.charts import block_chart, charts
 from bottleneck.results.records import Result
 
@@ -49,6 +49,8 @@ def _page(result: Result) -> dict[str, Any]:
             (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
         ],
         "waits": view.waits(result.evidence),
+        "reading": [_shown(text) for text in reading.sentences(result)],
+        "cold_epoch": _shown(reading.cold_epoch(result)),
         "warnings": [_shown(warning.message) for warning in result.warnings],
         "advice": [
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, tracing, utilisation, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, reading, tracing, utilisation, view
 from bottleneck.results.records import Advice, Result
 
 LIMIT = 60_000
@@ -125,6 +125,7 @@ def _folds(result: Result) -> Iterator[Fold]:
     yield _payload(result)
     yield _utilisation(result)
     yield from _traces(result)
+    yield Fold("Waiting and reading", items=tuple(f"- {clean.markdown(text)}" for text in reading.sentences(result)))
     yield Fold(
         "Not measured",
         items=tuple(
@@ -154,6 +155,7 @@ def _stages(result: Result) -> Fold:
         "Cost, exposure and gain of each stage",
         head=(
             f"{explanation} {view.waits(result.evidence)}".rstrip(),
+            *(("", clean.markdown(cold)) if (cold := reading.cold_epoch(result)) else ()),
             "",
             "| stage | costs (loader alone) | exposed | share of step | gain if free | waiting | finding |",
             "|:--|--:|--:|--:|--:|--:|:--|",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, tracing, utilisation, view
+from bottleneck.reports import clean, functions, gain, numbers, payload, reading, tracing, utilisation, view
 from bottleneck.reports.layout import (
     Column,
     Line,
@@ -145,7 +145,10 @@ def _stages(result: Result, width: int) -> list[Line]:
     if table_width(columns, rows) > width:
         rows = [_stage_row(result, stage, intervals=False) for stage in stages]
     note = f"Times are per batch; in brackets, 95 % intervals. {view.waiting_stages(result)}".rstrip()
-    return [*table(columns, rows, width), *paragraph(note, width, "  ", "  ", style="dim")]
+    made = [*table(columns, rows, width), *paragraph(note, width, "  ", "  ", style="dim")]
+    if cold := reading.cold_epoch(result):
+        made.extend(paragraph(cold, width, "  ", "  ", style="dim"))
+    return made
 
 
 def _transforms(result: Result, width: int) -> Iterator[list[Line]]:
@@ -283,7 +286,7 @@ def _code(line: str, width: int) -> list[Line]:
 
 def _closing(result: Result, width: int) -> list[Line]:
     waits = view.waits(result.evidence)
-    lines = [payload.summary_where_it_matters(result), waits, view.cost(result)]
+    lines = [payload.summary_where_it_matters(result), waits, *reading.sentences(result), view.cost(result)]
     return [line for text in lines if text for line in paragraph(text, width, style="dim")]
 
 

@@ -138,6 +138,14 @@ class Control:
         """Return the stacks that workers have left, by worker."""
         return self._read_all("stacks")
 
+    def write_files(self, worker: int, files: object) -> None:
+        """Leave the files that a worker has opened for the main process."""
+        self._write(f"files-{worker}", files)
+
+    def read_files(self) -> dict[int, Any]:
+        """Return the files that workers have opened, by worker."""
+        return self._read_all("files")
+
     def _read_all(self, kind: str) -> dict[int, Any]:
         paths = sorted(self._folder.glob(f"{kind}-*"))
         return {int(path.name.split("-")[1]): self._read(path.name) for path in paths}

@@ -15,6 +15,7 @@ from bottleneck.pipeline.handles import Handle
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.cutting import callables_at, install
+from bottleneck.staging.file_watch import FileWatch
 from bottleneck.staging.observer import Observer
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recorder import Recorder
@@ -93,6 +94,9 @@ class Engine:
         self.handles: tuple[Handle, ...] = ()
         """What the dataset held open before the workers were started."""
         self._told_facts = False
+        self.notes_files = False
+        """Whether the files that are opened will be asked for; in workers only."""
+        self._file_watch: FileWatch | None = None
         self._started = False
         self._plan_version = 0
         self._skips = False
@@ -137,6 +141,8 @@ class Engine:
         self._mode = self._source.mode = mode
         if bool(mode & stages.SAMPLE_STACKS) != (self._sampler is not None):
             self._switch_sampler()
+        if self.notes_files and bool(mode & stages.NOTE_FILES) != (self._file_watch is not None):
+            self._switch_file_watch()
         return mode
 
     def _switch_sampler(self) -> None:
@@ -147,6 +153,14 @@ class Engine:
         else:
             self._control.write_stacks(self._worker, self._sampler.stop())
             self._sampler = None
+
+    def _switch_file_watch(self) -> None:
+        if self._file_watch is None:
+            self._file_watch = FileWatch()
+            self._file_watch.start()
+        else:
+            self._control.write_files(self._worker, self._file_watch.stop())
+            self._file_watch = None
 
     def close(self) -> None:
         """Stop what runs beside the loader."""

@@ -21,6 +21,7 @@ from bottleneck.staging import stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Engine
 from bottleneck.staging.failures import find_failure
+from bottleneck.staging.file_watch import NotedFiles
 from bottleneck.staging.observation import Observation
 from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.plan import Plan, Report
@@ -58,6 +59,7 @@ class SwitchedLoader:
         seed: Seed for checking recordings.
         hang_s: Seconds without a batch after which the workers count as hung.
         sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
+        notes_files: The files that the workers open will be asked for.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class SwitchedLoader:
         hang_s: float,
         *,
         sample_rate_hz: float | None = None,
+        notes_files: bool = False,
     ) -> None:
         self.num_workers = loader.num_workers
         self.iterable = isinstance(loader.dataset, IterableDataset)
@@ -89,6 +92,7 @@ class SwitchedLoader:
         )
         self._engine.sample_rate_hz = sample_rate_hz
         self._engine.handles = self.handles = find_handles(loader.dataset) if self.num_workers else ()
+        self._engine.notes_files = notes_files and loader.num_workers > 0
         self._order = RequestOrder(loader, self._control, iterable=self.iterable)
         self._loader = _clone(loader, self._engine, self._order, hang_s)
         self._held = _held_iterators(loader)
@@ -212,6 +216,52 @@ class SwitchedLoader:
     def stacks(self) -> dict[int, SampledStacks]:
         """Return the stacks that workers have sampled, by worker; they leave them when the mode asks for no more."""
         return self._control.read_stacks()
+
+    def files(self) -> list[NotedFiles]:
+        """Return the files that workers have opened; they leave them when the mode asks for no more."""
+        return list(self._control.read_files().values())
+
+    # --- a pool of batches ---------------------------------------------------------------------------------
+
+    @property
+    def queue_length(self) -> int:
+        """Batches that are asked for ahead."""
+        return self.num_workers * (self._loader.prefetch_factor or 0)
+
+    def fill_pool(self, batches: int) -> int:
+        """Ask for the same batches again and again from now on, and return how many there are."""
+        return self._order.fill_pool(batches)
+
+    def release_pool(self) -> None:
+        """Go on in the user's order."""
+        self._order.pool = None
+
+    def trim_pool(self, batches: int) -> None:
+        """Keep the first batches of the pool only."""
+        if self._order.pool is not None:
+            self._order.pool.trim(batches)
+
+    def restart_pool(self, at: int = 0) -> None:
+        """Begin again with a batch of the pool; the loader must be at rest."""
+        if self._order.pool is not None:
+            self._order.pool.restart(at)
+
+    @property
+    def user_dataset(self) -> Any:
+        """The user's dataset, in this process."""
+        return self._engine.user_dataset
+
+    @property
+    def pool_position(self) -> int:
+        """Batches of the pool that were asked for since its last restart."""
+        return self._order.pool.position if self._order.pool is not None else 0
+
+    @property
+    def pool_received(self) -> int:
+        """The first so many batches of the pool were received since its restart, if all in flight are of it."""
+        if not getattr(self._loader, "in_order", True):
+            return 0  # some before the last one received may be missing
+        return max(0, self.pool_position - (self._order.sent - self._received))
 
     @property
     def passes_tokens(self) -> bool:

@@ -13,6 +13,7 @@ from bottleneck.pipeline.loader_arguments import is_pytorchs
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Blank, Request
+from bottleneck.staging.request_pool import RequestPool, take_distinct
 
 _PRIME_FACTOR = 2_654_435_761
 
@@ -119,6 +120,8 @@ class RequestOrder:
         self._iterable = iterable
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
         self._real: Iterator[Any] | None = None
+        self.pool: RequestPool | None = None
+        """Where indices come from once there is one; None: from the user's sampler."""
         self.stopped = False
         self.sent = 0
         """Requests handed to the loader so far."""
@@ -158,6 +161,12 @@ class RequestOrder:
         if not stages.reads_indices(self._control.mode):
             size = next(self._blank_sizes)
             return Blank(size), size
+        request, size = self._next_real() if self.pool is None else next(self.pool)
+        if type(request) is list and self._loader.batch_sampler is not None:
+            request = Request(request, self._control.generation)
+        return request, size
+
+    def _next_real(self) -> tuple[Any, int]:
         if self._real is None:
             self._real = _requests(self._loader)
         request = next(self._real)
@@ -165,6 +174,14 @@ class RequestOrder:
             return request, 1
         if not hasattr(request, "__len__"):  # an iterator over indices
             request = list(request)
-        if type(request) is list:
-            request = Request(request, self._control.generation)
         return request, len(request)
+
+    def fill_pool(self, batches: int) -> int:
+        """Ask for the same batches again and again from now on: the next ones of the user's order.
+
+        Returns:
+            How many they are; fewer than wanted where the dataset has no more.
+        """
+        found = take_distinct(iter(self._next_real, None), batches)
+        self.pool = RequestPool(found) if found else None
+        return len(found)

@@ -38,6 +38,9 @@ NAME_FRAMES = 1 << 13
 SAMPLE_STACKS = 1 << 14
 """With `NAME_FRAMES`: each worker samples its own stack."""
 
+NOTE_FILES = 1 << 7
+"""Everything real, and the files noted that are opened on the way. Never timed."""
+
 _FIRST_MARK = 16
 MOST_MARKS = 46
 """How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""

@@ -1,0 +1,124 @@
+"""What is said of workers that start anew, of uneven samples and of storage fits the numbers of the run."""
+
+from dataclasses import replace
+
+import pytest
+from rule_case import WORKERS, result_of
+from rule_cases.waiting import _LOADING, _STALLING, cold, loading
+from rule_cases.waiting import _reads as reads
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
+
+from bottleneck.results.records import Interval
+
+
+def advice(case):
+    return {item.id: item for item in result_of(case).advice}
+
+
+def test_what_persistent_workers_save_is_what_starting_takes_beyond_a_first_batch():
+    # Guards: a batch has to be made either way; with 4 workers at 12 ms it takes 48 ms.
+    job = replace(
+        DEVICE_BOUND,
+        pipeline={**WORKERS, "persistent_workers": False, "dataset_length": 3_200},
+        evidence={
+            "first_batch_s": 9.0,
+            "epoch_gap": {"seconds": 1.0, "persistent_workers": False, "started_anew": True},
+        },
+    )
+    item = advice(job)["persistent-workers"]
+    assert item.evidence["first_batch_s"] == 1.0
+    assert item.evidence["first_batch_of_kept_workers_s"] == pytest.approx(0.048, rel=0.05)
+    assert item.gain.estimate == pytest.approx(1 / (1 - 0.952 / 4.03), rel=0.02)
+    slow = replace(job, drained={**job.drained, "raw": 0.26})
+    assert "persistent-workers" not in advice(slow)
+
+
+def test_out_of_order_batches_are_advised_where_pytorch_and_the_loader_have_them():
+    assert "in_order=False" in advice(_STALLING)["uneven-samples"].how
+    for change in (
+        {"environment": {"torch": "2.5.1"}},
+        {"environment": {}},
+        {"pipeline": {**WORKERS, "in_order": False}},
+        {"pipeline": {**WORKERS, "in_order": True, "num_workers": 1}},
+    ):
+        item = advice(replace(_STALLING, **change))["uneven-samples"]
+        assert "in_order" not in item.how
+        assert "prefetch_factor=4" in item.how
+
+
+def test_a_few_stalls_may_be_a_disturbance():
+    stalls = {**_STALLING.evidence["stalls"], "count": 4}
+    job = replace(_STALLING, evidence={**_STALLING.evidence, "stalls": stalls})
+    assert "uneven-samples" not in advice(job)
+
+
+def test_slow_samples_that_keep_the_device_busy_all_the_same_are_no_news():
+    assert "uneven-samples" not in advice(replace(DEVICE_BOUND, pipeline=WORKERS, evidence=_STALLING.evidence))
+
+
+def test_a_period_is_told_and_an_unknown_one_is_not():
+    assert "60 waits far over the usual, one every 16 batches" in advice(_STALLING)["uneven-samples"].why
+    stalls = {**_STALLING.evidence["stalls"], "period_batches": None}
+    job = replace(_STALLING, evidence={**_STALLING.evidence, "stalls": stalls})
+    assert "every" not in advice(job)["uneven-samples"].why
+
+
+def test_storage_is_worth_a_gain_only_where_every_epoch_reads_from_it():
+    # A dataset of 110 GB.
+    each = advice(cold(0.090, memory_bytes=64e9))["cold-storage"]
+    first = advice(cold(0.090, memory_bytes=512e9))["cold-storage"]
+    assert each.gain_basis == "measured"
+    assert each.gain.estimate == pytest.approx(3.0, rel=0.03)
+    assert "every epoch" in each.why
+    assert first.gain is None
+    assert "first epoch only" in first.why
+
+
+def test_loading_that_computes_is_not_told_of_storage():
+    assert {"cold-storage", "small-files"} <= set(advice(loading(reads("disk"))))
+    assert not {"cold-storage", "small-files"} & set(advice(loading(reads("disk"), cpu_s=0.019)))
+    assert not {"cold-storage", "small-files"} & set(advice(loading(reads("unknown"))))
+
+
+def test_storage_is_not_part_of_the_job_that_the_verdict_is_about():
+    result = result_of(cold(0.090))
+    assert (result.verdict.state, result.verdict.bottleneck) == ("device_bound", "compute")
+    storage = result.stages[-1]
+    assert storage.name == "storage"
+    assert storage.finding == "real"
+    assert storage.exposed_s_per_batch.estimate == pytest.approx(0.060, rel=0.03)
+    assert storage.exposed_share.estimate == pytest.approx(2 / 3, rel=0.03)
+    assert isinstance(storage.gain_if_free, Interval)
+    assert storage.gain_if_free.estimate == pytest.approx(3.0, rel=0.03)
+
+
+def test_storage_is_no_bottleneck_also_where_it_would_gain_the_most():
+    found = measure(replace(AUGMENT_BOUND, pipeline=WORKERS))
+    slow = cold(0.300)
+    result = result_of(
+        replace(
+            found,
+            experiments=(*found.experiments, slow.experiments[-1]),
+            stages=(*found.stages, slow.stages[-1]),
+        )
+    )
+    assert result.stages[-1].gain_if_free.low > 5
+    assert result.verdict.bottleneck == "augment"
+    assert result.verdict.contributors == ()
+
+
+def test_raw_that_finds_in_memory_what_does_not_fit_there_is_doubted():
+    def warned(memory_bytes, **evidence):
+        found = {**reads("page cache"), **evidence}
+        job = replace(_LOADING, environment={"memory_bytes": memory_bytes}, evidence=found)
+        return "warm-reads" in {warning.id for warning in result_of(job).warnings}
+
+    assert warned(64e9)
+    assert not warned(512e9)
+    assert not warned(64e9, cold={"verified": True})
+
+
+@pytest.mark.parametrize("reads", [None, [], {"experiments": "x"}, {"experiments": [None, {"name": 3}]}])
+def test_evidence_of_another_shape_is_no_evidence(reads):
+    evidence = {"reads": reads, "stalls": 3, "wait_s": [1], "epoch_gap": "long", "cold": ["x"]}
+    assert not {"cold-storage", "small-files", "uneven-samples"} & set(advice(loading(evidence)))

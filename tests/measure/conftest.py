@@ -1,0 +1,49 @@
+"""A folder whose files are on a disk, and can be dropped from memory, for tests of what is read from where."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bottleneck.measure.file_systems import mount_of, read_mounts
+from bottleneck.measure.page_cache import DataFile, can_drop, drop, find_resident, sample_pages
+
+
+@pytest.fixture
+def disk_folder() -> Iterator[Path]:
+    """A temporary folder on a file system that lets go of what it holds in memory; skips where there is none."""
+    if not can_drop():
+        pytest.skip("this system cannot drop single files from memory")
+    for parent in ("/var/tmp", tempfile.gettempdir(), str(Path.home()), str(Path.cwd())):
+        mount = mount_of(parent, read_mounts())
+        if mount is None or mount.in_memory or not mount.counts_reads:
+            continue
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="bottleneck-", dir=parent)
+        except OSError:
+            continue
+        with folder as path:
+            if _lets_go(Path(path)):
+                yield Path(path)
+                return
+    pytest.skip("there is no writable folder whose files can be dropped from memory")
+
+
+def _lets_go(folder: Path) -> bool:
+    path = folder / "trial"
+    with path.open("wb") as file:
+        file.write(os.urandom(65_536))
+        file.flush()
+        os.fsync(file.fileno())
+    files = [DataFile(str(path), 65_536)]
+    for _ in range(20):  # a page that somebody has just hold of stays for a moment
+        drop(files)
+        if find_resident(sample_pages(files, 0, 1)) == []:
+            return True
+        time.sleep(0.1)
+    return False

@@ -1,0 +1,329 @@
+"""Cold files are files that are seen to be gone from memory, each read once; else nothing is claimed."""
+
+import os
+import shutil
+import time
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+from bottleneck.measure import cold, cold_pool
+from bottleneck.measure.arms import Arm, Capabilities, build_ladder
+from bottleneck.measure.cold import ColdPool, NoColdError, pool_sizes, with_cold
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.page_cache import DataFile
+from bottleneck.measure.reads import IoCounters
+from bottleneck.measure.session import measure
+from bottleneck.pipeline.description import Pipeline
+from bottleneck.results.records import Judgement
+from bottleneck.staging import stages
+from bottleneck.staging.file_watch import NotedFiles
+
+RAW = Arm(stages.ALL, "loader")
+COLD = Arm(stages.ALL, "loader", cold=True)
+RESTING = Arm(stages.HANDOFF, "loader")
+FILES = tuple(DataFile(f"/data/{n}", 40_960) for n in range(20))
+
+
+class FakeLoader:
+    """Notes what is asked of it."""
+
+    num_workers, passes_tokens = 2, True
+
+    def __init__(self):
+        self.pool_position = self.pool_received = 0
+        self.log = []
+
+    def rest(self):
+        self.log.append("rest")
+
+    def restart_pool(self, at=0):
+        self.pool_position = at
+        self.log.append(f"restart {at}")
+
+    def switch(self, mode):
+        self.log.append("switch")
+
+    def next_batch(self):
+        self.pool_position += 1
+        self.log.append("batch")
+        return None, 4
+
+
+@pytest.fixture
+def cache(monkeypatch):
+    """A page cache that lets go of all but the named number of pages, after some tries."""
+    state = {"stays": 0, "tries": 0, "drops": 0, "tells": True, "there": None}
+
+    def drop(files):
+        state["drops"] += 1
+
+    def find_resident(pages):
+        if not state["tells"]:
+            return None
+        if not state["drops"]:
+            return list(pages)[: state["there"]]
+        return list(pages)[: state["stays"]] if state["drops"] > state["tries"] else list(pages)
+
+    monkeypatch.setattr(cold, "drop", drop)
+    monkeypatch.setattr(cold, "find_resident", find_resident)
+    return state
+
+
+def pool_of(loader=None, batches=30):
+    return ColdPool(loader or FakeLoader(), FILES, batches, 4 * batches, seed=0, sleep=lambda seconds: None)
+
+
+def test_files_that_are_gone_from_memory_are_cold(cache):
+    pool = pool_of()
+    assert pool.drop()
+    assert pool.evidence() == {
+        "verified": True, "files": 20, "bytes": 819_200, "reason": None, "batches": 30, "samples": 120,
+        "resident_share": 0.0,
+    }  # fmt: skip
+
+
+def test_pages_that_are_held_for_a_moment_are_tried_again(cache):
+    cache["tries"] = 5
+    pool = pool_of()
+    pool.prepare_for(COLD)
+    assert pool.failure is None
+
+
+def test_files_that_stay_in_memory_are_not_called_cold(cache):
+    cache["stays"] = 20
+    pool = pool_of()
+    pool.prepare_for(COLD)
+    assert "31 % of the files' pages stayed in memory" in pool.failure
+    assert not pool.evidence()["verified"]
+
+
+def test_a_file_system_that_does_not_tell_is_not_believed(cache):
+    cache["tells"] = False
+    with pytest.raises(NoColdError, match="does not tell"):
+        pool_of().drop()
+
+
+def test_of_files_that_were_not_in_memory_dropping_proves_nothing(cache):
+    cache["there"] = 3
+    assert not pool_of().drop()
+
+
+def test_what_a_cold_block_left_unread_is_read_before_anything_warm(cache):
+    # Guards: raw would read from the disk what the block before it has not come to.
+    loader = FakeLoader()
+    pool = pool_of(loader)
+    pool.prepare_for(COLD)
+    assert loader.log == ["rest", "restart 0"]
+    loader.pool_received = 27
+    pool.end_block()
+    loader.log.clear()
+    pool.prepare_for(RESTING)
+    assert loader.log == []
+    pool.prepare_for(RAW)
+    assert loader.log == ["rest", "restart 27", "switch", "batch", "batch", "batch"]
+    loader.log.clear()
+    pool.prepare_for(RAW)
+    assert loader.log == []
+
+
+def test_a_cold_block_asks_for_no_batch_twice(cache):
+    loader = FakeLoader()
+    pool = pool_of(loader, batches=30)
+    loader.pool_position = 11  # what was run before the block, and what is asked for ahead
+    assert pool.limit(100) == 18
+    assert pool.limit(7) == 7
+    assert pool.spare() == 0
+    loader.pool_position = 29
+    assert pool.limit(100) == 2
+
+
+def test_a_pool_holds_what_runs_before_a_block_the_block_and_what_is_asked_for_ahead():
+    sizes = pool_sizes(workers=8, queue=16)
+    assert sizes.wanted == 8 + 24 + 32
+    assert sizes.least == 8 + 8 + 16
+
+
+def noted(requested, opens=20, too_many=False):
+    return [NotedFiles(tuple(file.path for file in FILES), opens, requested, too_many)]
+
+
+def check_reads(requested, storage, asked=800_000, seen=True, opens=20):
+    cold_pool._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), seen=seen)
+
+
+def test_reads_that_come_from_storage_prove_it():
+    check_reads(800_000, 790_000, seen=False)
+
+
+def test_files_seen_to_be_gone_that_explain_what_is_asked_for_prove_it_too():
+    # Guards: a network file system counts no reads from storage.
+    check_reads(800_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("reads", "why"),
+    [
+        ({"requested": 800_000, "storage": 0, "seen": False}, "little of its files was in memory"),
+        ({"requested": 9_000_000, "storage": 800_000, "asked": 9_000_000}, "code in C opens the others"),
+        ({"requested": 1_000, "storage": 0}, "reads nothing twice"),
+    ],
+)
+def test_reads_that_do_not_fit_prove_nothing(reads, why):
+    with pytest.raises(NoColdError, match=why):
+        check_reads(**reads)
+
+
+def test_files_that_are_not_known_or_do_not_fit_are_refused():
+    assert cold_pool._check_files(FILES, noted(5), free_bytes=10**9) == 5
+    for files, found, free, why in (
+        ((), noted(5), 10**9, "opens no file"),
+        (FILES, noted(5, too_many=True), 10**9, "more files than"),
+        (FILES, noted(None), 10**9, "does not tell"),
+        (FILES, noted(10**6), 10**6, "do not fit"),
+    ):
+        with pytest.raises(NoColdError, match=why):
+            cold_pool._check_files(files, found, free)
+
+
+def test_the_experiment_lies_beyond_raw_and_adds_storage():
+    can = Capabilities(copies=False, hands_over=True, within_sample=("augment", "load"))
+    ladder = build_ladder(can)
+    made = with_cold(ladder, None)
+    assert made.rungs[-1].name == "cold"
+    assert made.rungs[-1].coupled == COLD
+    assert made.rungs[-1].drained is None
+    assert made.rungs[-1].workers.cold
+    assert (made.spans[-1].name, made.spans[-1].inner, made.spans[-1].outer) == ("storage", "raw", "cold")
+    assert COLD in made.naming_arms()
+    assert made.raw == ladder.raw
+    gone = with_cold(made, "no")
+    assert [rung.reason for rung in gone.rungs if rung.name == "cold"] == ["no"]
+    assert gone.spans == ladder.spans
+    assert not any(arm.cold for arm in gone.arms())
+    alone = with_cold(build_ladder(Capabilities(copies=False, hands_over=False, within_sample=("load",))), None)
+    assert alone.rungs[-1].drained.cold
+
+
+# --- with real workers -------------------------------------------------------------------------------------
+
+SLOW_S = 0.010
+
+
+class Files(Dataset):
+    """Waits for a file that is not in memory, as for a slow disk."""
+
+    def __init__(self, folder, files=160):
+        self.paths = []
+        for number in range(files):
+            self.paths.append(os.path.join(folder, f"{number}.bin"))
+            with open(self.paths[-1], "wb") as file:
+                file.write(os.urandom(20_000))
+                file.flush()
+                os.fsync(file.fileno())
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        with open(self.paths[index], "rb") as file:
+            try:
+                os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+            except OSError:
+                time.sleep(SLOW_S)
+            return torch.frombuffer(bytearray(file.read(1_000)), dtype=torch.uint8)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(50.0))
+
+
+def run(dataset, budget_s=6.0, workers=1):
+    pipeline = Pipeline(
+        dataset=dataset, train_step=lambda batch: time.sleep(0.002), batch_size=2, num_workers=workers, device="cpu"
+    )
+    options = MeasureOptions(budget_s=budget_s, cold=True)
+    precise = Judgement("device_bound", None, precise=True)
+    outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
+    assert outcome.failure is None
+    return outcome.measurement
+
+
+def seconds_per_batch(blocks):
+    return sum(block.seconds for block in blocks) / sum(block.batches for block in blocks)
+
+
+@pytest.mark.integration
+def test_what_a_job_waits_for_cold_files_is_storage(disk_folder):
+    found = run(Files(disk_folder))
+    evidence, measured = found.evidence["cold"], {e.name: e for e in found.experiments}
+    assert evidence["verified"], evidence["reason"]
+    assert evidence["resident_share"] <= 0.05
+    assert evidence["files"] == evidence["samples"]
+    assert found.stages[-1].name == "storage"
+    planted_s = 2 * SLOW_S
+    assert seconds_per_batch(measured["raw"].coupled) < planted_s / 2
+    assert seconds_per_batch(measured["cold"].coupled) > planted_s / 2  # blocks of two batches: edges count
+    rows = {row["name"]: row for row in found.evidence["reads"]["experiments"]}
+    assert rows["raw"]["source"] == "page cache"
+    assert rows["cold"]["source"] == "disk"
+
+
+@pytest.mark.integration
+def test_where_nothing_can_be_dropped_nothing_is_claimed():
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("there is no shared memory here")
+    folder = f"/dev/shm/cold-{os.getpid()}"
+    os.mkdir(folder)
+    try:
+        found = run(Files(folder), budget_s=3.0)
+    finally:
+        shutil.rmtree(folder)
+    assert not found.evidence["cold"]["verified"]
+    assert "memory" in found.evidence["cold"]["reason"]
+    assert not found.experiments[-1].available
+    assert found.experiments[-1].reason == found.evidence["cold"]["reason"]
+    assert "storage" not in {stage.name for stage in found.stages}
+    assert found.evidence["reads"]["label"] == "warm"
+
+
+@pytest.mark.parametrize(("dataset", "workers", "why"), [(Stream(), 1, "stream"), (range(50), 0, "num_workers is 0")])
+@pytest.mark.integration
+def test_streams_and_the_main_process_have_no_cold_files(dataset, workers, why):
+    found = run(dataset, budget_s=2.0, workers=workers)
+    assert why in found.evidence["cold"]["reason"]
+    assert [e.name for e in found.experiments][-1] == "cold"
+
+
+def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(monkeypatch):
+    asked = set()
+
+    def make_cold_pool(loader, clock, **options):
+        assert loader.fill_pool(1) == 1
+        asked.clear()
+        raise NoColdError("no")
+
+    class Noted(Dataset):
+        def __len__(self):
+            return 100_000
+
+        def __getitem__(self, index):
+            asked.add(index)
+            return torch.zeros(1)
+
+    monkeypatch.setattr("bottleneck.measure.session.make_cold_pool", make_cold_pool)
+    pipeline = Pipeline(dataset=Noted(), train_step=lambda batch: None, batch_size=2, device="cpu")
+    options, precise = MeasureOptions(budget_s=1.0, cold=True), Judgement("device_bound", None, precise=True)
+    outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
+    assert outcome.measurement.evidence["cold"]["reason"] == "no"
+    assert len(asked) > 20
+
+
+def test_without_the_option_there_is_no_such_experiment():
+    pipeline = Pipeline(dataset=range(64), train_step=lambda batch: None, batch_size=2, device="cpu")
+    precise = Judgement("device_bound", None, precise=True)
+    found = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
+    assert "cold" not in {e.name for e in found.measurement.experiments}
+    assert "cold" not in found.measurement.evidence

@@ -1,0 +1,142 @@
+"""Reads are told as they were, and what the counters cannot show is said."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bottleneck.measure.arms import Arm, Capabilities, build_ladder
+from bottleneck.measure.file_systems import Mount
+from bottleneck.measure.reads import (
+    BlindSpots,
+    IoCounters,
+    StorageReads,
+    find_blind_spots,
+    name_source,
+    read_counters,
+)
+from bottleneck.staging import stages
+
+RAW, CACHED = Arm(stages.ALL, "loader"), Arm(stages.HANDOFF, "loader")
+COLD = Arm(stages.ALL, "loader", cold=True)
+
+
+class Counters(StorageReads):
+    """Reads what the test says."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self.values = list(values)
+
+    def read(self):
+        return self.values.pop(0) if self.values else None
+
+
+def reads_of(*blocks, spots=None):
+    """Reads of (arm, requested, storage, samples)."""
+    reads = Counters(IoCounters(0, 0), *(IoCounters(requested, storage) for _, requested, storage, _ in blocks))
+    reads.start((), spots)
+    for arm, _, _, samples in blocks:
+        reads.add(arm, IoCounters(0, 0), samples)
+    return reads
+
+
+def label(requested, storage, samples=10, arm=RAW):
+    return reads_of((arm, requested, storage, samples)).summary()
+
+
+def test_reads_from_storage_are_cold_and_from_the_page_cache_warm():
+    # Guards: with a warm page cache reading looks free, so the result says which it was.
+    assert label(1_000_000, 900_000)["label"] == "cold"
+    assert label(1_000_000, 0)["label"] == "warm"
+    assert label(1_000_000, 20_000)["label"] == "warm"  # read-ahead and metadata
+    assert label(100, 0)["label"] == "none"
+    found = label(1_000_000, 500_000)
+    assert found["requested_bytes_per_sample"] == 100_000.0
+    assert found["storage_bytes_per_sample"] == 50_000.0
+
+
+def test_each_experiment_says_where_it_read_from():
+    can = Capabilities(copies=False, hands_over=True, within_sample=("augment", "load"))
+    ladder = build_ladder(can)
+    drained = next(rung.drained for rung in ladder.rungs if rung.name == "raw")
+    reads = reads_of((RAW, 1_000_000, 900_000, 10), (drained, 1_000_000, 700_000, 10), (CACHED, 500, 0, 10))
+    rows = {row["name"]: row for row in reads.summary(ladder)["experiments"]}
+    assert rows["raw"]["source"] == "disk"
+    assert rows["raw"]["asked_bytes_per_sample"] == 100_000.0
+    assert rows["raw"]["storage_bytes_per_sample"] == 80_000.0
+    assert rows["after_collate"]["source"] == "none"
+    assert "before_collate" not in rows  # no block of it was measured
+
+
+def test_blocks_with_cold_files_are_not_counted_with_the_others():
+    # Guards: `label` says of the job as it is where it reads from.
+    summary = reads_of((RAW, 1_000_000, 0, 10), (COLD, 1_000_000, 1_000_000, 10)).summary()
+    assert summary["label"] == "warm"
+    assert summary["storage_bytes_per_sample"] == 0
+
+
+def test_mapped_files_are_read_without_asking():
+    # Guards: np.memmap and LMDB do not show among the bytes asked for.
+    mapped = BlindSpots(maps=True)
+    assert name_source(IoCounters(100, 0), 10, BlindSpots()) == "none"
+    assert name_source(IoCounters(100, 0), 10, mapped) == "page cache"
+    assert name_source(IoCounters(100, 50_000), 10, mapped) == "disk"
+    assert name_source(IoCounters(100, 5_000), 10, mapped) == "page cache"  # a page, for ten samples
+    assert "mapped" in reads_of((RAW, 100, 0, 10), spots=mapped).summary()["missing"][0]
+
+
+def test_a_network_file_system_leaves_it_unknown():
+    spots = BlindSpots(uncounted=("nfs4",))
+    assert name_source(IoCounters(1_000_000, 0), 10, spots) == "unknown"
+    assert name_source(IoCounters(1_000_000, 900_000), 10, spots) == "disk"
+    assert "nfs4" in reads_of((RAW, 1_000_000, 0, 10), spots=spots).summary()["missing"][0]
+
+
+def test_data_on_a_network_file_system_is_found_by_what_the_dataset_names(tmp_path):
+    class Files:
+        def __init__(self, root):
+            self.root = str(root)
+            self.samples = [(str(root / "a.jpg"), 0)] * 1000
+
+    local, remote = Mount("/", "ext4"), Mount(str(tmp_path), "nfs4")
+    nobody = tmp_path / "proc"
+    assert find_blind_spots(Files(tmp_path), (), (local, remote), nobody) == BlindSpots(("nfs4",))
+    assert find_blind_spots(Files(Path("/usr")), (), (local, remote), nobody) == BlindSpots()
+    assert find_blind_spots(object(), (), (local, remote), nobody) == BlindSpots(("",))  # nobody knows
+    assert find_blind_spots(object(), (), (local,), nobody) == BlindSpots()
+
+
+def test_where_the_system_does_not_tell_nothing_is_said():
+    reads = Counters(None)
+    reads.start(())
+    reads.add(RAW, None, 10)
+    assert reads.summary() is None
+
+
+def test_a_worker_that_is_gone_is_no_error():
+    reads = StorageReads()
+    reads.start((2**22 - 1,))
+    assert reads.read() is None
+
+
+def test_counters_of_several_processes_are_added_up(tmp_path):
+    for pid in (7, 8):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "io").write_text(f"rchar: {pid}00\nwchar: 5\nsyscr: {pid}\nread_bytes: {pid}0\n")
+    assert read_counters((7, 8), tmp_path) == IoCounters(1500, 150, 15)
+    assert read_counters((7, 9), tmp_path) is None
+    (tmp_path / "8" / "io").write_text("rchar: many\n")
+    assert read_counters((8,), tmp_path) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not tell what a process reads")
+def test_what_this_process_reads_is_seen(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(100_000))
+    reads = StorageReads()
+    reads.start((os.getpid(),))
+    before = reads.read()
+    file.read_bytes()
+    reads.add(RAW, before, 1)
+    assert reads.summary()["requested_bytes_per_sample"] >= 100_000

@@ -1,0 +1,77 @@
+"""Waiting and reading are told in every format, and evidence of another shape is left out."""
+
+from dataclasses import replace
+
+import pytest
+from results_factory import make_interval, make_rate, make_result
+
+from bottleneck.reports import reading
+from bottleneck.reports.render import render
+from bottleneck.results.records import Experiment, Stage
+
+STALLS = {"count": 60, "threshold_s": 0.02, "lost_share": 0.2, "period_batches": 16, "period_s": 0.4}
+READS = {
+    "experiments": [
+        {"name": "after_collate", "asked_bytes_per_sample": 20.0, "storage_bytes_per_sample": 0.0, "source": "none"},
+        {"name": "raw", "asked_bytes_per_sample": 102400.0, "storage_bytes_per_sample": 0.0, "source": "page cache"},
+        {"name": "cold", "asked_bytes_per_sample": 10.0, "storage_bytes_per_sample": 204800.0, "source": "disk"},
+    ],
+    "missing": ["Data of this job is on nfs4."],
+}
+
+
+def with_cold(result, *, available=True):
+    cold = Experiment("cold", available, None if available else "no", make_rate(0.074) if available else None, None)
+    storage = Stage("storage", "raw", "cold", None, make_interval(0.05, 0.001), None, make_interval(3.0, 0.1), "real")
+    stages = (*result.stages, storage) if available else result.stages
+    return replace(result, experiments=(*result.experiments, cold), stages=stages)
+
+
+@pytest.mark.parametrize("kind", ["text", "markdown", "html"])
+def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
+    evidence = {
+        "stalls": STALLS, "reads": READS, "cold": {"files": 1200, "bytes": 2**30},
+        "epoch_gap": {"seconds": 1.5, "persistent_workers": False, "started_anew": True},
+    }  # fmt: skip
+    report = " ".join(render(with_cold(make_result(evidence=evidence)), kind).split())
+    assert "waits over 20.0 ms: 60, one every 16 batches (400 ms), 20 % of the time of raw" in report
+    assert "the workers start anew: 1.50 s to the first batch" in report
+    assert "raw 100 KiB a sample from the page cache, cold 200 KiB a sample from the disk" in report
+    assert "Data of this job is on nfs4." in report
+    assert "gets 216 samples/s, and one that finds them there 648" in report
+    assert "1,200 files (1.00 GiB)" in report
+
+
+def test_what_was_not_measured_is_not_told():
+    assert reading.sentences(make_result(evidence={})) == []
+    assert reading.cold_epoch(make_result()) == ""
+    assert reading.cold_epoch(with_cold(make_result(), available=False)) == ""
+    assert reading.sentences(make_result(evidence={"stalls": {**STALLS, "count": 0}})) == []
+
+
+def test_stalls_without_a_period_say_so():
+    found = reading.sentences(make_result(evidence={"stalls": {**STALLS, "period_batches": None, "period_s": None}}))
+    assert "at no regular distance" in found[0]
+
+
+def test_workers_that_stay_are_told_apart():
+    gap = {"seconds": 0.02, "persistent_workers": True, "started_anew": False}
+    assert "the workers stay: 20.0 ms" in reading.sentences(make_result(evidence={"epoch_gap": gap}))[0]
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, "x", [], {}, [None], {"count": "many"}, {"experiments": [3, {"name": []}]}, {"missing": [1, {}]}]
+)
+def test_evidence_of_another_shape_is_left_out(value):
+    evidence = {"stalls": value, "epoch_gap": value, "reads": value, "cold": value}
+    for kind in ("text", "markdown", "html"):
+        assert render(with_cold(make_result(evidence=evidence)), kind)
+    assert reading.sentences(make_result(evidence=evidence)) == []
+
+
+def test_text_of_a_hostile_file_is_made_safe():
+    reads = {"experiments": [{**READS["experiments"][1], "name": "<b>|\x1b[31m"}], "missing": ["<script>alert()"]}
+    result = make_result(evidence={"reads": reads})
+    assert "<script>" not in render(result, "html")
+    assert "<script>" not in render(result, "markdown")
+    assert "\x1b" not in render(result, "text")
