@@ -54,18 +54,16 @@ def test_it_goes_on_until_it_is_precise_and_never_less_than_six_rounds():
     assert len(asked) == 9
 
 
-def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short():
+@pytest.mark.parametrize("quick", [False, True])
+def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short(quick):
     def judge(measurement):
-        return Judgement("device_bound", None, precise=True, costs_precise=False)
+        found = {e.name: e for e in measurement.experiments}["raw"]
+        refined = bool(found.workers and found.workers[-1].round > found.coupled[-1].round)
+        return Judgement("device_bound", None, precise=True, costs_precise=refined)
 
-    rounds = {}
-    for quick in (False, True):
-        outcome = run(pipeline_of(), MeasureOptions(budget_s=5.0, quick=quick), judge)
-        experiments = {e.name: e for e in outcome.measurement.experiments}
-        found = experiments["raw"]
-        rounds[quick] = max(b.round for b in found.workers), max(b.round for b in found.coupled)
-    assert rounds[False][0] > rounds[False][1]
-    assert rounds[True][0] == rounds[True][1]
+    outcome = run(pipeline_of(), MeasureOptions(budget_s=10.0, quick=quick), judge)
+    found = {e.name: e for e in outcome.measurement.experiments}["raw"]
+    assert (found.workers[-1].round, found.coupled[-1].round) == ((7, 6) if not quick else (6, 6))
 
 
 @pytest.mark.parametrize("step_s", [0.002, 0.05, 0.5])
