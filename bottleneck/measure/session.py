@@ -2,56 +2,46 @@
 
 from __future__ import annotations
 
-import random
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.arms import Arm, Ladder
+from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import Bench
-from bottleneck.measure.cold import ColdPool, NoColdError, no_evidence, with_cold
-from bottleneck.measure.cold_pool import BUDGET_SHARE as COLD_BUDGET_SHARE
-from bottleneck.measure.cold_pool import make_cold_pool
+from bottleneck.measure.cold_session import ColdSession
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import device_can_pin, make_synchronize
-from bottleneck.measure.environment import cpu_cores_available, describe_environment, free_memory_bytes
+from bottleneck.measure.environment import describe_environment, free_memory_bytes
 from bottleneck.measure.epochs import describe_epoch_gap
 from bottleneck.measure.failure import (
     came_from_loader,
     explain_loader_failure,
-    explain_step_failure,
     loader_failures,
-    one_line,
 )
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.loader_facts import describe_loader
-from bottleneck.measure.model_facts import describe_model
 from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.passes import Passes, note_waits
 from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import Preserved, preserved
-from bottleneck.measure.profiling import profile
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.reads import StorageReads
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
-from bottleneck.measure.tracing import Traced, Wish, trace
+from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
 from bottleneck.measure.unread import WatchedStep
 from bottleneck.measure.utilisation import Utilisation
-from bottleneck.measure.waits import WATCH_S, WATCH_SHARE, describe_waits, find_stalls, worth_watching
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
-from bottleneck.pipeline.train_step import make_train_step, model_device
+from bottleneck.pipeline.train_step import make_train_step
 from bottleneck.pipeline.transfer import copies_nothing, make_transfer, resolve_device
 from bottleneck.results.records import Cost, Judgement, Measurement
 from bottleneck.results.stacks import StackProfile
@@ -186,7 +176,7 @@ class Session:
         self._bench: Bench | None = None
         self._reads: StorageReads | None = None
         self._utilisation: Utilisation | None = None
-        self._cold: ColdPool | None = None
+        self._cold = ColdSession(self._loader, ledger, clock)
 
     # --- the whole -----------------------------------------------------------------------------------------
 
@@ -196,36 +186,38 @@ class Session:
         Raises:
             MeasurementError: The user's code failed, or a worker.
         """
-        _seed(self._options.seed)
-        self._move_model()
+        seed_everything(self._options.seed)
+        move_model(self._pipeline, self._device)
         first_batch = self._start_workers()
         recorded = self._record(first_batch)
         observation = self._observe()
         self._describe_epoch_gap()
-        no_cold = self._make_cold_pool()
+        if self._options.cold:
+            self._tell("reading a pool of samples")
+            self._cold.make_pool(self._budget_s, self._options.seed)
         self._bench = bench = self._make_bench(recorded)
         ladder = make_ladder(self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned)
         ladder = with_times(ladder, observation)
-        self._ledger.ladder = ladder = with_cold(ladder, no_cold) if self._options.cold else ladder
-        bench.cold = self._cold
+        self._ledger.ladder = ladder = self._cold.extend(ladder) if self._options.cold else ladder
+        bench.cold = self._cold.pool
         self._ledger.evidence |= summarise(observation, ladder.spans)
         self._ledger.evidence["loader"] = describe_loader(
             self._pipeline, self._user_loader, self._loader, observation.pixels, self._ledger.evidence
         )
-        self._warn_of_shared_cores()
+        crowded = shared_cores_warning(self._pipeline, self._device, self._loader.num_workers)
+        if crowded is not None:
+            self._ledger.warn("threads-share-cores", crowded)
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
         self._reads, self._utilisation = rounds.reads, rounds.utilisation
         with self._utilisation.watching(self._loader.workers, self._device):
             rounds.run()
-        self._warm()
-        self._describe_waits()
-        self._watch_stalls(bench)
-        self._look_into_steps(bench, ladder, device_bound=rounds.device_bound)
-        self._profile()
+        self._cold.warm()
+        passes = Passes(self._pipeline, self._device, bench, self._ledger, self._options, self._budget_s, self._tell)
+        passes.run(device_bound=rounds.device_bound)
 
     def close(self) -> None:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
-        with _no_interrupt():
+        with no_interrupt():
             self._note_cost()
             self._loader.close()
 
@@ -234,39 +226,16 @@ class Session:
         caches = self._loader.cache_bytes
         if bench is not None:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
-            if "wait_s" not in self._ledger.evidence:
-                self._describe_waits()
+            note_waits(bench, self._ledger)
         if self._reads is not None:
             self._ledger.evidence["reads"] = self._reads.summary(self._ledger.ladder)
         if self._utilisation is not None and self._ledger.ladder is not None:
             cached = self._loader.cache_bytes
             self._ledger.evidence["utilisation"] = self._utilisation.evidence(self._ledger.ladder, cached)
-        if self._cold is not None:
-            self._check_warm(self._cold)
-            self._ledger.evidence["cold"] = self._cold.evidence()
+        self._cold.note(self._reads)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
         self._ledger.cost = Cost(seconds, batches, samples, caches)
-
-    def _describe_waits(self) -> None:
-        raw = self._ledger.ladder.raw if self._ledger.ladder is not None else None
-        if raw is not None and self._bench is not None and self._bench.waits_s.get(raw):
-            blocks = self._ledger.blocks.get(raw, [])
-            self._ledger.evidence |= describe_waits(self._bench.waits_s[raw], blocks, self._loader.num_workers)
-
-    def _watch_stalls(self, bench: Bench) -> None:
-        """Look for the period of stalls in a run without a break, where the blocks were too short to show it."""
-        stalls = self._ledger.evidence.get("stalls")
-        if not isinstance(stalls, dict) or self._ledger.ladder is None or not worth_watching(stalls):
-            return
-        self._tell("watching stalls")
-        raw = self._ledger.ladder.raw
-        with loader_failures("raw"):
-            bench.prepare(raw)
-            waits, seconds = bench.watch(raw, min(WATCH_S, WATCH_SHARE * self._budget_s))
-        seen = find_stalls([waits], seconds, self._loader.num_workers)
-        if seen is not None:
-            self._ledger.evidence["stalls"] = stalls | {key: seen[key] for key in ("period_batches", "period_s")}
 
     def _tell(
         self,
@@ -295,15 +264,6 @@ class Session:
 
     # --- before measuring ----------------------------------------------------------------------------------
 
-    def _move_model(self) -> None:
-        model = self._pipeline.model
-        # A model that is spread over several devices has no device of its own, and stays where it is.
-        if isinstance(model, torch.nn.Module) and self._pipeline.train_step is None and model_device(model) is not None:
-            try:
-                model.to(self._device)
-            except Exception as error:
-                raise explain_step_failure(error, "device", "model, when moved to the device,") from error
-
     def _start_workers(self) -> Any:
         self._tell("starting workers")
         started = self._clock()
@@ -331,25 +291,6 @@ class Session:
         passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
         return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
 
-    def _look_into_steps(self, bench: Bench, ladder: Ladder, *, device_bound: bool) -> None:
-        """Trace a few steps where it is worth it, and note what the model is like."""
-        traced = Traced()
-        if self._options.trace or device_bound:
-            self._tell("tracing")
-            wish = Wish(self._options.trace, self._ledger.seconds_per_batch)
-            traced = trace(bench, ladder, self._device, wish)
-        self._ledger.traces = tuple(traced.files)
-        if traced.evidence:
-            self._ledger.evidence["trace"] = traced.evidence
-        for id_, message in traced.warnings:
-            self._ledger.warn(id_, message)
-        try:
-            self._ledger.evidence["model"] = describe_model(
-                self._pipeline, self._device, bench.device.batches, traced.steps, traced.evidence.get("device")
-            )
-        except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
-            self._ledger.warn("model-unknown", f"The model could not be looked at ({one_line(error)}).")
-
     def _describe_epoch_gap(self) -> None:
         gap = describe_epoch_gap(
             self._loader,
@@ -359,47 +300,6 @@ class Session:
         )
         if gap is not None:
             self._ledger.evidence["epoch_gap"] = gap
-
-    def _make_cold_pool(self) -> str | None:
-        """Choose the samples whose files are dropped; return why that cannot be done, if so."""
-        if not self._options.cold:
-            return None
-        self._tell("reading a pool of samples")
-        try:
-            self._cold = make_cold_pool(
-                self._loader, self._clock, limit_s=COLD_BUDGET_SHARE * self._budget_s, free_bytes=free_memory_bytes(),
-                seed=self._options.seed,
-            )  # fmt: skip
-        except NoColdError as error:
-            self._loader.release_pool()  # raw is to ask for no sample twice
-            self._ledger.evidence["cold"] = no_evidence(str(error))
-            return str(error)
-        return None
-
-    def _warm(self) -> None:
-        """Read what a last block with cold files left unread: the passes that follow are of the job as it is."""
-        if self._cold is not None:
-            with loader_failures("raw"):
-                self._cold.warm()
-
-    def _check_warm(self, cold: ColdPool) -> None:
-        """Let go what was measured with cold files where the others were not found in memory."""
-        ladder = self._ledger.ladder
-        if cold.failure is not None or ladder is None or self._reads is None:
-            return
-        if self._reads.source(ladder.raw) == "disk":
-            cold.failure = "raw, too, read from the disk: the files of a few batches do not stay in memory"
-            self._ledger.ladder = with_cold(ladder, cold.failure)
-
-    def _profile(self) -> None:
-        options = self._options.profile
-        if options is None:
-            return
-        self._tell("profiling")
-        profiled = profile(self._loader, options, self._budget_s, self._clock)
-        self._ledger.profile = profiled.profile
-        for id_, message in profiled.warnings:
-            self._ledger.warn(id_, message)
 
     def _make_bench(self, recorded: Recorded) -> Bench:
         self._tell("warming up")
@@ -425,37 +325,6 @@ class Session:
             synchronize=synchronize, clock=self._clock, split_blocks=self._device.type == "cpu",
         )  # fmt: skip
 
-    def _warn_of_shared_cores(self) -> None:
-        if self._pipeline.train_step is not None:
-            return  # whether a step of the user's own computes on the CPU cannot be known
-        cores, threads, workers = cpu_cores_available(), torch.get_num_threads(), self._loader.num_workers
-        if self._device.type == "cpu" and threads > 1 and workers > 0 and threads + workers > cores:
-            self._ledger.warn(
-                "threads-share-cores",
-                f"The train step runs on the CPU with {threads} threads, beside {workers} worker(s) on {cores:g} "
-                "cores: its threads wait for each other. Call torch.set_num_threads("
-                f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
-            )
-
 
 def _stay(batch: Any) -> Any:
     return batch
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # the generator that the user's code draws from
-    torch.manual_seed(seed)
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back while things are put in order, which is bounded in time."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous if previous is not None else signal.SIG_DFL)

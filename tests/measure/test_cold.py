@@ -315,7 +315,7 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
             asked.add(index)
             return torch.zeros(1)
 
-    monkeypatch.setattr("bottleneck.measure.session.make_cold_pool", make_cold_pool)
+    monkeypatch.setattr("bottleneck.measure.cold_session.make_cold_pool", make_cold_pool)
     pipeline = Pipeline(dataset=Noted(), train_step=lambda batch: None, batch_size=2, device="cpu")
     options, precise = MeasureOptions(budget_s=1.0, cold=True), Judgement("device_bound", None, precise=True)
     outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)

@@ -188,6 +188,6 @@ def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
     def refuse(*_):
         raise TypeError("of no known kind")
 
-    monkeypatch.setattr("bottleneck.measure.session.describe_model", refuse)
+    monkeypatch.setattr("bottleneck.measure.passes.describe_model", refuse)
     outcome = run(step=multiply)
     assert told(outcome)["model-unknown"] == "The model could not be looked at (TypeError: of no known kind)."
