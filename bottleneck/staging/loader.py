@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import threading
-import time
 from collections.abc import Iterator
 from multiprocessing import connection, resource_sharer
-from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, _utils
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.pipeline.cuts import CutSite
 from bottleneck.pipeline.handles import find_handles
 from bottleneck.staging import stages
+from bottleneck.staging.clone import clone_loader, held_iterators
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Engine
-from bottleneck.staging.failures import find_failure
 from bottleneck.staging.file_watch import NotedFiles
 from bottleneck.staging.observation import Observation
 from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.plan import Plan, Report
-from bottleneck.staging.proxies import CollateProxy, IterableProxy, MapProxy, WorkerInit
 from bottleneck.staging.stack_sampler import SampledStacks
+from bottleneck.staging.stopping import disarm, drain, stop_workers
 from bottleneck.staging.worker_facts import WorkerFacts
 
-_RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
 _PATIENCE_S = 1.0
 """How long workers may take to finish what they are doing when the loader is stopped."""
 
@@ -94,8 +86,8 @@ class SwitchedLoader:
         self._engine.handles = self.handles = find_handles(loader.dataset) if self.num_workers else ()
         self._engine.notes_files = notes_files and loader.num_workers > 0
         self._order = RequestOrder(loader, self._control, iterable=self.iterable)
-        self._loader = _clone(loader, self._engine, self._order, hang_s)
-        self._held = _held_iterators(loader)
+        self._loader = clone_loader(loader, self._engine, self._order, hang_s)
+        self._held = held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
         self._received = 0
         self._shared_handles = _shares_handles()
@@ -284,11 +276,11 @@ class SwitchedLoader:
         iterator, self._iterator = self._worker_iterator(), None
         try:
             if hasattr(iterator, "_workers"):
-                _disarm(iterator)
+                disarm(iterator)
                 self._order.stopped = True
                 self._control.mode = stages.STOP
-                drained = _drain(iterator, patience_s)
-                _stop_workers(iterator, kill=not drained)
+                drained = drain(iterator, patience_s)
+                stop_workers(iterator, kill=not drained)
         finally:
             del iterator
             self._loader.__dict__.update(dict.fromkeys(self._held), _iterator=None)
@@ -315,97 +307,3 @@ def _is_due(iterator: Any, asked_for: int) -> bool:
 def _shares_handles() -> bool:
     """Whether this process serves handles to others, in a thread that starts with the first one: a tensor as index."""
     return getattr(getattr(resource_sharer, "_resource_sharer", None), "_address", None) is not None
-
-
-def _clone(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s: float) -> DataLoader[Any]:
-    """Copy a loader, subclass and attributes included, around our proxies.
-
-    The clone is made past `__init__`: a subclass may have another signature.
-    """
-    clone: DataLoader[Any] = object.__new__(type(loader))
-    clone.__dict__.update(loader.__dict__)
-    proxy = IterableProxy(engine) if isinstance(loader.dataset, IterableDataset) else MapProxy(engine)
-    state: dict[str, Any] = {
-        "dataset": proxy,
-        "collate_fn": CollateProxy(engine),
-        "worker_init_fn": WorkerInit(loader.worker_init_fn),
-        "persistent_workers": loader.num_workers > 0,
-        "_iterator": None,
-        "_IterableDataset_len_called": None,  # our stream is longer than the user's, and needs no warning
-    }
-    # One that keeps its workers by holding an iterator must not share it with the clone.
-    state |= dict.fromkeys(_held_iterators(loader))
-    # One that can be resumed would skip what it gave before.
-    state |= {name: start for name, start in _RESUMING.items() if name in loader.__dict__}
-    state["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
-    if loader.num_workers > 0 and not loader.timeout:
-        state["timeout"] = hang_s
-    clone.__dict__.update(state)
-    return clone
-
-
-def _held_iterators(loader: DataLoader[Any]) -> list[str]:
-    """Names of the attributes in which a subclass of the loader keeps an iterator of PyTorch's."""
-    state = loader.__dict__.items()
-    return [name for name, value in state if isinstance(value, _BaseDataLoaderIter) and name != "_iterator"]
-
-
-def _disarm(iterator: Any) -> None:
-    """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
-    if getattr(iterator, "_worker_pids_set", False):
-        _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch's own
-        iterator._worker_pids_set = False
-
-
-def _drain(iterator: Any, patience_s: float) -> bool:
-    """Receive what is in flight until nothing is left; return whether that came off in time."""
-    # Receiving blocks without end when a worker stands still while it hands over a tensor.
-    watchdog = threading.Timer(patience_s, _kill_workers, (iterator,))
-    watchdog.start()
-    try:
-        return _receive_all(iterator, time.monotonic() + patience_s)
-    finally:
-        watchdog.cancel()
-        watchdog.join()
-
-
-def _receive_all(iterator: Any, deadline_s: float) -> bool:
-    iterator._timeout = 0.1
-    while time.monotonic() < deadline_s:
-        try:
-            next(iterator)
-        except StopIteration:
-            return True
-        except RuntimeError as error:
-            if "timed out" not in str(error) and not find_failure(error):
-                return False
-        except Exception:  # noqa: BLE001 - a failure of the user's code, seen and told before
-            pass
-    return False
-
-
-def _kill_workers(iterator: Any) -> None:
-    for worker in iterator._workers:
-        if worker.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGKILL)
-
-
-def _stop_workers(iterator: Any, *, kill: bool) -> None:
-    if kill:
-        _kill_workers(iterator)
-        for worker in iterator._workers:
-            worker.join(timeout=5)
-            # Killed between making a piece of shared memory and unlinking it, a worker leaves the file behind.
-            for left in Path("/dev/shm").glob(f"torch_{worker.pid}_*"):
-                left.unlink(missing_ok=True)
-    iterator._shutdown_workers()
-    for worker in iterator._workers:
-        worker.join(timeout=5)
-        if not worker.is_alive():
-            worker.close()
-    for queue in (*iterator._index_queues, iterator._worker_result_queue):
-        queue.close()
-        feeder = getattr(queue, "_thread", None)
-        if feeder is not None:
-            feeder.join(timeout=1)

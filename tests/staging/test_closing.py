@@ -216,13 +216,13 @@ def test_quiet_with_large_pickles_in_flight(experiment):
 
 def test_nothing_is_in_flight_any_more_when_the_workers_are_told_to_end(monkeypatch):
     # Guards the same: whether a worker aborts depends on what it is sending at that moment.
-    stop, seen = loader_module._stop_workers, []
+    stop, seen = loader_module.stop_workers, []
 
     def look(iterator, *, kill):
         seen.append((iterator._tasks_outstanding, kill))
         stop(iterator, kill=kill)
 
-    monkeypatch.setattr(loader_module, "_stop_workers", look)
+    monkeypatch.setattr(loader_module, "stop_workers", look)
     closed(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4), lambda wrapped: take(wrapped, "raw", 2))
     assert seen[0] == (0, False)
 

@@ -1,0 +1,47 @@
+"""The user's DataLoader rebuilt around our proxies, with everything that it was made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from bottleneck.staging.engine import Engine
+from bottleneck.staging.order import RequestOrder
+from bottleneck.staging.proxies import CollateProxy, IterableProxy, MapProxy, WorkerInit
+
+_RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
+
+
+def clone_loader(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s: float) -> DataLoader[Any]:
+    """Copy a loader, subclass and attributes included, around our proxies.
+
+    The clone is made past `__init__`: a subclass may have another signature.
+    """
+    clone: DataLoader[Any] = object.__new__(type(loader))
+    clone.__dict__.update(loader.__dict__)
+    proxy = IterableProxy(engine) if isinstance(loader.dataset, IterableDataset) else MapProxy(engine)
+    state: dict[str, Any] = {
+        "dataset": proxy,
+        "collate_fn": CollateProxy(engine),
+        "worker_init_fn": WorkerInit(loader.worker_init_fn),
+        "persistent_workers": loader.num_workers > 0,
+        "_iterator": None,
+        "_IterableDataset_len_called": None,  # our stream is longer than the user's, and needs no warning
+    }
+    # One that keeps its workers by holding an iterator must not share it with the clone.
+    state |= dict.fromkeys(held_iterators(loader))
+    # One that can be resumed would skip what it gave before.
+    state |= {name: start for name, start in _RESUMING.items() if name in loader.__dict__}
+    state["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
+    if loader.num_workers > 0 and not loader.timeout:
+        state["timeout"] = hang_s
+    clone.__dict__.update(state)
+    return clone
+
+
+def held_iterators(loader: DataLoader[Any]) -> list[str]:
+    """Names of the attributes in which a subclass of the loader keeps an iterator of PyTorch's."""
+    state = loader.__dict__.items()
+    return [name for name, value in state if isinstance(value, _BaseDataLoaderIter) and name != "_iterator"]

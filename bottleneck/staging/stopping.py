@@ -1,0 +1,76 @@
+"""Stop the workers of a DataLoader cleanly, or at once; through torch's own iterator, which has no way of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import _utils
+
+from bottleneck.staging.failures import find_failure
+
+
+def disarm(iterator: Any) -> None:
+    """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
+    if getattr(iterator, "_worker_pids_set", False):
+        _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch's own
+        iterator._worker_pids_set = False
+
+
+def drain(iterator: Any, patience_s: float) -> bool:
+    """Receive what is in flight until nothing is left; return whether that came off in time."""
+    # Receiving blocks without end when a worker stands still while it hands over a tensor.
+    watchdog = threading.Timer(patience_s, _kill_workers, (iterator,))
+    watchdog.start()
+    try:
+        return _receive_all(iterator, time.monotonic() + patience_s)
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+
+
+def _receive_all(iterator: Any, deadline_s: float) -> bool:
+    iterator._timeout = 0.1
+    while time.monotonic() < deadline_s:
+        try:
+            next(iterator)
+        except StopIteration:
+            return True
+        except RuntimeError as error:
+            if "timed out" not in str(error) and not find_failure(error):
+                return False
+        except Exception:  # noqa: BLE001 - a failure of the user's code, seen and told before
+            pass
+    return False
+
+
+def _kill_workers(iterator: Any) -> None:
+    for worker in iterator._workers:
+        if worker.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGKILL)
+
+
+def stop_workers(iterator: Any, *, kill: bool) -> None:
+    if kill:
+        _kill_workers(iterator)
+        for worker in iterator._workers:
+            worker.join(timeout=5)
+            # Killed between making a piece of shared memory and unlinking it, a worker leaves the file behind.
+            for left in Path("/dev/shm").glob(f"torch_{worker.pid}_*"):
+                left.unlink(missing_ok=True)
+    iterator._shutdown_workers()
+    for worker in iterator._workers:
+        worker.join(timeout=5)
+        if not worker.is_alive():
+            worker.close()
+    for queue in (*iterator._index_queues, iterator._worker_result_queue):
+        queue.close()
+        feeder = getattr(queue, "_thread", None)
+        if feeder is not None:
+            feeder.join(timeout=1)
