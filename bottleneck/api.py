@@ -150,15 +150,8 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
         MeasurementError: The job itself failed. What was measured until then is its `diagnosis` attribute, as
             it is for a KeyboardInterrupt.
     """
-    if flamegraph is not None:
-        from bottleneck.reports.profile_files import check_folder
-
-        check_folder(flamegraph)
+    _check_folders(flamegraph, trace)
     price = None if gpu_hour_price is None else check_price(gpu_hour_price)
-    if trace is not None:
-        from bottleneck.reports.profile_files import check_folder
-
-        check_folder(trace, "traces")
     options = MeasureOptions(
         budget_s=None if budget is None else parse_duration(budget),
         quick=bool(quick),
@@ -176,6 +169,15 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
         attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # an attribute that we add
         raise attempt.failure
     return attempt.diagnosis
+
+
+def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
+    from bottleneck.reports.profile_files import check_folder
+
+    if flamegraph is not None:
+        check_folder(flamegraph)
+    if trace is not None:
+        check_folder(trace, "traces")
 
 
 def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None) -> Attempt:

@@ -57,6 +57,7 @@ def _kill_workers(iterator: Any) -> None:
 
 
 def stop_workers(iterator: Any, *, kill: bool) -> None:
+    """Let the workers end, and close the queues; those that do not end by themselves are killed on request."""
     if kill:
         _kill_workers(iterator)
         for worker in iterator._workers:
