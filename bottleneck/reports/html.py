@@ -6,6 +6,7 @@ from typing import Any
 
 from bottleneck.reports import clean, functions, gain, numbers, payload, reading, tracing, utilisation, view
 from bottleneck.reports.charts import block_chart, charts
+from bottleneck.reports.page import render_page
 from bottleneck.results.records import Result
 
 TEMPLATE = "report.html.j2"
@@ -13,16 +14,7 @@ TEMPLATE = "report.html.j2"
 
 def render_html(result: Result) -> str:
     """The report as one self-contained HTML document, light or dark as the reader's system is."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bottleneck.reports"),
-        autoescape=True,  # everything is escaped
-        undefined=jinja2.StrictUndefined,  # what is left undefined is a fault and says so
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE).render(_page(result)).rstrip() + "\n"
+    return render_page(TEMPLATE, _page(result))
 
 
 def _page(result: Result) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 from bottleneck.reports import clean
 from bottleneck.reports.layout import Column, Line, Span, Style, paragraph, plain, table
+from bottleneck.reports.page import render_page
 
 _TEMPLATE = "sections.html.j2"
 MAX_ROWS = 50
@@ -102,13 +102,7 @@ def _markdown_table(section: Table) -> Iterator[str]:
 
 def render_sections_html(sections: Sequence[Section]) -> str:
     """The report as one HTML page that needs nothing else."""
-    import jinja2
-
-    source = resources.files("bottleneck.reports").joinpath("templates", _TEMPLATE).read_text("utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(source).render(sections=[_shown(section) for section in sections]).rstrip() + "\n"
+    return render_page(_TEMPLATE, {"sections": [_shown(section) for section in sections]})
 
 
 def _shown(section: Section) -> dict[str, object]:
