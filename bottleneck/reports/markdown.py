@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, reading, tracing, utilisation, view
-from bottleneck.results.records import Advice, Result
+from bottleneck.reports import clean, gain, numbers, view
+from bottleneck.reports.folds import MAX_LINE, MAX_ROWS, Fold, all_folds, remedy, table_row
+from bottleneck.results.records import Result
 
 LIMIT = 60_000
 """Characters that a report stays under; GitHub takes 65,536 in a comment."""
@@ -16,27 +16,7 @@ ROOM_FOR_NOTES = 500
 
 BAR_WIDTH = 16
 
-MAX_ROWS = 30
-"""Rows of the table that is not folded, and bars of the chart."""
-MAX_LINE = 300
-"""Characters of a title or a command that is not folded."""
-
 _SEE_ALL = "`bottleneck report RESULT.json --format html` shows all of it."
-
-
-@dataclass(frozen=True)
-class Fold:
-    """A part of the report that opens on a click.
-
-    Attributes:
-        title: What it holds, as markdown.
-        head: Lines that are shown if the fold is, such as the header of a table.
-        items: Lines of which as many are shown as there is room for; an item may hold several.
-    """
-
-    title: str
-    head: tuple[str, ...] = ()
-    items: tuple[str, ...] = ()
 
 
 def render_markdown(result: Result, intro: str = "") -> str:
@@ -47,7 +27,7 @@ def render_markdown(result: Result, intro: str = "") -> str:
         intro: Markdown to begin with, short and safe to show.
     """
     text = intro + "\n".join(_summary(result))
-    folds = [fold for fold in _folds(result) if fold.items]
+    folds = [fold for fold in all_folds(result) if fold.items]
     left_out = []
     for fold in folds:
         room = LIMIT - len(text) - ROOM_FOR_NOTES
@@ -75,7 +55,7 @@ def _summary(result: Result) -> Iterator[str]:
     yield from _ladder(result)
     if result.advice:
         first = result.advice[0]
-        yield f"**Next:** {clean.markdown(first.title, MAX_LINE)} {_how(first)} {gain.expected_gain(first)}".rstrip()
+        yield f"**Next:** {clean.markdown(first.title, MAX_LINE)} {remedy(first)} {gain.expected_gain(first)}".rstrip()
         yield ""
     if result.warnings:
         plural = "s" if len(result.warnings) > 1 else ""
@@ -95,7 +75,7 @@ def _ladder(result: Result) -> Iterator[str]:
         stage = rung.stage
         name = stage.name if stage else rung.experiment.name
         share = stage.exposed_share if stage else None
-        yield _row(
+        yield table_row(
             clean.markdown_code(name),
             numbers.rate_with_half_width(rung.experiment.coupled),
             numbers.percent(rung.drop),
@@ -105,249 +85,12 @@ def _ladder(result: Result) -> Iterator[str]:
             numbers.gain_interval(stage.gain_if_free if stage else None),
         )
     if len(rungs) > MAX_ROWS:
-        yield _row(f"… and {len(rungs) - MAX_ROWS} more", "", "", "", "", "", "")
+        yield table_row(f"… and {len(rungs) - MAX_ROWS} more", "", "", "", "", "", "")
     yield ""
 
 
 def _tool(result: Result) -> str:
     return f"{result.tool.name} {result.tool.version}, {result.created}"
-
-
-# --- the folds --------------------------------------------------------------------------------------------
-
-
-def _folds(result: Result) -> Iterator[Fold]:
-    yield Fold("Warnings", items=tuple(f"- {clean.markdown(w.message)}" for w in result.warnings))
-    yield Fold("What to do next", items=tuple(_advice(advice) for advice in result.advice))
-    yield _stages(result)
-    yield _transforms(result)
-    yield _functions(result)
-    yield _payload(result)
-    yield _utilisation(result)
-    yield from _traces(result)
-    yield Fold("Waiting and reading", items=tuple(f"- {clean.markdown(text)}" for text in reading.sentences(result)))
-    yield Fold(
-        "Not measured",
-        items=tuple(
-            f"- {', '.join(clean.markdown_code(name) for name in names)}: {clean.markdown(reason)}"
-            for names, reason in view.unavailable(result)
-        ),
-    )
-    yield _chart(result)
-    yield Fold(
-        "Environment and pipeline",
-        head=("| | |", "|:--|:--|"),
-        items=tuple(
-            _row(clean.markdown_code(key), clean.markdown(view.described(key, value)))
-            for part in (result.environment, result.pipeline)
-            for key, value in part.items()
-        ),
-    )
-    yield _blocks(result)
-
-
-def _stages(result: Result) -> Fold:
-    explanation = (
-        "Times are per batch; in brackets, 95 % intervals. "
-        "A stage costs what the loader alone takes for it; exposed is what the job waits for it."
-    )
-    return Fold(
-        "Cost, exposure and gain of each stage",
-        head=(
-            f"{explanation} {view.waits(result.evidence)}".rstrip(),
-            *(("", clean.markdown(cold)) if (cold := reading.cold_epoch(result)) else ()),
-            "",
-            "| stage | costs (loader alone) | exposed | share of step | gain if free | waiting | finding |",
-            "|:--|--:|--:|--:|--:|--:|:--|",
-        ),
-        items=tuple(
-            _row(
-                clean.markdown_code(stage.name),
-                numbers.duration_interval(stage.cost_s_per_batch),
-                numbers.duration_interval(stage.exposed_s_per_batch),
-                numbers.percent_interval(stage.exposed_share),
-                numbers.gain_interval(stage.gain_if_free),
-                _waiting(view.waiting(result, stage)),
-                view.finding(stage),
-            )
-            for stage in view.stages_by_interest(result)
-        ),
-    )
-
-
-def _transforms(result: Result) -> Fold:
-    note = clean.markdown(view.transforms_note(result))
-    explanation = "Times are of one call in a worker, outside of the timed rounds; the share is that of its stage."
-    return Fold(
-        "Single transforms",
-        head=(
-            f"{explanation} {note}".rstrip(),
-            "",
-            "| stage | transform | where | calls/sample | a call | share | waiting | gives |",
-            "|:--|:--|:--|--:|--:|--:|--:|:--|",
-        ),
-        items=tuple(
-            _row(
-                clean.markdown_code(stage),
-                clean.markdown_code(row.name),
-                clean.markdown_code(row.path, MAX_LINE),
-                numbers.frequency(row.calls_per_sample),
-                numbers.duration(row.wall_s_per_call),
-                numbers.percent(row.share),
-                _waiting(row.waiting),
-                clean.markdown(row.output, MAX_LINE),
-            )
-            for stage, rows in view.transforms(result).items()
-            for row in rows
-        ),
-    )
-
-
-def _functions(result: Result) -> Fold:
-    return Fold(
-        "Functions with the most own time",
-        head=(
-            clean.markdown(functions.sampling(result)),
-            "",
-            "| stage | function | where | own time | waiting |",
-            "|:--|:--|:--|--:|--:|",
-        ),
-        items=tuple(
-            _row(
-                clean.markdown_code(row.stage or ""),
-                clean.markdown_code(row.function),
-                clean.markdown_code(row.place, MAX_LINE),
-                numbers.percent(row.own_share),
-                numbers.percent(row.waiting),
-            )
-            for row in functions.all_functions(result)
-        ),
-    )
-
-
-def _payload(result: Result) -> Fold:
-    return Fold(
-        "What one batch holds",
-        head=(
-            clean.markdown(payload.summary(result)),
-            "",
-            "| tensor | shape | type | bytes | what could be saved |",
-            "|:--|--:|:--|--:|:--|",
-        ),
-        items=tuple(
-            _row(
-                clean.markdown_code(row.place, MAX_LINE),
-                clean.markdown(row.shape, MAX_LINE),
-                clean.markdown(row.dtype, MAX_LINE),
-                row.size,
-                clean.markdown(row.saving, MAX_LINE),
-            )
-            for row in payload.tensors(result)
-        ),
-    )
-
-
-def _utilisation(result: Result) -> Fold:
-    told = " ".join([utilisation.used_up(result), utilisation.memory(result), *utilisation.missing(result)])
-    return Fold(
-        "Cores, disk, network and device in each experiment",
-        head=(
-            clean.markdown(told),
-            "",
-            _row(*utilisation.COLUMNS),
-            _row(":--", ":--", *("--:" for _ in utilisation.COLUMNS[2:])),
-        ),
-        items=tuple(
-            _row(clean.markdown_code(row.name), clean.markdown(row.mode), *row.cells)
-            for row in utilisation.rows(result)
-        ),
-    )
-
-
-def _traces(result: Result) -> Iterator[Fold]:
-    for traced in tracing.traced(result):
-        yield Fold(
-            f"Operators in the traced steps of {traced.name}",
-            head=(
-                clean.markdown(traced.summary),
-                "",
-                f"| operator | calls/step | {traced.where} | share |",
-                "|:--|--:|--:|--:|",
-            ),
-            items=tuple(
-                _row(
-                    clean.markdown_code(row.name),
-                    numbers.frequency(row.calls_per_step),
-                    numbers.duration(row.seconds_per_step),
-                    numbers.percent(row.share),
-                )
-                for row in traced.operators
-            ),
-        )
-
-
-def _waiting(share: float | None) -> str:
-    return "" if share is None else numbers.percent(share)
-
-
-def _chart(result: Result) -> Fold:
-    bars = [
-        (clean.mermaid(rung.experiment.name), speed)
-        for rung in view.ladder(result)[:MAX_ROWS]
-        if rung.experiment.coupled and (speed := numbers.finite(rung.experiment.coupled.samples_per_s)) is not None
-    ]
-    highest = max((speed for _, speed in bars), default=0.0)
-    if highest <= 0:
-        return Fold("Throughput by cache point")
-    labels = ", ".join(label for label, _ in bars)
-    values = ", ".join(numbers.bare(speed) for _, speed in bars)
-    chart = (
-        "```mermaid",
-        "xychart-beta horizontal",
-        '    title "Throughput with the data cached at each point"',
-        f"    x-axis [{labels}]",
-        f'    y-axis "samples/s" 0 --> {numbers.bare(highest * 1.05)}',
-        f"    bar [{values}]",
-        "```",
-    )
-    return Fold("Throughput by cache point", items=("\n".join(chart),))
-
-
-def _blocks(result: Result) -> Fold:
-    return Fold(
-        "Raw blocks",
-        head=(
-            "| experiment | mode | rounds | blocks | batches | samples | seconds | slowest | fastest |",
-            "|:--|:--|--:|--:|--:|--:|--:|--:|--:|",
-        ),
-        items=tuple(
-            _row(
-                clean.markdown_code(block.name),
-                block.mode,
-                numbers.count(block.rounds),
-                numbers.count(block.blocks),
-                numbers.count(block.batches),
-                numbers.count(block.samples),
-                numbers.long_duration(block.seconds),
-                numbers.rate(block.slowest_samples_per_s),
-                numbers.rate(block.fastest_samples_per_s),
-            )
-            for block in view.block_summaries(result)
-        ),
-    )
-
-
-def _advice(advice: Advice) -> str:
-    head = f"- **{clean.markdown(advice.title)}**: {clean.markdown(advice.why)} {gain.expected_gain(advice)}".rstrip()
-    if len(clean.lines(advice.how)) < 2:
-        return f"{head}\n  {_how(advice)}"
-    block = clean.markdown_block(advice.how).replace("\n", "\n  ")
-    return f"{head}\n\n  {block}"
-
-
-def _how(advice: Advice) -> str:
-    """The remedy in a line, as code; nothing where it has several lines, which are in the fold."""
-    return clean.markdown_code(advice.how, MAX_LINE) if len(clean.lines(advice.how)) == 1 else ""
 
 
 # --- fitting ----------------------------------------------------------------------------------------------
@@ -369,7 +112,3 @@ def _fold(fold: Fold, room: int) -> str:
         return ""
     note = f"\n_{missing:,} of {len(fold.items):,} left out for want of room. {_SEE_ALL}_\n" if missing else ""
     return opening + "".join(f"{item}\n" for item in shown) + note + closing
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
