@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-environments bench gpu-check clean
+.PHONY: help demo test lint test-frameworks test-environments bench gpu-check clean
 
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -21,13 +21,16 @@ demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, wr
 	$(BIN)/bottleneck demo
 
 test: lint  ## lint, then the unit and integration tests
-	$(BIN)/python -m pytest -m "not environments and not gpu"
+	$(BIN)/python -m pytest -m "not environments and not gpu and not frameworks"
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+test-frameworks: $(INSTALLED)  ## on the real datasets and training loops of other packages
+	$(BIN)/python -m pytest -m frameworks
 
 test-environments: $(INSTALLED)  ## beside pandas, xarray, astropy and pydata's Bottleneck, for real
 	$(BIN)/python -m pytest -m environments

@@ -140,6 +140,8 @@ def _unused_columns(case: Case) -> Iterator[Item]:
     stage = next(held_stages(case), None)
     if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
         return
+    if unread_bytes >= total:  # a step that reads nothing at all stands for another one
+        return
     named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
     rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
     share = min(1.0, unread_bytes / total)

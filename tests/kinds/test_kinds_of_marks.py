@@ -2,7 +2,7 @@
 
 import pytest
 from marked_parts import Marked, Outside, Pad, Stream, WithItems, marked_step
-from slow_parts import check_verdict, diagnose
+from slow_parts import check_slow_part, check_verdict, diagnose
 
 pytestmark = pytest.mark.integration
 
@@ -18,13 +18,12 @@ def test_a_stage_within_getitem(slow):
 
 @pytest.mark.parametrize("slow", ["pad", "collate"])
 def test_a_stage_within_the_collate_function(slow):
-    diagnosis = diagnose(Marked(None), collate_fn=Pad(slow))
-    check_verdict(diagnosis, slow)
+    check_slow_part(slow, Marked(None), collate_fn=Pad(slow))
 
 
 @pytest.mark.parametrize("slow", ["read", "other"])
 def test_a_stage_within_a_stream(slow):
-    check_verdict(diagnose(Stream(slow)), slow)
+    check_slow_part(slow, Stream(slow))
 
 
 def test_a_stage_within_another():

@@ -55,13 +55,15 @@ def test_it_goes_on_until_it_is_precise_and_never_less_than_six_rounds():
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short(quick):
+def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short(quick, monkeypatch):
+    monkeypatch.setattr("bottleneck.measure.schedule.SHORTEST_BLOCK_S", 0.02)
+
     def judge(measurement):
         found = {e.name: e for e in measurement.experiments}["raw"]
         refined = bool(found.workers and found.workers[-1].round > found.coupled[-1].round)
         return Judgement("device_bound", None, precise=True, costs_precise=refined)
 
-    outcome = run(pipeline_of(), MeasureOptions(budget_s=10.0, quick=quick), judge)
+    outcome = run(pipeline_of(), MeasureOptions(budget_s=40.0, quick=quick), judge)
     found = {e.name: e for e in outcome.measurement.experiments}["raw"]
     assert (found.workers[-1].round, found.coupled[-1].round) == ((7, 6) if not quick else (6, 6))
 

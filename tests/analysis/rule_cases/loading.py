@@ -82,6 +82,12 @@ CASES = (
         deserves=held_by("handoff", evidence={"payload": {**_COLUMNS.evidence["payload"], "bytes": 9e5}}),
         healthy=held_by("augment"),
     ),
+    RuleCase(  # a step that reads nothing stands for another one
+        "unused-columns",
+        deserves=_COLUMNS,
+        healthy=replace(_COLUMNS, evidence={"payload": {"bytes": 1e6, "unread": ["['a']"], "unread_bytes": 1e6}}),
+        stage="handoff",
+    ),
     RuleCase(
         "unused-columns",
         deserves=held_by("load", evidence=_COLUMNS.evidence),
