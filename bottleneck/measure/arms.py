@@ -34,6 +34,11 @@ class Arm:
     cold: bool = False
 
 
+def reads_storage(arm: Arm) -> bool:
+    """Whether an arm really loads."""
+    return arm.mode is not None and bool(arm.mode & stages.LOAD)
+
+
 @dataclass(frozen=True)
 class Rung:
     """One experiment of the ladder and the arms that measure it."""

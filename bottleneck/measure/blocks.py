@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
+from bottleneck.measure.cold import ColdPool
 from bottleneck.results.records import Block
 from bottleneck.staging import stages
 from bottleneck.staging.loader import SwitchedLoader
-
-if TYPE_CHECKING:
-    from bottleneck.measure.cold import ColdPool
 
 # A slow job must not spend the budget on warming up; batches beyond the first are dispensable then.
 _WARM_UP_S = 0.5
@@ -174,8 +172,3 @@ def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: 
     if unit == 1 and seconds_per_batch < 1.0:
         wanted = max(2, wanted)
     return unit * math.ceil(wanted / unit)
-
-
-def reads_storage(arm: Arm) -> bool:
-    """Whether an arm really loads."""
-    return arm.mode is not None and bool(arm.mode & stages.LOAD)

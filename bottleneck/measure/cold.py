@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bottleneck.errors import BottleneckError
-from bottleneck.measure.arms import Arm, Ladder, Rung
-from bottleneck.measure.blocks import reads_storage
+from bottleneck.measure.arms import Arm, Ladder, Rung, reads_storage
 from bottleneck.measure.file_systems import mount_of, read_mounts
 from bottleneck.measure.page_cache import DataFile, Page, drop, find_resident, sample_pages
 from bottleneck.results.records import StageSpan

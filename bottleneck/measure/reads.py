@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bottleneck.measure.arms import Arm, Ladder
-from bottleneck.measure.blocks import reads_storage
+from bottleneck.measure.arms import Arm, Ladder, reads_storage
 from bottleneck.measure.data_paths import mapped_data, named_paths, open_data
 from bottleneck.measure.file_systems import Mount, mount_of, read_mounts
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from bottleneck.errors import BottleneckError
-from bottleneck.measure.arms import Arm, Ladder
-from bottleneck.measure.blocks import Bench, block_batches, reads_storage
+from bottleneck.measure.arms import Arm, Ladder, reads_storage
+from bottleneck.measure.blocks import Bench, block_batches
 from bottleneck.measure.cold import with_cold
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.environment import OtherLoad

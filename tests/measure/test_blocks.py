@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure.arms import Arm
+from bottleneck.measure.arms import Arm, reads_storage
 from bottleneck.measure.batches import BatchCache, CachedBatch
-from bottleneck.measure.blocks import Bench, block_batches, reads_storage
+from bottleneck.measure.blocks import Bench, block_batches
 from bottleneck.staging import stages
 
 RAW = Arm(stages.ALL, "loader")
