@@ -11,7 +11,7 @@ from PIL import Image
 
 import bottleneck
 
-BUDGETS_S = (4.0, 10.0)
+BUDGETS_S = (4.0, 10.0, 20.0)
 STEP_S = 0.001
 SAMPLE_S = 0.008
 BATCH_SIZE = 2
