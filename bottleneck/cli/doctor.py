@@ -33,13 +33,14 @@ def doctor_command(target: str | None, limit: float) -> int:
     With TARGET (package.module:function or path/to/file.py:function) its pipeline is built and checked too, its dataset
     is pickled, and one worker loads a first batch, all in a process of its own that is ended when it hangs.
     """
-    # Some of the examinations bring torch.
+    # Some of the examinations bring torch; where that or another package is missing, it is to be told and not to fail.
     from bottleneck.cli.checkup.machine import examine_environment
-    from bottleneck.cli.checkup.target import examine_target
 
     with standard_output_kept():
         findings = examine_environment()
         if target is not None:
+            from bottleneck.cli.checkup.target import examine_target
+
             findings += examine_target(target, limit)
     click.echo(render_findings(findings), nl=False)
     # Of several problems that of the machine counts: there no target can be measured.

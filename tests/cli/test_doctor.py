@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from bottleneck.cli.checkup.finding import Finding, first_line, format_bytes, format_seconds
@@ -75,3 +78,23 @@ def test_bytes_are_shown_in_powers_of_1024(count, shown):
 )
 def test_times_are_shown_in_a_unit_that_fits(seconds, shown):
     assert format_seconds(seconds) == shown
+
+
+def test_without_the_packages_that_it_looks_for_it_says_so_and_does_not_fail():
+    # Guards: an import at the top of a module that only a target needs.
+    code = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("psutil", "torch", "torchvision", "numpy", "scipy", "PIL", "py_spy"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from bottleneck.cli.main import run
+print("status", run(["doctor"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "status 2" in done.stdout or "status 3" in done.stdout, done.stdout + done.stderr
+    assert "pip install torch" in done.stdout
+    assert "import name" in done.stdout
