@@ -61,11 +61,12 @@ def test_noise_that_hides_a_change_leaves_it_undecided():
 
 
 def test_two_runs_of_one_job_are_hardly_ever_called_different():
-    # Guards: findings that hold one by one only; with six experiments a third of such pairs would show one.
-    runs = [diagnosed(AUGMENT_BOUND, seed=seed, noise=0.02) for seed in range(60)]
+    # Guards: findings that hold one by one only. So much noise leaves the margin without a say: one by one, at least
+    # one of six experiments would be called different in a fifth of the pairs and more.
+    runs = [diagnosed(AUGMENT_BOUND, seed=seed, noise=0.4) for seed in range(200)]
     pairs = zip(runs[::2], runs[1::2], strict=True)
     wrong = [p for p in pairs if {"faster", "slower"} & set(findings(compare(*p)).values())]
-    assert len(wrong) <= 2
+    assert len(wrong) <= 10
 
 
 def test_the_interval_of_the_change_holds_the_truth_about_as_often_as_it_says():
