@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from bottleneck.cli.checkup.usable import usable_cores
 from bottleneck.cli.diagnose import has_blocks
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import plan_outputs, standard_output_kept, write_outputs
@@ -103,7 +103,7 @@ def build_demo(folder: Path) -> Pipeline:
         ]
     )
     device = resolve_device(None)
-    cores = usable_cores()
+    cores = max(1, int(usable_cores()))
     workers = max(1, min(2, cores - 1))
     if device.type == "cpu":
         # Threads of the train step that share cores with the workers spin at each other's barriers, and the step
@@ -139,10 +139,3 @@ def small_network(classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(32, classes),
     )
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
