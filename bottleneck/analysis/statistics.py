@@ -125,10 +125,11 @@ def jackknife(statistic: Callable[..., FloatArray], group: Sequence[Series]) -> 
     rounds = len(aligned[0])
     if rounds < 2:
         return None
-    whole = statistic(*(np.array([member.seconds_per_sample]) for member in aligned))
-    left_out = statistic(*((m.seconds.sum() - m.seconds) / (m.samples.sum() - m.samples) for m in aligned))
-    deviations = left_out - left_out.mean()
-    variance = (rounds - 1) / rounds * float(deviations @ deviations)
+    with np.errstate(all="ignore"):  # a file may hold blocks of any size; then the result is not finite
+        whole = statistic(*(np.array([member.seconds_per_sample]) for member in aligned))
+        left_out = statistic(*((m.seconds.sum() - m.seconds) / (m.samples.sum() - m.samples) for m in aligned))
+        deviations = left_out - left_out.mean()
+        variance = (rounds - 1) / rounds * float(deviations @ deviations)
     return Spread(float(whole[0]), math.sqrt(variance), rounds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -36,6 +37,26 @@ def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int
     return status
 
 
+def flushed(status: int) -> int:
+    """Write out what standard output still holds.
+
+    Returns:
+        The status, or that of wrong usage where the command went well and its output could not be written.
+    """
+    try:
+        if sys.stdout is not None:  # as in a process that was started without one
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        if status == ExitStatus.OK:
+            return exit_status_of(error)
+    except ValueError:  # closed meanwhile
+        pass
+    return status
+
+
 def _describe(error: BaseException) -> tuple[str, ExitStatus]:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return "Interrupted.", ExitStatus.INTERRUPTED
@@ -46,6 +67,8 @@ def _describe(error: BaseException) -> tuple[str, ExitStatus]:
         return f"Error: {_sentence(error.format_message())}{help_hint}", ExitStatus.USAGE
     if isinstance(error, click.ClickException):
         return f"Error: {_sentence(error.format_message())}", ExitStatus.USAGE
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "Error: No space is left where standard output goes. Make room there.", ExitStatus.USAGE
     if isinstance(error, SystemExit):
         return (
             f"Error: The job's own code ended the process (SystemExit: {one_line(str(error.code))}). "

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import as_loss, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered
+from bottleneck.cli.printing import print_report
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.comparison import render_comparison
+from bottleneck.reports.comparison import render_comparison, styled_comparison
 from bottleneck.reports.render import FORMATS
-from bottleneck.results.codec import load
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import percent, percent_interval
 
@@ -41,10 +42,14 @@ def compare_command(
         raise UsageError("There is one result only.", "Give two: bottleneck compare BASE.json HEAD.json")
     if allowed_loss is not None and len(results) > 2:
         raise UsageError("--fail-on-regression compares two results.", f"Leave out {len(results) - 2} of them.")
+    refuse_two_from_standard_input(results)
     if output != STANDARD_OUTPUT:
         check_writable(output)
     compared = _compare(results, force=force)
-    write_rendered(render_comparison(compared, format_), output)
+    if format_ == "text" and output == STANDARD_OUTPUT:
+        print_report(styled_comparison(compared))
+    else:
+        write_rendered(render_comparison(compared, format_), output)
     if allowed_loss is None or isinstance(compared, Sweep):
         return ExitStatus.OK
     return _gate(compared, allowed_loss)
@@ -53,7 +58,7 @@ def compare_command(
 def _compare(paths: Sequence[str], *, force: bool) -> Comparison | Sweep:
     from bottleneck.analysis.comparison import compare, sweep  # numpy and scipy, which --help needs not
 
-    loaded = [load(path) for path in paths]
+    loaded = [read_result(path) for path in paths]
     labels = short_labels(paths)
     if len(loaded) == 2:
         return compare(loaded[0], loaded[1], labels=(labels[0], labels[1]), force=force)

@@ -9,6 +9,7 @@ import click
 from bottleneck.cli.checkup.finding import Finding
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import standard_output_kept
+from bottleneck.cli.printing import told_as_usage
 from bottleneck.errors import ExitStatus
 from bottleneck.reports import clean
 
@@ -42,7 +43,8 @@ def doctor_command(target: str | None, limit: float) -> int:
             from bottleneck.cli.checkup.target import examine_target
 
             findings += examine_target(target, limit)
-    click.echo(render_findings(findings), nl=False)
+    with told_as_usage():
+        click.echo(render_findings(findings), nl=False)
     # Of several problems that of the machine counts: there no target can be measured.
     return max((finding.exit_status for finding in findings if finding.status == "problem"), default=ExitStatus.OK)
 

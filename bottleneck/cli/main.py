@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NoReturn
 
 import click
 
 from bottleneck._pydata.names import VERSION, share_public_names
-from bottleneck.cli.boundary import exit_status_of
+from bottleneck.cli.boundary import exit_status_of, flushed
 from bottleneck.cli.options import traceback_option
+from bottleneck.cli.printing import prepare_streams
 from bottleneck.cli.termination import end_in_order
+from bottleneck.errors import ExitStatus
 
 COMMANDS = {
     "diagnose": ("bottleneck.cli.diagnose:diagnose_command", "Find what holds a training job back."),
@@ -53,14 +54,20 @@ class LazyGroup(click.Group):
 @click.command(
     cls=LazyGroup,
     name="bottleneck",
+    subcommand_metavar="COMMAND [ARGS]...",
+    invoke_without_command=True,  # whether click takes that for an error depends on its version
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit status: 0 measured, 1 a gate failed, 2 wrong usage, 3 the job could not be measured, "
     "4 a fault of bottleneck, 130 interrupted.",
 )
 @click.version_option(VERSION, "-V", "--version", prog_name="bottleneck")
 @traceback_option
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> int:
     """Finds what holds a PyTorch training job below the speed of its device, and proves it by measurement."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+    return ExitStatus.USAGE  # that of no command; a command has one of its own
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -75,13 +82,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """The console script."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError, OSError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # only real text streams have it
+    prepare_streams()
     end_in_order()
     # The imported `bottleneck` is pydata's when that was installed after ours.
     share_public_names(sys.modules["bottleneck"])
-    status = run(sys.argv[1:])
-    with suppress(BrokenPipeError, ValueError):
-        sys.stdout.flush()
-    sys.exit(status)
+    sys.exit(flushed(run(sys.argv[1:])))

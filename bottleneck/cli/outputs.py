@@ -12,8 +12,10 @@ from pathlib import Path
 
 import click
 
+from bottleneck.cli.printing import print_document, print_report
 from bottleneck.errors import UsageError
 from bottleneck.reports.render import render
+from bottleneck.reports.text import styled_text
 from bottleneck.results.files import write_text
 from bottleneck.results.records import Result
 
@@ -100,8 +102,8 @@ def write_outputs(result: Result, outputs: Outputs) -> None:
             write_report(result, format, path)
         except UsageError as error:
             failure = failure or error
-    if not outputs.takes_standard_output:
-        click.echo(render(result, "text"), nl=False)
+    if not outputs.takes_standard_output and sys.stdout is not None:  # None in a service, which nobody reads
+        print_report(styled_text(result))
     if failure is not None:
         raise failure
 
@@ -110,19 +112,22 @@ def write_report(result: Result, format: str, path: str) -> None:
     """Write one report to a file or to standard output.
 
     Raises:
-        UsageError: The file cannot be written.
+        UsageError: It cannot be written.
     """
-    write_rendered(render(result, format), path)
+    if format == "text" and path == STANDARD_OUTPUT:
+        print_report(styled_text(result))
+    else:
+        write_rendered(render(result, format), path)
 
 
 def write_rendered(text: str, path: str) -> None:
     """Write a report that has been rendered to a file or to standard output.
 
     Raises:
-        UsageError: The file cannot be written.
+        UsageError: It cannot be written.
     """
     if path == STANDARD_OUTPUT:
-        click.echo(text, nl=False)
+        print_document(text)
         return
     write_text(path, text)
     click.echo(f"Wrote {path}", err=True)

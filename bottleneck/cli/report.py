@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
 
 from bottleneck.analysis.price import with_price
+from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import price_option, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered, write_report
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.reports.pull_request import find_links, render_pull_request
-from bottleneck.reports.render import FORMATS, render
-from bottleneck.results.codec import from_json, load
+from bottleneck.reports.render import FORMATS
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
 from bottleneck.results.records import Result
@@ -56,7 +55,8 @@ def report_command(
     summary = _summary_file() if github_summary else None
     if output != STANDARD_OUTPUT:
         check_writable(output)
-    loaded = from_json(sys.stdin.read(), "standard input") if result == STANDARD_OUTPUT else load(result)
+    refuse_two_from_standard_input((result, base))
+    loaded = read_result(result)
     if gpu_hour_price is not None:
         loaded = with_price(loaded, gpu_hour_price)
     if format_ != "markdown" and summary is None:
@@ -67,14 +67,17 @@ def report_command(
     markdown = render_pull_request(loaded, compared, links)
     if summary is not None:
         append_text(summary, markdown + "\n")
-    write_rendered(markdown if format_ == "markdown" else render(loaded, format_), output)
+    if format_ == "markdown":
+        write_rendered(markdown, output)
+    else:
+        write_report(loaded, format_, output)
     return ExitStatus.OK
 
 
 def _against(base: str, head: Result, *, force: bool) -> Comparison:
     from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help needs not
 
-    return compare(load(base), head, force=force)
+    return compare(read_result(base), head, force=force)
 
 
 def _summary_file() -> str:

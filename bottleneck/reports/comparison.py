@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bottleneck.errors import UsageError
 from bottleneck.reports import numbers
+from bottleneck.reports.layout import StyledReport
 from bottleneck.reports.sections import (
     Paragraph,
     Section,
@@ -13,6 +14,7 @@ from bottleneck.reports.sections import (
     render_sections_html,
     render_sections_markdown,
     render_sections_text,
+    styled_sections,
 )
 from bottleneck.results.comparison import Change, Comparison, Difference, Side, Sweep
 
@@ -41,6 +43,11 @@ def render_comparison(compared: Comparison | Sweep, format: str) -> str:
     if format == "html":
         return render_sections_html(sections)
     raise UsageError(f"There is no report format {format!r}.", "Use one of text, markdown, html, json.")
+
+
+def styled_comparison(compared: Comparison | Sweep) -> StyledReport:
+    """The report for whoever knows how wide it may be, and whether colours are wanted."""
+    return styled_sections(list(comparison_sections(compared)))
 
 
 def comparison_sections(compared: Comparison | Sweep) -> Iterator[Section]:

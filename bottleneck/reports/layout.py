@@ -7,9 +7,12 @@ that both have one layout.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 Style = Literal["", "bold", "dim", "green", "yellow", "red", "cyan"]
 
@@ -23,6 +26,25 @@ class Span:
 
 
 Line = tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class StyledReport:
+    """A report that finds its lines when it knows how wide they may be; rich can print it in its styles."""
+
+    lines: Callable[[int], Iterable[Line]]
+    """Takes the character cells that no line exceeds."""
+
+    def plain(self, width: int) -> str:
+        """The report as plain text; it ends with one newline."""
+        return "\n".join(plain(line) for line in self.lines(max(1, width))) + "\n"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Called by rich."""
+        from rich.text import Text  # the plain report needs no rich
+
+        for line in self.lines(options.max_width):
+            yield Text.assemble(*((span.text, span.style) for span in line), no_wrap=True, overflow="crop")
 
 
 @dataclass(frozen=True)

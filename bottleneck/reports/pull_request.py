@@ -15,6 +15,7 @@ from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 
 MAX_LINKS = 10
+_NOT_IN_ADDRESSES = " \"'<>()[]\\`|\n\r\t"
 _NAMES = {"*.html": "Report with charts", "workers.svg": "Flamegraph of the workers"}
 
 
@@ -57,13 +58,20 @@ def find_links(result_path: Path, prefix: str) -> tuple[Link, ...]:
     Raises:
         UsageError: The prefix is no address of the web.
     """
-    parts = urlsplit(prefix)
-    if parts.scheme not in ("http", "https") or not parts.netloc or any(c in prefix for c in " \"'<>()[]\\`|\n\r\t"):
+    if not _is_address(prefix):
         raise UsageError(f"{prefix!r} is not an address.", "Write one such as https://example.org/artifacts/42")
     return tuple(
         Link(text, f"{prefix.rstrip('/')}/{quote(path.relative_to(result_path.parent).as_posix())}")
         for text, path in _attachments(result_path.parent)
     )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # a bracket that begins no address of version 6, among others
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and not any(c in text for c in _NOT_IN_ADDRESSES)
 
 
 def _attachments(folder: Path) -> Iterator[tuple[str, Path]]:

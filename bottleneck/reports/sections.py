@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bottleneck.reports import clean
-from bottleneck.reports.layout import Column, Line, Span, Style, paragraph, plain, table
+from bottleneck.reports.layout import Column, Line, Span, Style, StyledReport, paragraph, table
 from bottleneck.reports.page import render_page
 
 _TEMPLATE = "sections.html.j2"
@@ -45,7 +45,12 @@ Section = Paragraph | Table
 
 def render_sections_text(sections: Sequence[Section], width: int = 80) -> str:
     """The report as plain text of lines of at most `width` cells."""
-    return "\n".join(plain(line) for line in section_lines(sections, width)) + "\n"
+    return styled_sections(sections).plain(width)
+
+
+def styled_sections(sections: Sequence[Section]) -> StyledReport:
+    """The report for whoever knows how wide it may be, and whether colours are wanted."""
+    return StyledReport(lambda width: section_lines(sections, width))
 
 
 def section_lines(sections: Sequence[Section], width: int) -> Iterator[Line]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from bottleneck.reports import clean, functions, gain, numbers, payload, reading, tracing, utilisation, view
 from bottleneck.reports.layout import (
@@ -11,18 +10,15 @@ from bottleneck.reports.layout import (
     Line,
     Span,
     Style,
+    StyledReport,
     cells,
     fit,
     fit_line,
     paragraph,
-    plain,
     table,
     table_width,
 )
 from bottleneck.results.records import Result, Stage
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 MIN_BAR, MAX_BAR = 6, 20
 MAX_STAGE_NAME = 16
@@ -44,26 +40,12 @@ def render_text(result: Result, width: int = 80) -> str:
         result: What to report.
         width: Character cells that no line exceeds.
     """
-    return "\n".join(plain(line) for line in _report(result, max(1, width))) + "\n"
+    return styled_text(result).plain(width)
 
 
-def renderable(result: Result) -> TextReport:
-    """The same report for a rich console, which chooses its width, and colours as far as it shows any."""
-    return TextReport(result)
-
-
-class TextReport:
-    """A report that rich can print."""
-
-    def __init__(self, result: Result) -> None:
-        self.result = result
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Called by rich."""
-        from rich.text import Text  # the plain report needs no rich
-
-        for line in _report(self.result, options.max_width):
-            yield Text.assemble(*((span.text, span.style) for span in line), no_wrap=True, overflow="crop")
+def styled_text(result: Result) -> StyledReport:
+    """The report for whoever knows how wide it may be, and whether colours are wanted."""
+    return StyledReport(lambda width: _report(result, width))
 
 
 def _report(result: Result, width: int) -> Iterator[Line]:

@@ -6,6 +6,7 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from bottleneck.errors import ResultFileError, UsageError
 
@@ -18,25 +19,39 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int = MAX_RESULT_BYTES)
     Raises:
         ResultFileError: The file is not there, cannot be read, is too large or is not UTF-8.
     """
+    source = os.fspath(path)
+    if not source:
+        raise ResultFileError("The name of a result is empty.", "Give the path of a saved result.")
     try:
-        # The limit is on what is read, not on the size that is stated: a pipe or a device states none.
         with open(path, "rb") as stream:
-            content = stream.read(limit_bytes + 1)
+            return read_stream(stream, source, limit_bytes)
     except FileNotFoundError:
         raise ResultFileError(
-            f"There is no file {os.fspath(path)}.",
-            "Write one with `bottleneck diagnose TARGET --json FILE`.",
+            f"There is no file {source}.", "Write one with `bottleneck diagnose TARGET --json FILE`."
         ) from None
     except (OSError, ValueError) as error:
-        raise ResultFileError(
-            f"Cannot read {os.fspath(path)}: {_reason(error)}.", "Give the path of a saved result."
-        ) from None
-    check_size(len(content), os.fspath(path), limit_bytes)
+        raise ResultFileError(f"Cannot read {source}: {reason(error)}.", "Give the path of a saved result.") from None
+
+
+def read_stream(stream: IO[bytes], source: str, limit_bytes: int = MAX_RESULT_BYTES) -> str:
+    """Read UTF-8 text of at most `limit_bytes` from a stream of bytes.
+
+    Args:
+        stream: What to read; it stays open.
+        source: Its name, for messages.
+        limit_bytes: On what is read, not on a size that is stated: a pipe or a device states none.
+
+    Raises:
+        ResultFileError: It is too large or is not UTF-8.
+        OSError: It cannot be read.
+    """
+    content = stream.read(limit_bytes + 1)
+    check_size(len(content), source, limit_bytes)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ResultFileError(
-            f"{os.fspath(path)} is not a result: it is not UTF-8 text.",
+            f"{source} is not a result: it is not UTF-8 text.",
             "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
         ) from None
 
@@ -81,7 +96,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes | str) -> None:
             _replace(target, content)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"Cannot write {os.fspath(path)}: {_reason(error)}.",
+            f"Cannot write {os.fspath(path)}: {reason(error)}.",
             "Give a file in a folder that exists and that you may write to.",
         ) from None
 
@@ -105,7 +120,8 @@ def _replace(target: Path, content: bytes) -> None:
         raise
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What went wrong with a file, as the middle of a sentence."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text[:1].lower() + text[1:]
 
@@ -121,5 +137,5 @@ def append_text(path: str | os.PathLike[str], text: str) -> None:
             stream.write(text)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"Cannot write {os.fspath(path)}: {_reason(error)}.", "Give a file that you may write to."
+            f"Cannot write {os.fspath(path)}: {reason(error)}.", "Give a file that you may write to."
         ) from error

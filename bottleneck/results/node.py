@@ -18,6 +18,9 @@ Item = TypeVar("Item")
 MAX_DEPTH = 64
 """Free-form parts (environment, evidence) may be nested this deep; far beyond what is ever written."""
 
+MAX_COUNT = 2**53
+"""The largest whole number up to which JSON readers agree; statistics calculate with floats."""
+
 REMEDY = "Write the result again with `bottleneck diagnose TARGET --json FILE`."
 
 _KINDS = {
@@ -126,9 +129,11 @@ class Node:
         return number
 
     def count(self) -> int:
-        """A whole number that is not negative."""
+        """A whole number that is not negative, and that a float holds exactly."""
         if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < 0:
             self.fail("a whole number of zero or more")
+        if self.value > MAX_COUNT:
+            self.fail(f"a whole number of at most {MAX_COUNT}")
         return self.value
 
     def mapping(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_into_a_file(saved, tmp_path, capsys):
 
 
 def test_from_standard_input(saved, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO(saved.read_text()))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(saved.read_bytes())))
     assert run(["report", "-"]) == 0
     assert load(saved).verdict.sentence.split(". ")[0].split(" %")[0] in capsys.readouterr().out
 

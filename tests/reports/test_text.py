@@ -23,7 +23,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from bottleneck.reports.layout import cells
-from bottleneck.reports.text import render_text, renderable
+from bottleneck.reports.text import render_text, styled_text
 
 MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
 
@@ -151,7 +151,7 @@ def test_any_result_fits_any_width(result, width):
 
 def printed(result, *, width=80, **options) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=width, **options).print(renderable(result))
+    Console(file=stream, width=width, **options).print(styled_text(result))
     return stream.getvalue()
 
 
