@@ -154,12 +154,12 @@ def waiting_stages(result: Result) -> str:
 def transforms(result: Result) -> dict[str, tuple[TransformRow, ...]]:
     """The single transforms of each stage that has any, in the order in which they are kept."""
     listed = result.evidence.get("transforms")
-    rows: dict[str, tuple[TransformRow, ...]] = {}
+    rows: dict[str, list[TransformRow]] = {}
     for found in listed if isinstance(listed, (list, tuple)) else ():
         if isinstance(found, Mapping):
             row = _transform_row(found, result.evidence)
-            rows[row.stage] = (*rows.get(row.stage, ()), row)
-    return rows
+            rows.setdefault(row.stage, []).append(row)
+    return {stage: tuple(found) for stage, found in rows.items()}
 
 
 def transforms_note(result: Result) -> str:

@@ -7,22 +7,19 @@ unknown ones are ignored in reading; an unknown `schema_version` is refused.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from numbers import Integral, Real
+from dataclasses import fields
 from typing import Any, NoReturn
 
-from bottleneck.errors import BottleneckError, ResultFileError
+from bottleneck.errors import ResultFileError
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.decoding import read_result
+from bottleneck.results.encoding import indented, plain
 from bottleneck.results.files import check_size, read_text, write_text
 from bottleneck.results.node import REMEDY, Node
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Block,
-    Interval,
     MeasuredExperiment,
     MeasuredWithout,
     Measurement,
@@ -44,47 +41,9 @@ def to_json(result: Result | Comparison | Sweep) -> str:
         BottleneckError: Another number is not finite; a fault of ours.
     """
     record = next(kind for kind in (Result, Comparison, Sweep) if isinstance(result, kind))  # not what adds to it
-    document = {field.name: _plain(getattr(result, field.name), field.name) for field in fields(record)}
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    text = indented({field.name: plain(getattr(result, field.name), field.name) for field in fields(record)})
     # A path that is not UTF-8 holds lone surrogates, which no file takes; JSON escapes them as Python does.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _plain(value: Any, path: str, free: bool = False) -> Any:
-    """`value` in the types of JSON; `free` inside the parts whose content is not fixed."""
-    if isinstance(value, Interval):
-        bounds = {field.name: float(getattr(value, field.name)) for field in fields(value)}
-        return bounds if all(map(math.isfinite, bounds.values())) else None
-    if is_dataclass(value) and not isinstance(value, type):
-        names = (field.name for field in fields(value))
-        return {name: _plain(getattr(value, name), f"{path}.{name}", free) for name in names}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{path}.{key}", free=True) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{path}[{index}]", free) for index, item in enumerate(value)]
-    return _plain_scalar(value, path, free)
-
-
-def _plain_scalar(value: Any, path: str, free: bool) -> str | bool | int | float | None:
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    # numpy's numbers are none of Python's own, but know their kind.
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return _plain_number(float(value), path, free)
-    return str(value)
-
-
-def _plain_number(number: float, path: str, free: bool) -> float | None:
-    if math.isfinite(number):
-        return number
-    if free:
-        return None
-    raise BottleneckError(
-        f"The result cannot be written: {path} is {number}, which JSON has no number for.",
-        "This is a fault of bottleneck; please report it.",
-    )
 
 
 def save(result: Result, path: str | os.PathLike[str]) -> None:
@@ -129,10 +88,18 @@ def _parse(text: str, source: str) -> Any:
     def refuse_constant(name: str) -> NoReturn:
         raise ResultFileError(f"{source} is not a valid result: it holds {name}, which JSON does not know.", REMEDY)
 
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):  # readers disagree on which of them counts
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in found if keys.count(key) > 1)
+            raise ResultFileError(f"{source} is not a valid result: it holds {twice!r:.40} twice.", REMEDY)
+        return found
+
     if not text.strip():
         raise ResultFileError(f"{source} is empty.", REMEDY)
     try:
-        return json.loads(text, parse_constant=refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             raise ResultFileError(f"{source} is cut off: its JSON ends in line {error.lineno}.", REMEDY) from None
@@ -149,6 +116,12 @@ def _parse(text: str, source: str) -> Any:
 def _check_version(root: Node) -> None:
     if not isinstance(root.value, dict):
         root.fail("an object")
+    kind = root.value.get("kind")
+    if kind in ("comparison", "sweep"):
+        raise ResultFileError(
+            f"{root.source} is a {kind}, not the result of one diagnosis.",
+            "Give the files that `bottleneck diagnose TARGET --json FILE` wrote.",
+        )
     version = root.value.get("schema_version")
     if version is None:
         raise ResultFileError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
+import math
+from typing import Any, cast
 
-from bottleneck.results.node import Node
+from bottleneck.results.node import MAX_COUNT, Node
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Advice,
@@ -67,6 +68,9 @@ def _read_rate(node: Node) -> Rate:
 
 
 def _read_block(node: Node, samples_per_batch: float) -> Block:
+    usual = _read_usual_block(node.value)
+    if usual is not None:
+        return usual
     samples = node.key("samples").count()
     batches = node.optional_key("batches").maybe(Node.count)
     if batches is None:
@@ -79,6 +83,24 @@ def _read_block(node: Node, samples_per_batch: float) -> Block:
         batches=batches,
         first_half_seconds=node.optional_key("first_half_seconds").maybe(Node.amount),
     )
+
+
+def _read_usual_block(value: Any) -> Block | None:
+    """The block, where nothing is wrong with it or left out; there are many, and most are so."""
+    if type(value) is not dict:
+        return None
+    number, samples, batches = value.get("round"), value.get("samples"), value.get("batches")
+    seconds, first_half = value.get("seconds"), value.get("first_half_seconds")
+    if not (type(number) is type(samples) is type(batches) is int and type(seconds) is type(first_half) is float):
+        return None
+    right = (
+        0 <= number <= MAX_COUNT
+        and 0 <= samples <= MAX_COUNT
+        and 0 <= batches <= MAX_COUNT
+        and 0 <= seconds < math.inf
+        and 0 <= first_half < math.inf
+    )
+    return Block(number, samples, seconds, batches, first_half) if right else None
 
 
 def _estimate_batches(samples: int, samples_per_batch: float) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from result_strategies import RESULTS
 from results_factory import (
     make_device_bound_result,
@@ -20,6 +21,7 @@ from results_factory import (
 
 from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
 from bottleneck.results.codec import from_json, to_json, to_measurement
+from bottleneck.results.encoding import indented
 from bottleneck.results.records import Block, Interval, Result
 
 RESULT_MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
@@ -61,6 +63,17 @@ def test_keys_have_the_names_and_the_order_of_the_contract():
     assert " ".join(document["advice"][0]) == "id stage title why how evidence gain gain_basis"
     assert list(document["warnings"][0]) == ["id", "message"]
     assert list(document["cost"]) == ["seconds", "batches", "samples", "cache_bytes"]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=20,
+    )
+)
+def test_the_layout_is_that_of_pythons_own_encoder(value):
+    assert indented(value) == json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def test_a_subclass_adds_no_keys():
@@ -174,6 +187,8 @@ TEXTS = [
     ('{"schema_version": [-Infinity]}', "holds -Infinity"),
     ('{"schema_version": 1' + "0" * 5000 + "}", "a number that is too long"),
     ("[" * 200_000, "nested too deep"),
+    ('{"schema_version": 1, "cost": {"seconds": 1, "seconds": 2}}', "holds 'seconds' twice"),
+    ('{"kind": "sweep", "schema_version": 1}', "is a sweep, not the result of one diagnosis"),
 ]
 
 
@@ -241,6 +256,19 @@ WRONG = [
     (("advice", 0, "gain"), 2.0, "advice[0].gain must be an object, not a number"),
     (("advice", 0, "gain_basis"), "hoped", "advice[0].gain_basis must be one of 'measured'"),
     (("cost", "batches"), -1, "cost.batches must be a whole number of zero or more"),
+    (("cost", "cache_bytes"), 2**53 + 1, "cost.cache_bytes must be a whole number of at most 9007199254740992"),
+    *(
+        (("experiments", 0, "coupled", "blocks", 0, key), value, f"coupled.blocks[0].{key} must be {wanted}")
+        for key, value, wanted in [
+            ("round", 2**53 + 1, "a whole number of at most"),
+            ("samples", 10**400, "a whole number of at most"),
+            ("batches", True, "a whole number of zero or more"),
+            ("batches", -1, "a whole number of zero or more"),
+            ("seconds", -0.5, "zero or more"),
+            ("seconds", 10**400, "a finite number"),
+            ("first_half_seconds", -0.5, "zero or more"),
+        ]
+    ),
 ]
 
 
