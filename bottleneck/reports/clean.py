@@ -117,6 +117,8 @@ def _clip(text: str, limit: int = MAX_TEXT) -> str:
 def _visible(line: str) -> str:
     # Cc: control characters. Cf: invisible ones, among them those that reverse the order of text.
     # Cs: halves of characters, which cannot be printed. Zl, Zp: line ends of another kind.
+    if line.isprintable():  # holds none of these, as nearly every line
+        return line
     return "".join(c for c in line if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 

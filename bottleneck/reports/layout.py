@@ -59,7 +59,7 @@ class Column:
 
 def cells(text: str) -> int:
     """How many character cells a terminal takes for `text`."""
-    return sum(_cell(character) for character in text)
+    return len(text) if text.isascii() else sum(_cell(character) for character in text)
 
 
 def fit(text: str, width: int) -> str:

@@ -130,7 +130,7 @@ def _check_version(root: Node) -> None:
         )
     if isinstance(version, bool) or version != SCHEMA_VERSION:
         raise ResultFileError(
-            f"{root.source} has schema_version {str(version)[:20]}, and this version of bottleneck reads "
+            f"{root.source} has schema_version {repr(version)[:20]}, and this version of bottleneck reads "
             f"{SCHEMA_VERSION}.",
             "Update it with `pip install -U torch-bottleneck`, or write the result again with this version.",
         )

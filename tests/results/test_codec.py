@@ -181,7 +181,7 @@ TEXTS = [
     ("{}", "has no schema_version"),
     ('{"schema_version": 2}', "has schema_version 2, and this version of bottleneck reads 1"),
     ('{"schema_version": true}', "has schema_version True"),
-    ('{"schema_version": "1"}', "has schema_version 1, and"),
+    ('{"schema_version": "1"}', "has schema_version '1', and"),
     ('{"schema_version": 1}', "tool is missing"),
     ('{"schema_version": NaN}', "holds NaN"),
     ('{"schema_version": [-Infinity]}', "holds -Infinity"),
