@@ -1,0 +1,281 @@
+"""docs/reference says what the code has: no option, name or key too few, and none too many."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+from results_factory import make_result
+
+import bottleneck
+from bottleneck.cli.main import COMMANDS, cli
+from bottleneck.errors import BottleneckError, ExitStatus
+from bottleneck.results import comparison, records
+from bottleneck.results.codec import to_json
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("cli", "api", "json")}
+COMMAND_OBJECTS = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
+
+
+def section(page: str, heading: str) -> str:
+    """What stands under a heading, up to the next one."""
+    found = re.search(rf"^(#+) {heading}\n(.*?)(?=^#+ |\Z)", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    assert found, f"docs/reference/{page}.md has no heading {heading}"
+    return found.group(2)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the tables in a text, without their heads."""
+    found, lines = [], text.splitlines()
+    for above, line in pairwise(lines):
+        if line.startswith("|") and above.startswith("|") and not line.startswith("|:") and not line.startswith("|--"):
+            found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
+def names(cell: str) -> list[str]:
+    """What is in code in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# --- command line -----------------------------------------------------------------------------------------
+
+
+def test_every_command_has_a_section_and_every_section_a_command():
+    headed = re.findall(r"^## `bottleneck (\w+)", PAGES["cli"], flags=re.MULTILINE)
+    assert headed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_told_with_its_default_and_choices(name):
+    command = COMMAND_OBJECTS[name]
+    common = {"--traceback", "--help", "-h"}
+    told = {}
+    for option, default, meaning in rows(section("cli", rf"`bottleneck {name}[^`]*`")):
+        # '`-o`, `--output FILE`': the words behind an option are its value.
+        told[tuple(text.split()[0] for text in names(option))] = (default, meaning, option)
+    options = [p for p in command.params if isinstance(p, click.Option) and not common & set(p.opts)]
+    assert list(told) == [tuple(option.opts) for option in options]
+    for option in options:
+        default, meaning, shown = told[tuple(option.opts)]
+        if isinstance(option.type, click.Choice):
+            assert names(meaning) == list(option.type.choices)
+        elif not option.is_flag:
+            value = option.metavar or option.type.name.upper().removesuffix(" RANGE")
+            assert shown.endswith(f" {value}`")
+        if option.default not in (None, False, ()) and not str(option.default).startswith("Sentinel"):
+            assert default == f"`{option.default}`"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_arguments_of_a_command_are_in_its_heading(name):
+    heading = re.search(rf"^## `(bottleneck {name}[^`]*)`$", PAGES["cli"], flags=re.MULTILINE).group(1)
+    arguments = [p for p in COMMAND_OBJECTS[name].params if isinstance(p, click.Argument)]
+    wanted = [p.metavar or (p.name.upper() if p.required else f"[{p.name.upper()}]") for p in arguments]
+    assert heading == " ".join(["bottleneck", name, *wanted])
+
+
+def test_the_options_of_the_program_itself_are_told():
+    told = {name for option, _ in rows(PAGES["cli"].split("\n## ")[0]) for name in names(option)}
+    own = {name for option in cli.params for name in option.opts}
+    assert told == own | {"-h", "--help"}
+
+
+def test_every_exit_status_is_told():
+    told = [int(status) for status, _ in rows(section("cli", "Exit status"))]
+    assert told == [int(status) for status in ExitStatus]
+    readme = re.search(r"## Exit status\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert [int(status) for status, _ in rows(readme.group(1))] == told
+
+
+def test_every_variable_that_is_told_is_read_somewhere():
+    variables = [name for cell, _ in rows(section("cli", "Environment variables")) for name in names(cell)]
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "bottleneck/cli").rglob("*.py"))
+    by_others = {"NO_COLOR", "TERM", "COLUMNS"}  # rich and shutil
+    assert all(f'"{name}"' in sources for name in set(variables) - by_others)
+    assert by_others < set(variables)
+
+
+# --- Python -----------------------------------------------------------------------------------------------
+
+
+def test_every_public_name_has_a_section_or_a_row():
+    headed = set(re.findall(r"^## `(\w+)`", PAGES["api"], flags=re.MULTILINE))
+    errors = {names(row[0])[0] for row in rows(section("api", "Errors"))}
+    assert headed | errors == set(bottleneck.__all__)
+    assert not headed & errors
+
+
+@pytest.mark.parametrize("name", ["diagnose", "load", "compare", "stage", "register_recipe"])
+def test_the_signature_of_a_function_is_that_of_the_code(name):
+    signature = inspect.signature(getattr(bottleneck, name))
+    bare = signature.replace(
+        parameters=[p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()],
+        return_annotation=inspect.Signature.empty,
+    )
+    returned = signature.return_annotation
+    gives = f" -> {returned}" if returned != "None" and name not in ("stage", "register_recipe") else ""
+    assert f"`{name}{bare}{gives}`" in section("api", f"`{name}`")
+
+
+@pytest.mark.parametrize("name", ["diagnose", "compare"])
+def test_every_argument_of_a_function_has_a_row(name):
+    told = [names(row[0])[0] for row in rows(section("api", f"`{name}`"))]
+    assert told == list(inspect.signature(getattr(bottleneck, name)).parameters)
+
+
+def test_every_field_and_method_of_a_pipeline_is_told():
+    pipeline = bottleneck.Pipeline
+    told = [names(row[0])[0] for row in rows(section("api", "`Pipeline`"))]
+    held = [field.name for field in fields(pipeline)]
+    methods = {name for name in vars(pipeline) if not name.startswith("_") and name not in held}
+    called = {re.match(r"(?i:pipeline)\.(\w+)\(", text).group(1) for text in told if "(" in text}
+    assert called == methods
+    assert {text for text in told if "(" not in text} == set(held)
+    signature = re.search(r"`Pipeline\((.*)\)`", section("api", "`Pipeline`")).group(1)
+    assert re.findall(r"(\w+)(?:=None)?(?:, |$)", signature.replace("*, ", "", 1)) == [
+        *(field for field in held if field != "loader")
+    ]
+
+
+def test_every_method_of_a_diagnosis_is_told():
+    told = set(re.findall(r"diagnosis\.(to_\w+)\(", section("api", "`Diagnosis`")))
+    assert told == {name for name in dir(bottleneck.Diagnosis) if name.startswith("to_")}
+
+
+def test_every_part_of_a_recipe_is_told():
+    told = [names(row[0])[0].partition("(")[0] for row in rows(section("api", "`Recipe`"))]
+    assert told == [name for name in vars(bottleneck.Recipe) if not name.startswith("_")]
+
+
+def test_every_error_is_told_with_its_base_and_status():
+    told = {names(row[0])[0]: (names(row[1])[0], int(row[3])) for row in rows(section("api", "Errors"))}
+    kinds = [bottleneck.BottleneckError]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    public = {kind.__name__: kind for kind in kinds if kind.__name__ in bottleneck.__all__}
+    assert told == {name: (kind.__base__.__name__, int(kind.exit_status)) for name, kind in public.items()}
+    assert BottleneckError.__name__ in told
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+RECORDS = {
+    "The result": records.Result,
+    "`tool`": records.Tool,
+    r"`experiments\[\]`": records.Experiment,
+    r"`without\[\]`": records.Without,
+    r"`stages\[\]`": records.Stage,
+    "`verdict`": records.Verdict,
+    r"`advice\[\]`": records.Advice,
+    r"`warnings\[\]`": records.Warning,
+    "`cost`": records.Cost,
+    "Rate": records.Rate,
+    r"`blocks\[\]`": records.Block,
+    "Interval": records.Interval,
+    "Comparison": comparison.Comparison,
+    "Sweep": comparison.Sweep,
+    "Side": comparison.Side,
+    "Change": comparison.Change,
+    r"`stages\[\]` of a comparison": comparison.StageChange,
+    r"`unlike\[\]`": comparison.Difference,
+}
+KINDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "State": "string"}
+KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
+LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
+LATER |= {"batches", "first_half_seconds"}
+
+
+@pytest.mark.parametrize("heading", RECORDS)
+def test_every_key_of_a_record_has_a_row_with_its_type(heading):
+    told = {names(row[0])[0]: row[1] for row in rows(section("json", heading))}
+    held = {field.name: field.type for field in fields(RECORDS[heading])}
+    assert list(told) == list(held)
+    for name, type_ in held.items():
+        kind, _, null = type_.partition(" | ")
+        assert ("or null" in told[name]) == bool(null)
+        if kind in KINDS:
+            assert told[name].startswith(KINDS[kind])
+        elif kind.startswith("tuple"):
+            assert told[name].startswith("list")
+        elif kind in ("Interval", "Rate", "Side", "Change"):
+            assert told[name].startswith(f"[{kind.lower()}]")
+
+
+def test_every_record_that_is_written_has_a_section():
+    written = {
+        type_
+        for module in (records, comparison)
+        for type_ in vars(module).values()
+        if hasattr(type_, "__dataclass_fields__")
+    }
+    inside = {
+        kind for kind in written if kind.__name__.startswith("Measure") or kind.__name__ in ("Judgement", "StageSpan")
+    }
+    assert written - inside == set(RECORDS.values())
+
+
+def test_the_keys_that_may_be_missing_are_those_that_a_reader_can_do_without():
+    told = {
+        names(row[0])[0]
+        for heading in RECORDS
+        for row in rows(section("json", heading))
+        if row[2].startswith("*later*")
+    }
+    source = (ROOT / "bottleneck/results/decoding.py").read_text(encoding="utf-8")
+    assert told == set(re.findall(r'optional_key\("(\w+)"\)', source)) == LATER
+
+
+FREE = {
+    "environment": ["Environment"],
+    "pipeline": ["Pipeline"],
+    "evidence": ["Evidence", "Utilisation", "Loader", "Model"],
+}
+
+
+def keys_of(value, place: str = "") -> dict[str, str]:
+    """Every key inside a value, with the place where it is."""
+    found = {}
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if place not in (
+                "evidence.loader.transform_modules",
+                "evidence.model.dtypes",
+                "evidence.model.computed_dtypes",
+            ):
+                found[key] = f"{place}.{key}"
+            found |= keys_of(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            found |= keys_of(item, place)
+    return found
+
+
+@pytest.mark.parametrize("part", FREE)
+def test_every_key_that_was_seen_in_a_free_part_is_told(part):
+    saved = [json.loads(path.read_bytes()) for path in sorted((ROOT / "tests/saved").glob("*.json"))]
+    seen = {}
+    for document in (*saved, json.loads(to_json(make_result()))):
+        seen |= keys_of(document[part], part)
+    told = {
+        name for heading in FREE[part] for row in rows(section("json", heading)) for cell in row for name in names(cell)
+    }
+    assert {place for key, place in seen.items() if key not in told} == set()
+
+
+@pytest.mark.parametrize("part", FREE)
+def test_every_key_of_a_free_part_that_is_told_is_written_somewhere(part):
+    packages = ("measure", "analysis", "reports")
+    paths = [path for package in packages for path in (ROOT / "bottleneck" / package).rglob("*.py")]
+    sources = "".join(path.read_text(encoding="utf-8") for path in paths)
+    cells = [cell for heading in FREE[part] for row in rows(section("json", heading)) for cell in row]
+    told = {name.rpartition(".")[2] for cell in cells for name in names(cell) if re.fullmatch(r"[\w.\[\]]+", name)}
+    no_keys = {"estimate", "low", "high", "null", "multiprocessing_context", "__getitems__"}
+    assert {name for name in told - no_keys if f'"{name}"' not in sources} == set()
