@@ -83,8 +83,10 @@ def _describe(error: BaseException) -> tuple[str, ExitStatus]:
 
 
 def one_line(text: str) -> str:
-    """The text with all white space, line breaks too, as single spaces."""
-    return " ".join(text.split())
+    """The text on one line, without anything that a terminal would act on: it may quote a file or the user's code."""
+    from bottleneck.reports import clean  # only where there is an error
+
+    return clean.one_line(text)
 
 
 def _sentence(text: str) -> str:

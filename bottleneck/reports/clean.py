@@ -39,10 +39,20 @@ _SECRET_KEY = re.compile(r"token|secret|passw|credential|api_?key", re.IGNORECAS
 _OTHER_HOME = re.compile(r"(?<![\w.~-])(?:/(?:home|Users)/[^\s/\\:'\"]+|[A-Za-z]:[\\/]Users[\\/][^\s/\\:'\"]+)")
 
 
+# What GitHub's runner takes for a command in a log: the first at the start of a line, where a wrapped text may put it,
+# the second anywhere. A result may come from a fork, and its report be printed where there are secrets.
+_WORKFLOW_COMMAND = re.compile(
+    r"::(?=(?:set-output|set-env|add-path|save-state|add-mask|error|warning|notice|debug|group|endgroup"
+    r"|stop-commands|echo|(?:add|remove)-matcher)(?:::|\s|$))|##(?=\[)",
+    re.IGNORECASE,
+)
+
+
 def lines(text: str) -> list[str]:
-    """The lines of a text, without anything that a terminal would act on; indentation is kept."""
+    """The lines of a text, without anything that a terminal or a log would act on; indentation is kept."""
     text = _clip(_ESCAPE_SEQUENCE.sub("", text).expandtabs(4))
-    return [_visible(line).rstrip() for line in text.splitlines()]
+    shown = (_visible(line).rstrip() for line in text.splitlines())
+    return [_WORKFLOW_COMMAND.sub(lambda found: " ".join(found.group(0)), line) for line in shown]
 
 
 def one_line(text: str, limit: int = MAX_TEXT) -> str:

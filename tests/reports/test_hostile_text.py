@@ -36,6 +36,15 @@ HOSTILE = [
     "<!-- comment",
     "&lt;b&gt; &amp;",
     "\ud83d lone",
+    "::error file=a.py,line=1::boo",
+    "x\n::add-mask::1\n ::set-output name=a::b",
+    "##[add-mask]x",
+    "\u2066isolate\u2069 \u200e\u061cmarks",
+    "> quoted",
+    "1. one\n2) two",
+    "[ref]: http://x/y 'title'",
+    "http://x/y <http://x/y> www.x.org me@x.org",
+    "a\tb\x0bc\x85d\u2029e",
     f"{HOME}/data/train on {HOST} and {HOST}.example.org",
 ]
 
