@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import evidence_cost, marks, observer, resources, verdicts
+from benchmarks import evidence_cost, large_results, marks, observer, resources, verdicts
 from benchmarks.checks import Check, checks_table, markdown_table
 from benchmarks.machine import describe_machine
 from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
@@ -83,8 +83,9 @@ def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
     trials = measure_verdicts(report, chosen, quick=quick)
     if not only:
         # Written after each part: what was measured for half an hour must not be lost to what fails in the end.
-        save("the marks, the observer effect, the times and the resources")
+        save("the marks, the large result, the observer effect, the times and the resources")
         measure_marks(report)
+        measure_large_results(report)
         measure_observer(report, quick=quick)
         measure_evidence_cost(report, quick=quick)
         save("the times and the resources")
@@ -126,6 +127,14 @@ def measure_marks(report: Report) -> None:
     """What a marked stage costs in ordinary training."""
     prices = marks.measure_prices()
     report.add("Price of a mark", marks.prices_table(prices), [marks.check_prices(prices)])
+
+
+def measure_large_results(report: Report) -> None:
+    """How long a large saved result takes to be shown."""
+    click.echo("a result of 5 MB …", err=True)
+    showings = large_results.measure_showings()
+    table = large_results.showings_table(showings)
+    report.add("Showing a large result", table, [large_results.check_showings(showings)])
 
 
 def measure_observer(report: Report, *, quick: bool) -> None:

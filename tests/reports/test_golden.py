@@ -8,6 +8,7 @@ After a change of a report that is meant, write them anew, and read the differen
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,13 @@ from results_factory import (
 )
 
 from bottleneck.analysis.comparison import compare, sweep
-from bottleneck.reports.comparison import render_comparison
+from bottleneck.cli.main import run
+from bottleneck.cli.printing import prepare_streams
+from bottleneck.reports.comparison import render_comparison, styled_comparison
+from bottleneck.reports.pull_request import Link, render_pull_request
 from bottleneck.reports.render import FORMATS, render
-from bottleneck.results.codec import load
+from bottleneck.reports.text import render_text
+from bottleneck.results.codec import load, save
 from bottleneck.results.records import Tool
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -39,6 +44,50 @@ COMPARISONS = {
         [make_result(), make_device_bound_result(), make_empty_result()], labels=["2", "4", "8"], force=True
     ),
 }
+SAVED = GOLDEN.parent / "saved" / "v1-6-traces-and-profile.json"
+"""A result with every kind of evidence."""
+
+
+def pull_request() -> str:
+    """What a reviewer gets: against the base, with links."""
+    compared = compare(make_device_bound_result(), make_result(), force=True)
+    links = (Link("Report with charts", "https://example.org/42/report.html"),)
+    return render_pull_request(make_result(), compared, links)
+
+
+def github_summary() -> str:
+    """What `--github-summary` appends to what other steps wrote."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        result, summary = Path(folder, "result.json"), Path(folder, "summary.md")
+        save(make_result(), result)
+        summary.write_text("of another step\n", encoding="utf-8")
+        patch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+        assert run(["report", str(result), "--github-summary", "-o", os.devnull]) == 0
+        return summary.read_text(encoding="utf-8")
+
+
+def plain_characters() -> str:
+    """What a terminal shows whose encoding has no bars and dashes."""
+    with tempfile.TemporaryFile("w+", encoding="ascii", newline="") as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", stream)
+        prepare_streams()
+        stream.write(render(make_result(), "text"))
+        stream.seek(0)
+        return stream.read()
+
+
+OTHERS = {
+    "input_bound-40_columns.txt": lambda: render_text(make_result(), width=40),
+    "input_bound-100_columns.txt": lambda: render_text(make_result(), width=100),
+    "input_bound-plain_characters.txt": plain_characters,
+    "comparison-40_columns.txt": lambda: styled_comparison(COMPARISONS["comparison"]()).plain(40),
+    "sweep-40_columns.txt": lambda: styled_comparison(COMPARISONS["sweep"]()).plain(40),
+    "everything.txt": lambda: render(load(SAVED), "text"),
+    "everything-40_columns.txt": lambda: render_text(load(SAVED), width=40),
+    "everything.md": lambda: render(load(SAVED), "markdown"),
+    "pull_request.md": pull_request,
+    "github_summary.md": github_summary,
+}
 CASES = [(name, format) for name in [*RESULTS, *COMPARISONS] for format in FORMATS]
 
 
@@ -50,6 +99,15 @@ def test_report_is_the_golden_file(name, format):
     else:
         # The version of what is installed here belongs to no report that is to stay the same.
         rendered = render_comparison(replace(COMPARISONS[name](), tool=Tool("torch-bottleneck", "0.1.0")), format)
+    is_golden(rendered, path)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_further_report_is_the_golden_file(name):
+    is_golden(OTHERS[name](), GOLDEN / name)
+
+
+def is_golden(rendered: str, path: Path) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(rendered, encoding="utf-8")
         pytest.skip(f"{path.name} was written anew")
@@ -57,7 +115,7 @@ def test_report_is_the_golden_file(name, format):
 
 
 def test_every_golden_file_is_one_of_a_case():
-    wanted = {f"{name}.{SUFFIXES[format]}" for name, format in CASES}
+    wanted = {f"{name}.{SUFFIXES[format]}" for name, format in CASES} | set(OTHERS)
     assert {path.name for path in GOLDEN.iterdir() if path.is_file()} == wanted
 
 
