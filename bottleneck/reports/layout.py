@@ -89,11 +89,16 @@ def paragraph(text: str, width: int, first: str = "", rest: str = "", style: Sty
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Span]], width: int, indent: int = 2) -> list[Line]:
-    """A header and rows in aligned columns, two cells apart, cut to `width` where they must be."""
+    """A header and rows in aligned columns, two cells apart; where they do not fit, a paragraph for each row."""
     widths = [
         max(cells(column.title), *(cells(row[index].text) for row in rows), 0) for index, column in enumerate(columns)
     ]
-    _shrink(widths, columns, width - indent - 2 * (len(columns) - 1))
+    room = width - indent - 2 * (len(columns) - 1)
+    _shrink(widths, columns, room)
+    if sum(widths) > room:
+        title = [Span(" " * indent), Span(columns[0].title, "dim")]
+        named = [fit_line(title, width)] if columns[0].title.strip() else []
+        return [*named, *(line for row in rows for line in _stacked(columns, row, width, indent))]
     header = [Span(column.title, "dim") for column in columns]
     return [fit_line(_row(columns, widths, row, indent), width) for row in [header, *rows]]
 
@@ -103,7 +108,7 @@ def table_width(columns: Sequence[Column], rows: Sequence[Sequence[Span]], inden
     return max((cells(plain(line)) for line in table(columns, rows, 10_000, indent)), default=0)
 
 
-def fit_line(line: Line, width: int) -> Line:
+def fit_line(line: Sequence[Span], width: int) -> Line:
     """A line without white space at its end, cut where it takes more than `width` cells."""
     kept, room = [], width
     for span in _stripped(line):
@@ -139,6 +144,17 @@ def _row(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Span], 
         text = padding + text if column.align_right else text + padding
         spans.append(Span(text if index == 0 else "  " + text, span.style))
     return tuple(spans)
+
+
+def _stacked(columns: Sequence[Column], row: Sequence[Span], width: int, indent: int) -> list[Line]:
+    """A row of a table that is too wide: its first cell, and below it the others with their titles."""
+    inner = " " * (indent + 2)
+    made = [fit_line((Span(" " * indent), row[0]), width)]
+    for column, span in zip(columns[1:], row[1:], strict=True):
+        if span.text.strip():
+            first = f"{inner}{column.title.strip()}: " if column.title.strip() else inner
+            made.extend(paragraph(span.text, width, first, f"{inner}  ", style=span.style))
+    return made
 
 
 def _shrink(widths: list[int], columns: Sequence[Column], room: int) -> None:

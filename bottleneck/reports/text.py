@@ -23,6 +23,8 @@ from bottleneck.results.records import Result, Stage
 MIN_BAR, MAX_BAR = 6, 20
 MAX_STAGE_NAME = 16
 MIN_NAME = 8
+MIN_EXPERIMENT = 14
+"""Shorter, `before_collate` and `before_augment` read the same."""
 MAX_TRANSFORM_NAME = 32
 MAX_TRANSFORMS = 20
 MAX_FUNCTIONS = 5
@@ -86,7 +88,7 @@ def _ladder(result: Result, width: int) -> list[Line]:
         [(_name(rung.stage), numbers.duration(_exposed_s(rung.stage))) if rung.stage else ("", "") for rung in rungs]
     )
     columns = [
-        Column("cached at", shrinks_to=MIN_NAME),
+        Column("cached at", shrinks_to=MIN_EXPERIMENT),
         Column("samples/s"),
         Column("step", align_right=True),
         Column("this stage adds"),

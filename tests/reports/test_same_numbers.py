@@ -74,3 +74,28 @@ def test_every_number_reads_the_same_in_every_format(name, form):
     wanted = numbers_of(result, form)
     assert len(wanted) >= 5
     assert [text for text in wanted if " ".join(text.split()) not in report] == []
+
+
+FACTOR_OR_SPAN = re.compile(
+    r"(?<![\dx.,])\d[\d.,]*x(?![\dA-Za-z])(?: \([^)]*\))?|[−\d][\d.,]* (?:ms|s|µs|%) \([−\d][^()]*\)"
+)
+"""A factor of throughput, with its interval or without, or another number with its interval."""
+
+
+def intervals_of(result) -> set[str]:
+    """Every interval of a result as it may be read, and what is read of it alone."""
+    known = [result.verdict.efficiency, result.verdict.headroom, *(advice.gain for advice in result.advice)]
+    for stage in result.stages:
+        known += [stage.cost_s_per_batch, stage.exposed_s_per_batch, stage.exposed_share, stage.gain_if_free]
+    forms = (numbers.duration_interval, numbers.percent_interval, numbers.gain_interval)
+    told = {form(interval) for form in forms for interval in known}
+    alone = {numbers.gain_interval(interval).partition(" ")[0] for interval in known}
+    said = " ".join([*view.sentences(result), *(f"{a.title} {a.why} {a.how}" for a in result.advice)])
+    return told | alone | set(FACTOR_OR_SPAN.findall(said))
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+@pytest.mark.parametrize("name", RESULTS)
+def test_no_format_has_another_rounding_of_its_own(name, form):
+    result = RESULTS[name]()
+    assert set(FACTOR_OR_SPAN.findall(shown(result, form))) - intervals_of(result) == set()

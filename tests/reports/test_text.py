@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import unicodedata
 from dataclasses import replace
 
@@ -61,6 +62,20 @@ def test_eighty_columns_show_the_whole_ladder():
     ]
     assert "before_augment    702 ± 5   ███▊       22.8 ms  augment  13.0 ms  real" in ladder[4]
     assert "…" not in report
+
+
+@pytest.mark.parametrize("width", [30, 40, 50, 60])
+def test_a_narrow_terminal_cuts_no_number_and_no_name(width):
+    narrow, wide = " ".join(render_text(make_result(), width).split()), render_text(make_result(), 100)
+    ladder, stages = wide.split("\n\n")[1:3]
+    for line in [*ladder.splitlines()[1:], *stages.splitlines()[1:7]]:
+        name, *_ = line.split()
+        gain = re.search(r"[\d.]+x \(.*\)$", line)
+        rate = re.search(r"[\d,]+ ± \d+", line)
+        assert all(text.group(0) in narrow for text in (gain, rate) if text)
+        assert name in narrow
+    assert "…" not in narrow.partition(" inside")[0]
+    assert "before_augment" in narrow
 
 
 def test_columns_line_up():
