@@ -68,7 +68,7 @@ def _describe(error: BaseException) -> tuple[str, ExitStatus]:
     if isinstance(error, click.ClickException):
         return f"Error: {_sentence(error.format_message())}", ExitStatus.USAGE
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "Error: No space is left where standard output goes. Make room there.", ExitStatus.USAGE
+        return "Error: No space is left where something was to be written. Make room there.", ExitStatus.USAGE
     if isinstance(error, SystemExit):
         return (
             f"Error: The job's own code ended the process (SystemExit: {one_line(str(error.code))}). "

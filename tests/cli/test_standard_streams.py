@@ -153,7 +153,7 @@ def test_output_that_goes_nowhere_is_told_as_a_file_that_cannot_be_written(saved
 def test_help_that_goes_nowhere_is_no_fault_of_ours():
     status, _, err = in_a_shell(">/dev/full", ["--help"])
     assert status == ExitStatus.USAGE
-    assert err == "Error: No space is left where standard output goes. Make room there.\n"
+    assert err == "Error: No space is left where something was to be written. Make room there.\n"
 
 
 def test_without_any_stream_only_the_status_tells(saved):

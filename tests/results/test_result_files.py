@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 from results_factory import make_empty_result, make_result
@@ -55,6 +57,21 @@ def test_an_interrupted_write_keeps_the_old_file_and_leaves_no_other(tmp_path, m
         save(make_empty_result(), path)
     assert load(path) == make_result()
     assert os.listdir(tmp_path) == ["result.json"]
+
+
+@pytest.mark.parametrize("last", ["fsync", "replace"])
+def test_a_process_that_dies_while_it_writes_leaves_the_old_file_whole(tmp_path, last):
+    path = tmp_path / "result.json"
+    save(make_result(), path)
+    code = (
+        "import os, sys; from bottleneck.results import files;"
+        f"os.{last} = lambda *_: os._exit(9);"  # as if it were killed: nothing is cleaned up
+        "files.write_text(sys.argv[1], '{' * 100_000)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=False).returncode == 9
+    assert load(path) == make_result()
+    save(make_empty_result(), path)  # and what it left is in nobody's way
+    assert load(path) == make_empty_result()
 
 
 def test_a_link_is_followed(tmp_path):
