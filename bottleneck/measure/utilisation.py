@@ -22,6 +22,7 @@ from bottleneck.measure.arms import Arm, Ladder
 from bottleneck.measure.environment import cpu_cores_available, usable_cpus
 from bottleneck.measure.machine_usage import MachineUsage
 from bottleneck.measure.nvml import GpuUsage, NoGpuError
+from bottleneck.measure.utilisation_series import utilisation_series
 from bottleneck.measure.utilisation_summary import summarise_utilisation
 from bottleneck.measure.watched import Watched
 from bottleneck.measure.watcher import Watcher
@@ -138,6 +139,7 @@ class Utilisation:
         return {**made, "missing": missing} if made or missing else None
 
     def _summary(self, seen: Watched, ladder: Ladder, cache_bytes: int) -> dict[str, Any]:
-        return summarise_utilisation(
+        summary = summarise_utilisation(
             seen, ladder, interval_s=self._interval_s, usable_cores=cpu_cores_available(), cache_bytes=cache_bytes
         )
+        return {**summary, "series": utilisation_series(seen, ladder)}
