@@ -73,7 +73,11 @@
     }
     // For links: flamegraph.svg#search=decode
     var asked = /[#&]search=([^&]*)/.exec(window.location.hash);
-    if (asked) { look(decodeURIComponent(asked[1])); }
+    if (asked) { look(decoded(asked[1])); }
+  }
+
+  function decoded(text) {
+    try { return decodeURIComponent(text); } catch (error) { return text; }
   }
 
   function fit(label, width) {
