@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.options import price_option, traceback_option
-from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered, write_report
+from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.pull_request import find_links, render_pull_request
+from bottleneck.reports.pull_request import Link, find_links, render_pull_request
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.codec import from_json, load
 from bottleneck.results.comparison import Comparison
@@ -33,7 +34,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     help="Form of the report.",
 )
 @click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
-@click.option("--base", metavar="BASE.json", help="Markdown: begin with what changed against this result.")
+@click.option("--base", metavar="BASE.json", help="Markdown, HTML: say first what changed against this result.")
 @click.option("--force", is_flag=True, help="Also where BASE is of another machine or pipeline.")
 @click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, to be found there.")
 @click.option("--github-summary", is_flag=True, help="Also append the markdown to GitHub's summary of the step.")
@@ -50,25 +51,32 @@ def report_command(
     gpu_hour_price: float | None,
 ) -> int:
     """Turn a saved result into a report."""
-    for name, given in (("--base", base), ("--link-prefix", link_prefix)):
-        if given is not None and format_ != "markdown" and not github_summary:
-            raise UsageError(f"{name} is for markdown.", "Add --format markdown, or --github-summary.")
+    if link_prefix is not None and format_ != "markdown" and not github_summary:
+        raise UsageError("--link-prefix is for markdown.", "Add --format markdown, or --github-summary.")
+    if base is not None and format_ not in ("markdown", "html") and not github_summary:
+        raise UsageError("--base is for markdown and HTML.", "Add --format markdown or --format html.")
     summary = _summary_file() if github_summary else None
     if output != STANDARD_OUTPUT:
         check_writable(output)
     loaded = from_json(sys.stdin.read(), "standard input") if result == STANDARD_OUTPUT else load(result)
     if gpu_hour_price is not None:
         loaded = with_price(loaded, gpu_hour_price)
-    if format_ != "markdown" and summary is None:
-        write_report(loaded, format_, output)
-        return ExitStatus.OK
     compared = _against(base, loaded, force=force) if base is not None else None
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
-    markdown = render_pull_request(loaded, compared, links)
     if summary is not None:
-        append_text(summary, markdown + "\n")
-    write_rendered(markdown if format_ == "markdown" else render(loaded, format_), output)
+        append_text(summary, render_pull_request(loaded, compared, links) + "\n")
+    write_rendered(_rendered(loaded, format_, compared, links), output)
     return ExitStatus.OK
+
+
+def _rendered(result: Result, format_: str, compared: Comparison | None, links: Sequence[Link]) -> str:
+    if format_ == "markdown":
+        return render_pull_request(result, compared, links)
+    if format_ == "html":
+        from bottleneck.reports.html import render_html
+
+        return render_html(result, compared)
+    return render(result, format_)
 
 
 def _against(base: str, head: Result, *, force: bool) -> Comparison:

@@ -6,18 +6,26 @@ from typing import Any
 
 from bottleneck.reports import clean, flames, functions, gain, numbers, payload, reading, tracing, utilisation, view
 from bottleneck.reports.charts import block_chart, charts
+from bottleneck.reports.comparison import comparison_sections
 from bottleneck.reports.flamegraph import script
 from bottleneck.reports.page import render_page
+from bottleneck.reports.sections import shown_sections
 from bottleneck.reports.timeline import timeline
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 
 TEMPLATE = "report.html.j2"
 MOST_FUNCTIONS = 20
 
 
-def render_html(result: Result) -> str:
-    """The report as one self-contained HTML document, light or dark as the reader's system is."""
-    page = _page(result)
+def render_html(result: Result, compared: Comparison | None = None) -> str:
+    """The report as one self-contained HTML document, light or dark as the reader's system is.
+
+    Args:
+        result: What was measured.
+        compared: The same against what was measured before; None where there is nothing to compare with.
+    """
+    page = _page(result) | {"compared": shown_sections(list(comparison_sections(compared))) if compared else []}
     return render_page(TEMPLATE, page, script() if page["flamegraph"] else "")
 
 

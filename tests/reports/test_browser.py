@@ -69,8 +69,8 @@ def cut_off(page: Page) -> list[str]:
     """Texts that reach out of their chart."""
     return page.evaluate(
         "[...document.querySelectorAll('svg.chart text')].filter(t => { const b = t.getBBox(), v = "
-        "t.ownerSVGElement.viewBox.baseVal; return b.x < 0 || b.y < -1 || b.x + b.width > v.width + 0.5 "
-        "|| b.y + b.height > v.height + 2; }).map(t => t.textContent)"
+        "t.ownerSVGElement.viewBox.baseVal; return b.x < 0 || b.y < -3 || b.x + b.width > v.width + 0.5 "
+        "|| b.y + b.height > v.height + 3; }).map(t => t.textContent)"
     )
 
 
