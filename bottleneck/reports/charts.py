@@ -109,6 +109,7 @@ def _ladder(result: Result) -> Chart | None:
         return None
     fastest = max(rung.experiment.coupled.samples_per_s for rung in rungs if rung.experiment.coupled)
     shapes: list[Shape] = []
+    hot_rung = any(rung.stage is not None and rung.stage.name == result.verdict.bottleneck for rung in rungs)
     for row, rung in enumerate(rungs):
         name, top = rung.experiment.name, row * _PAIR_PITCH
         hot = rung.stage is not None and rung.stage.name == result.verdict.bottleneck
@@ -120,7 +121,8 @@ def _ladder(result: Result) -> Chart | None:
             shapes.extend(_rate_bar(drained, fastest, top + _BAR + 2, _THIN_BAR, "soft", f"{name}, loader alone"))
     return _chart(
         "Throughput with the data cached at each point",
-        "Samples per second. Thick: with the train step. Thin: the loader alone, cut where it is beyond the chart.",
+        "Samples per second. Thick: with the train step. Thin: the loader alone, cut where it is beyond the chart."
+        + (" In the other colour: where the bottleneck comes in." if hot_rung else ""),
         len(rungs) * _PAIR_PITCH,
         shapes,
     )
@@ -130,6 +132,7 @@ def _waterfall(result: Result) -> Chart | None:
     """A step from the device outwards: where each stage begins and ends."""
     stages = [stage for stage in result.stages if stage.exposed_s_per_batch is not None][:MAX_ROWS]
     exposed = [max(0.0, stage.exposed_s_per_batch.estimate) for stage in stages if stage.exposed_s_per_batch]
+    unknown = [_short(stage.name) for stage in result.stages if stage.exposed_s_per_batch is None][:MAX_ROWS]
     whole_s = sum(exposed)
     if len(stages) < 2 or not 0 < whole_s < numbers.LARGEST:
         return None
@@ -145,7 +148,8 @@ def _waterfall(result: Result) -> Chart | None:
         begin_s += length_s
     return _chart(
         "One step of the job",
-        f"{numbers.duration(whole_s)}: what each stage adds to those inside it, from the device outwards.",
+        f"{numbers.duration(whole_s)}: what each stage adds to those inside it, from the device outwards."
+        + (f" Not measured, and not in it: {', '.join(unknown)}." if unknown else ""),
         len(stages) * _PITCH,
         shapes,
     )
