@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from bottleneck.results.stacks import DEEPEST, Frame, Stack, StackProfile
 MOST_BYTES = 150_000
 """What they may take in a saved result."""
 MOST_STACKS = 5_000
+_MOST_FRAMES, _MOST_PLACES = 5_000, 100_000
+"""More functions, and more mentions of them in stacks, than `MOST_BYTES` hold; what lies beyond is not read."""
 _LONGEST_TEXT = 200
 _INDENT_BYTES = 10
 """What each line is indented by in a saved result."""
@@ -113,10 +115,9 @@ def _size(row: Mapping[str, Any]) -> int:
 
 def kept_stacks(evidence: Mapping[str, Any]) -> KeptStacks | None:
     """Return the stacks in the evidence of a result; None where there are none that make sense."""
-    rows = list_at(evidence, "profile", "stacks", "frames")[: MOST_STACKS * DEEPEST]
-    frames = [_read_frame(row) for row in rows]
-    read = (_read_stack(row, frames) for row in rows_at(evidence, "profile", "stacks", "seen")[:MOST_STACKS])
-    stacks = tuple(stack for stack in read if stack is not None)
+    frames = [_read_frame(row) for row in list_at(evidence, "profile", "stacks", "frames")[:_MOST_FRAMES]]
+    seen = rows_at(evidence, "profile", "stacks", "seen")[:MOST_STACKS]
+    stacks = tuple(_read_stacks(seen, frames))
     if not stacks:
         return None
     left_out = _samples(number_at(evidence, "profile", "stacks", "left_out_samples")) or 0.0
@@ -125,15 +126,26 @@ def kept_stacks(evidence: Mapping[str, Any]) -> KeptStacks | None:
     return KeptStacks(stacks, left_out / sum(stack.samples for stack in stacks))
 
 
+def _read_stacks(rows: Sequence[Mapping[str, Any]], frames: Sequence[Frame]) -> Iterator[Stack]:
+    room = _MOST_PLACES
+    for row in rows:
+        stack = _read_stack(row, frames)
+        if stack is not None:
+            room -= len(stack.frames)
+            if room < 0:
+                return
+            yield stack
+
+
 def _read_frame(row: object) -> Frame:
     line = number_at(row, "line")
     function, file = (_clip(text_at(row, key) or "") for key in ("function", "file"))
     return Frame(function or "?", file, int(line) if line is not None else None)
 
 
-def _read_stack(row: Mapping[str, Any], frames: list[Frame]) -> Stack | None:
+def _read_stack(row: Mapping[str, Any], frames: Sequence[Frame]) -> Stack | None:
     samples = _samples(number_at(row, "samples"))
-    places = (text_at(row, "frames") or "").split()[:DEEPEST]
+    places = (text_at(row, "frames") or "").split(None, DEEPEST)[:DEEPEST]
     known = all(place.isascii() and place.isdigit() and len(place) < 8 and int(place) < len(frames) for place in places)
     if not samples or not places or not known:
         return None

@@ -114,4 +114,8 @@ def test_a_frame_that_makes_no_sense_has_no_name_and_moves_no_other():
 def test_no_more_are_read_than_are_ever_written():
     stacks = {"frames": FRAMES, "seen": [GOOD] * (2 * MOST_STACKS)}
     assert len(kept_stacks(evidence_of(stacks)).stacks) == MOST_STACKS
+    deep = {"frames": FRAMES, "seen": [{"frames": "0 " * 900, "samples": 1}] * 4_000}
+    kept = kept_stacks(evidence_of(deep))
+    assert {len(stack.frames) for stack in kept.stacks} == {DEEPEST}
+    assert 90_000 < sum(len(stack.frames) for stack in kept.stacks) <= 100_000
     assert len(json.dumps(keep_stacks(profile_of([Stack((GET,), None, n + 1, 0) for n in range(50)])))) < 500
