@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from bottleneck.analysis.lookup import number_at, rows_at, text_at
 from bottleneck.reports import clean, numbers
+from bottleneck.reports.charts import LABEL_WIDTH, WIDTH
 from bottleneck.results.records import Result
 
-WIDTH, LABEL_WIDTH, RIGHT = 720, 150, 12
+RIGHT = 12
 ROOM = WIDTH - LABEL_WIDTH - RIGHT
 MOST_SPANS = 480
 MOST_LANES = 24
@@ -168,7 +169,7 @@ class _Drawing:
         if not values:
             return
         most = 1.0 if panel.key == "gpu_busy_share" else max(*values, self._usable() if panel.behind else 0.0)
-        foot = self._begin_panel(panel.title, panel.written(most))
+        foot = self._begin_panel(panel.title, f"top: {panel.written(most)}" if most > 0 else "none")
         for block, bars in zip(self._blocks, self._bars, strict=True):
             for key in keys:
                 value = block.value(key)
@@ -184,8 +185,8 @@ class _Drawing:
         """Write what a panel is and what its top stands for; return its foot."""
         self._top += 8
         foot = self._top + _PANEL
-        self._marks.append(Mark(LABEL_WIDTH - 10, self._top + 16, title, "end"))
-        self._marks.append(Mark(LABEL_WIDTH - 10, self._top + 32, f"top: {most}", "end", soft=True))
+        self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 16, title, "end"))
+        self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 32, most, "end", soft=True))
         self._rules.append((LABEL_WIDTH, foot, WIDTH - RIGHT, foot))
         self._top = foot + _GAP - 8
         return foot
@@ -207,7 +208,7 @@ class _Drawing:
         if len(points) < 2:
             return ""
         most = max(size for _, size in points)
-        foot = self._begin_panel("memory of workers", numbers.size(most))
+        foot = self._begin_panel("memory of workers", f"top: {numbers.size(most)}")
         return " ".join(f"{self._x(time_s):.1f},{foot - _PANEL * size / most:.1f}" for time_s, size in sorted(points))
 
     def _lanes(self) -> None:
@@ -219,7 +220,7 @@ class _Drawing:
         self._top += 6
         for lane in [lane for lane in lanes if lane in there][:MOST_LANES]:
             tops[lane] = self._top
-            self._marks.append(Mark(LABEL_WIDTH - 10, self._top + 10, _short(lane), "end", soft=True))
+            self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 10, _short(lane), "end", soft=True))
             self._top += _LANE
         for block, bars in zip(self._blocks, self._bars, strict=True):
             if block.lane in tops:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from page_results import make_page_result, make_series
 
-from bottleneck.reports.timeline import LABEL_WIDTH, MOST_SPANS, RIGHT, WIDTH, timeline
+from bottleneck.reports.charts import LABEL_WIDTH, WIDTH
+from bottleneck.reports.timeline import MOST_SPANS, RIGHT, timeline
 
 
 def drawn(series):
@@ -41,6 +42,11 @@ def test_kinds_and_lanes_tell_the_experiments_apart():
     }  # fmt: skip
     lanes = [mark.text for mark in chart.marks if mark.soft and mark.anchor == "end" and "top:" not in mark.text]
     assert lanes == ["device", "after_collate", "before_augment", "raw", "without a stage", "loader alone"]
+
+
+def test_a_panel_in_which_nothing_happened_says_so():
+    rows = [{"begin_s": 0.0, "end_s": 1.0, "name": "raw", "mode": "coupled", "disk_read_bytes_per_s": 0.0}]
+    assert [mark.text for mark in drawn({"blocks": rows}).marks][:2] == ["read from disk", "none"]
 
 
 def test_nothing_is_drawn_where_nothing_was_measured():
