@@ -40,10 +40,12 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
     useful = [stage for stage in inputs if stage.name in gains and gains[stage.name].high > MARGIN]
     if not useful:
         return Choice(_costliest_side(inputs), basis="shared")
-    if len(gains) < len(inputs) and not any(gains[stage.name].low > MARGIN for stage in useful):
+    if any(gains[stage.name].low > MARGIN for stage in useful):
+        return _by_gain(useful, gains)
+    if len(gains) < len(inputs):
         # Nothing surely gains, and the stage that would may be the one that was not measured.
         return Choice(_costliest_side(inputs), basis="inferred")
-    return _by_gain(useful, gains)
+    return Choice(_surely_costliest(useful), basis="gain")
 
 
 def _costs_nothing(stage: Stage) -> bool:
@@ -57,20 +59,34 @@ def cost_s(stage: Stage) -> float:
 
 
 def _by_gain(useful: Sequence[Stage], gains: dict[str, Interval]) -> Choice:
-    """Choose among stages that are not surely useless.
+    """Choose among the stages that surely gain more than the margin, of which there is one at least.
 
-    Stages that surely gain more than the margin go before those that only might, so that no noisy measurement
-    wins; one that surely gains next to nothing is no reason to drop the others. Of these a stage is out when
-    another one surely gains more, by over the margin. What is left is tied: in a queue the coupled gains say which
-    stages can lift the limit, the costs which of them makes it.
+    Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
+    gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
+    limit, the costs which of them makes it.
     """
-    pool = [stage for stage in useful if gains[stage.name].low > MARGIN] or list(useful)
+    pool = [stage for stage in useful if gains[stage.name].low > MARGIN]
     surest = max(gains[stage.name].low for stage in pool)
     tied = [stage for stage in pool if gains[stage.name].high * MARGIN >= surest]
     winner = max(tied, key=cost_s)
-    others = [stage for stage in tied if stage is not winner and gains[stage.name].low > MARGIN]
+    others = [stage for stage in tied if stage is not winner]
     others.sort(key=lambda stage: gains[stage.name].estimate, reverse=True)
     return Choice(winner.name, tuple(stage.name for stage in others), "gain")
+
+
+def _surely_costliest(stages: Sequence[Stage]) -> str | None:
+    """Return the stage that surely costs the most, as far as intervals tell; None where there is none."""
+    if not stages or any(stage.cost_s_per_batch is None for stage in stages):
+        return None
+    winner = max(stages, key=cost_s)
+    nothing = Interval(0.0, 0.0, 0.0)
+    rivals = [stage.cost_s_per_batch for stage in stages if stage is not winner]
+    return winner.name if all(_is_over(winner.cost_s_per_batch, rival) for rival in [nothing, *rivals]) else None
+
+
+def _is_over(more: Interval | None, less: Interval | None) -> bool:
+    """Tell whether neither estimate lies within the other's interval, and the first is the larger one."""
+    return more is not None and less is not None and more.low > less.estimate and more.estimate > less.high
 
 
 def _costliest_side(inputs: Sequence[Stage]) -> str | None:

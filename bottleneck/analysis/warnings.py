@@ -159,7 +159,7 @@ def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice
         for stage in stages
         if stage.name != COMPUTE and stage.outer != COLD and stage.gain_if_free is None and _matters(readings, stage)
     ]
-    if choice.basis == "inferred":
+    if choice.basis == "inferred" and choice.bottleneck is not None:
         yield Warning(
             "gain-not-measured",
             "No job without one of its stages was measured, so the bottleneck is inferred from exposed time "
