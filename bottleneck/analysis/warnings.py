@@ -9,8 +9,8 @@ import numpy as np
 
 from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
+from bottleneck.analysis.data_reads import dataset_bytes, raw_source
 from bottleneck.analysis.precision import LEAST_ROUNDS
-from bottleneck.analysis.reading import dataset_bytes, raw_source
 from bottleneck.analysis.readings import COLD, COMPUTE, DEVICE, RAW, Readings
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import Choice, cost_s
