@@ -20,8 +20,9 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write report.md
 	$(BIN)/bottleneck demo
 
-test: lint  ## lint, then the unit and integration tests
-	$(BIN)/python -m pytest -m "not environments and not gpu and not frameworks"
+test: lint  ## lint, the unit tests side by side, then one by one those that measure
+	$(BIN)/python -m pytest -n 2 -m "not integration and not environments and not gpu and not frameworks"
+	$(BIN)/python -m pytest -m "integration and not environments and not gpu and not frameworks"
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check
