@@ -205,6 +205,17 @@ def test_nothing_is_inferred_from_costs_of_which_some_are_missing():
     assert choose("input_bound", [collate, stage("augment", cost=0.011)]).bottleneck == "augment"
 
 
+def test_a_stage_that_surely_takes_the_worker_longer_is_not_passed_over_for_a_gain_that_was_measured_better():
+    shorter = stage("augment", gain=Interval(1.3, 1.05, 1.6), cost=0.003)
+    longer = stage("load", gain=Interval(2.4, 0.9, 6.0), cost=0.019)
+    choice = choose("input_bound", [shorter, longer])
+    assert (choice.bottleneck, choice.contributors) == ("load", ("augment",))
+    unsure = replace(longer, cost_s_per_batch=Interval(0.019, 0.002, 0.036))
+    assert choose("input_bound", [shorter, unsure]).bottleneck == "augment"
+    useless = replace(longer, gain_if_free=near(1.0))
+    assert choose("input_bound", [shorter, useless]).bottleneck == "augment"
+
+
 def test_where_nothing_surely_gains_only_a_cost_that_is_surely_the_largest_names_a_stage():
     unsure = Interval(0.98, 0.64, 1.49)
     noisy = replace(stage("collate", gain=unsure), cost_s_per_batch=Interval(0.00028, -0.0074, 0.0080))
