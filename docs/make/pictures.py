@@ -31,7 +31,7 @@ NAMES = {
 """File name of each chart, by its title."""
 LIGHT = {"ink": "#1c2024", "soft": "#60646c", "line": "#d9d9e0", "bar": "#3e7bb6", "hot": "#c2410c", "paper": "#ffffff"}
 DARK = {"ink": "#edeef0", "soft": "#b0b4ba", "line": "#3a3c40", "bar": "#5b9bd5", "hot": "#fb923c", "paper": "#0d1117"}
-_TOP, _MARGIN, _FONT = 34, 10, "13px system-ui, -apple-system, 'Segoe UI', sans-serif"
+_TOP, _MARGIN, _RIGHT, _FONT = 34, 10, 40, "13px system-ui, -apple-system, 'Segoe UI', sans-serif"
 _COLUMNS, _CELL, _LINE, _PADDING = 80, 12.2, 24.4, 16
 """Of rich's SVG, whose characters are 20 units high."""
 _TERMINAL = (
@@ -87,7 +87,7 @@ def draw_chart(chart: Chart, colours: dict[str, str]) -> str:
         f"{escape(note)}</text>"
         for number, note in enumerate(notes)
     ]
-    width, height = chart.width + 2 * _MARGIN, chart.height + _TOP + 15 * len(notes) + _MARGIN
+    width, height = chart.width + _RIGHT + 2 * _MARGIN, chart.height + _TOP + 15 * len(notes) + _MARGIN
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'role="img" aria-label="{escape(chart.title)}">\n'
