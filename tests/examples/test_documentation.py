@@ -1,6 +1,7 @@
 """The README and docs/: links lead somewhere, commands and options exist, code is code, pictures are small."""
 
 import ast
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,11 +99,37 @@ def test_every_option_in_the_text_exists(page):
     assert named <= known
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_python_in_a_page_is_python(page):
+def calls_of_ours(page):
+    """The calls of public names in the Python of a page, as pairs of the thing called and the call."""
+    public = {f"bottleneck.{name}": getattr(bottleneck, name) for name in bottleneck.__all__}
+    public |= {f"Pipeline.{name}": getattr(bottleneck.Pipeline, name) for name in vars(bottleneck.Pipeline)}
+    public |= {f"bottleneck.{name}": thing for name, thing in public.items() if name.startswith("Pipeline.")}
+    public |= {"Pipeline": bottleneck.Pipeline, "diagnose": bottleneck.diagnose}
     for _, language, body in FENCED.findall(text_of(page)):
         if language == "python":
-            ast.parse(body)
+            for node in ast.walk(ast.parse(body)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in public:
+                    yield public[ast.unparse(node.func)], node
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_in_a_page_is_python_and_calls_what_there_is(page):
+    for thing, call in calls_of_ours(page):
+        positional = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
+        named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+        inspect.signature(thing).bind_partial(*positional, **named)
+
+
+def test_calls_are_found_at_all():
+    called = {thing for page in PAGES for thing, _ in calls_of_ours(page)}
+    assert {bottleneck.diagnose, bottleneck.Pipeline, bottleneck.compare, bottleneck.load} <= called
+
+
+def test_the_python_about_comparisons_runs_on_kept_results(monkeypatch, capsys):
+    (body,) = [body for _, language, body in FENCED.findall(text_of("docs/compare.md")) if language == "python"]
+    monkeypatch.chdir(ROOT / "docs" / "pictures")
+    exec(body, {"bottleneck": bottleneck})
+    assert capsys.readouterr().out.startswith("head is faster than base")
 
 
 @pytest.mark.parametrize("page", PAGES)
