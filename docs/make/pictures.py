@@ -67,7 +67,8 @@ def draw_chart(chart: Chart, colours: dict[str, str]) -> str:
         if s.kind == "axis"
     ]
     shapes += [
-        f'<rect x="{r.x:.1f}" y="{r.y:.1f}" width="{r.width:.1f}" height="{r.height:.1f}" fill="{fills[r.kind]}"/>'
+        f'<rect x="{r.x:.1f}" y="{r.y:.1f}" width="{r.width:.1f}" height="{r.height:.1f}" '
+        f'fill="{fills.get(r.kind, colours["bar"])}"/>'
         for r in chart.rects
     ]
     shapes += [
@@ -76,7 +77,9 @@ def draw_chart(chart: Chart, colours: dict[str, str]) -> str:
         for s in chart.segments
         if s.kind != "axis"
     ]
-    shapes += [f'<circle cx="{d.x:.1f}" cy="{d.y:.1f}" r="3" fill="{fills[d.kind]}"/>' for d in chart.dots]
+    shapes += [
+        f'<circle cx="{d.x:.1f}" cy="{d.y:.1f}" r="3" fill="{fills.get(d.kind, colours["bar"])}"/>' for d in chart.dots
+    ]
     shapes += [
         f'<text x="{lab.x:.1f}" y="{lab.y:.1f}" text-anchor="{lab.anchor}">{escape(lab.text)}</text>'
         for lab in chart.labels

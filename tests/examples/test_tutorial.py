@@ -1,6 +1,7 @@
 """The tutorial is true: its page says what this version says of the kept results, and its job can be diagnosed."""
 
 import importlib
+import platform
 import re
 import sys
 from pathlib import Path
@@ -28,6 +29,31 @@ def test_another_story_is_refused():
     base = tutorial.PICTURES / "base.json"
     with pytest.raises(SystemExit, match="the change makes it faster"):
         tutorial.refuse_another_story(base, base)
+
+
+def test_a_run_keeps_its_results_and_writes_the_page(monkeypatch, tmp_path):
+    kept = tutorial.PICTURES
+
+    def run(command, folder):
+        for name in ("base.json", "head.json"):
+            text = (kept / name).read_text()
+            (folder / name).write_text(text.replace('"Linux ', f'"Linux {platform.release()} '))
+        (folder / "profile").mkdir(exist_ok=True)
+        (folder / "profile" / "workers.svg").write_text("<svg/>")
+        return tutorial._report_kept(command, folder) or "printed anew\n"
+
+    monkeypatch.setattr(tutorial, "_run", run)
+    monkeypatch.setattr(tutorial, "PICTURES", tmp_path)
+    page = tutorial.from_a_run()
+    assert page.count("printed anew") == 2  # what the script printed, before and after
+    assert without_what_scripts_print(page) == without_what_scripts_print(PAGE)
+    for name in ("base.json", "head.json"):
+        assert (tmp_path / name).read_text() == (kept / name).read_text()
+    assert (tmp_path / "flamegraph.svg").read_text() == "<svg/>"
+
+
+def without_what_scripts_print(page):
+    return re.sub(r"^(epoch .*\n)+|^printed anew\n", "", page, flags=re.MULTILINE)
 
 
 def test_every_part_of_the_page_shows_something():
@@ -113,6 +139,7 @@ def test_the_script_trains(training, capsys):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("training", ["train"], indirect=True)
 def test_the_job_of_the_script_can_be_diagnosed(training, monkeypatch):
     import torch
 
