@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.options import price_option, traceback_option
-from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered
+from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered, write_report
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.pull_request import Link, find_links, render_pull_request
-from bottleneck.reports.render import FORMATS, render
+from bottleneck.reports.pull_request import find_links, render_pull_request
+from bottleneck.reports.render import FORMATS
 from bottleneck.results.codec import from_json, load
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
@@ -65,18 +64,15 @@ def report_command(
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
     if summary is not None:
         append_text(summary, render_pull_request(loaded, compared, links) + "\n")
-    write_rendered(_rendered(loaded, format_, compared, links), output)
-    return ExitStatus.OK
-
-
-def _rendered(result: Result, format_: str, compared: Comparison | None, links: Sequence[Link]) -> str:
     if format_ == "markdown":
-        return render_pull_request(result, compared, links)
-    if format_ == "html":
+        write_rendered(render_pull_request(loaded, compared, links), output)
+    elif format_ == "html" and compared is not None:
         from bottleneck.reports.html import render_html
 
-        return render_html(result, compared)
-    return render(result, format_)
+        write_rendered(render_html(loaded, compared), output)
+    else:
+        write_report(loaded, format_, output)
+    return ExitStatus.OK
 
 
 def _against(base: str, head: Result, *, force: bool) -> Comparison:
