@@ -47,7 +47,7 @@ def test_it_can_be_diagnosed(name):
     from bottleneck.api import diagnose
 
     diagnosis = look_until(
-        lambda diagnosis: diagnosis.verdict.efficiency is not None,
+        lambda diagnosis: diagnosis.verdict.efficiency is not None and diagnosis.verdict.efficiency.estimate < 1.5,
         lambda budget_s: diagnose(build(name, **SMALL[name]), budget=budget_s, quick=True),
         (6.0, 15.0, 30.0),
     )
