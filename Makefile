@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-frameworks test-environments bench gpu-check clean
+.PHONY: help demo test lint test-frameworks test-environments bench tutorial pictures gpu-check clean
 
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -20,8 +20,9 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write report.md
 	$(BIN)/bottleneck demo
 
-test: lint  ## lint, then the unit and integration tests
-	$(BIN)/python -m pytest -m "not environments and not gpu and not frameworks"
+test: lint  ## lint, the unit tests side by side, then one by one those that measure
+	$(BIN)/python -m pytest -n 2 -m "not integration and not environments and not gpu and not frameworks"
+	$(BIN)/python -m pytest -m "integration and not environments and not gpu and not frameworks"
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check
@@ -37,6 +38,14 @@ test-environments: $(INSTALLED)  ## beside pandas, xarray, astropy and pydata's 
 
 bench: $(INSTALLED)  ## measure the numbers to hold, write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.bench
+
+tutorial: $(INSTALLED)  ## run the tutorial anew, on a quiet machine, and write its outputs and pictures
+	$(BIN)/python -m docs.make.tutorial
+	$(BIN)/python -m docs.make.pictures
+
+pictures: $(INSTALLED)  ## write the pictures and outputs of the documentation from the kept results
+	$(BIN)/python -m docs.make.tutorial --kept
+	$(BIN)/python -m docs.make.pictures
 
 gpu-check: $(INSTALLED)  ## planted pipelines and traps on a real accelerator
 	$(BIN)/python -m pytest -m gpu

@@ -117,7 +117,25 @@ def _shared_memory() -> frozenset[str]:
     # Other programs use it too: what torch, Python's shared memory and its semaphores make is ours.
     if not _SHM.is_dir():
         return frozenset()
-    return frozenset(name for name in os.listdir(_SHM) if name.startswith(("torch_", "psm_", "sem.mp-")))
+    names = frozenset(name for name in os.listdir(_SHM) if name.startswith(("torch_", "psm_", "sem.mp-")))
+    return names - _used_by_others(names) if names else names
+
+
+def _used_by_others(names: frozenset[str]) -> frozenset[str]:
+    """Shared memory that processes use which are neither this one nor its descendants: another run of tests, say."""
+    own = {os.getpid(), *_allowed_pids(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    found = set()
+    torch_files = {name: int(name.split("_")[1]) for name in names if name.startswith("torch_")}  # torch_PID_...
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) in own:
+            continue
+        found.update(name for name, pid in torch_files.items() if pid == int(folder.name))
+        try:
+            lines = (folder / "maps").read_text().splitlines()
+        except OSError:  # it has ended, or is somebody else's
+            continue
+        found.update(line.partition(f"{_SHM}/")[2].split(" ")[0] for line in lines if f"{_SHM}/" in line)
+    return frozenset(found)
 
 
 def _settings() -> dict[str, Any]:

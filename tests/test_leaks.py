@@ -152,6 +152,30 @@ def test_shared_memory_is_a_leak():
     assert any(line.startswith("/dev/shm/psm_") for line in found)
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not tell who maps what")
+def test_shared_memory_of_somebody_else_is_none(tmp_path):
+    holder = (
+        "import sys; from multiprocessing import shared_memory; "
+        "block = shared_memory.SharedMemory(create=True, size=16); print(block.name, flush=True); "
+        "sys.stdin.read(); block.close(); block.unlink()"
+    )
+    before = take_state()
+    # The shell ends at once, so that the process behind it is nobody's child here.
+    reader, writer = os.pipe()
+    with subprocess.Popen(
+        ["sh", "-c", f'"$0" -c "$1" </dev/fd/{reader} &', sys.executable, holder],
+        pass_fds=[reader], stdout=subprocess.PIPE, text=True,
+    ) as started:  # fmt: skip
+        name = started.stdout.readline().strip()
+        after = take_state()
+        os.close(writer)
+        os.close(reader)
+        started.stdout.read()  # its end
+    assert name.startswith("psm_")
+    assert name not in after.shared_memory
+    assert wait_for_leaks(before) == []
+
+
 def test_what_ends_in_the_background_is_waited_for():
     before = take_state()
     stop = threading.Event()

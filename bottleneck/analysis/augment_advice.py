@@ -42,7 +42,7 @@ _HINTS = (
     (re.compile(r"blur", re.IGNORECASE), "a smaller kernel_size, or blur fewer samples: {v2}RandomApply([...], p=0.2)"),
     (
         re.compile(r"jitter|hue|saturation", re.IGNORECASE),
-        "leave out hue, the costliest part of it, or jitter fewer samples: {v2}RandomApply([...], p=0.5)",
+        "no hue, its costliest part, where it has one; or jitter fewer samples: {v2}RandomApply([...], p=0.5)",
     ),
     (
         re.compile(r"elastic|perspective|affine|rotat", re.IGNORECASE),

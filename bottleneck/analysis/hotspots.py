@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from bottleneck.analysis.kept_stacks import keep_stacks
 from bottleneck.results.stacks import Frame, StackProfile
 
 MOST_FUNCTIONS = 50
@@ -81,6 +82,8 @@ def summarise_profile(profile: StackProfile, stages: Collection[str] = ()) -> di
         "rate_hz": profile.rate_hz,
         "seconds": profile.seconds,
         "samples": profile.samples,
+        "processes": len(profile.workers),
+        "in_workers": profile.in_workers,
         "functions": [
             {
                 "function": spot.frame.function,
@@ -92,4 +95,5 @@ def summarise_profile(profile: StackProfile, stages: Collection[str] = ()) -> di
             }
             for spot in find_hotspots(profile, stages)
         ],
+        "stacks": keep_stacks(profile),
     }

@@ -58,7 +58,7 @@ def _input_bound(findings: Findings, efficiency: Interval) -> str:
     choice = findings.choice
     held = f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do."
     if choice.bottleneck is None:
-        return f"{held} Which stage does it was not measured. {_bounds(findings)}"
+        return f"{held} Which stage does it could not be told: give it a larger --budget. {_bounds(findings)}"
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
     return f"{held} Bottleneck: {choice.bottleneck}.{also} {_worth(findings)} {_bounds(findings)}"
 

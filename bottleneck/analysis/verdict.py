@@ -14,6 +14,9 @@ Basis = Literal["gain", "shared", "inferred"]
 """What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
 no gain was measured."""
 
+_BEYOND_THE_WORKER = (COPY, "handoff")
+"""Stages of which a part or all is done by other threads and processes than the worker's."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -36,14 +39,18 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
     inputs = [stage for stage in inputs if not _costs_nothing(stage)] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
     if not gains:
-        return Choice(_costliest_side(inputs), basis="inferred")
+        return Choice(_inferred(inputs), basis="inferred")
     useful = [stage for stage in inputs if stage.name in gains and gains[stage.name].high > MARGIN]
     if not useful:
-        return Choice(_costliest_side(inputs), basis="shared")
-    if len(gains) < len(inputs) and not any(gains[stage.name].low > MARGIN for stage in useful):
+        # They hold it together, so that to name any of them is right.
+        side = [stage for stage in _slower_side(inputs) if _is_timed(stage)]
+        return Choice(max(side, key=cost_s).name if side else None, basis="shared")
+    if any(gains[stage.name].low > MARGIN for stage in useful):
+        return _by_gain(useful, gains)
+    if len(gains) < len(inputs):
         # Nothing surely gains, and the stage that would may be the one that was not measured.
-        return Choice(_costliest_side(inputs), basis="inferred")
-    return _by_gain(useful, gains)
+        return Choice(_inferred(inputs), basis="inferred")
+    return Choice(_surely_costliest(useful), basis="gain")
 
 
 def _costs_nothing(stage: Stage) -> bool:
@@ -57,36 +64,76 @@ def cost_s(stage: Stage) -> float:
 
 
 def _by_gain(useful: Sequence[Stage], gains: dict[str, Interval]) -> Choice:
-    """Choose among stages that are not surely useless.
+    """Choose among the stages that surely gain more than the margin, of which there is one at least.
 
-    Stages that surely gain more than the margin go before those that only might, so that no noisy measurement
-    wins; one that surely gains next to nothing is no reason to drop the others. Of these a stage is out when
-    another one surely gains more, by over the margin. What is left is tied: in a queue the coupled gains say which
-    stages can lift the limit, the costs which of them makes it.
+    Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
+    gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
+    limit, the costs which of them makes it.
     """
-    pool = [stage for stage in useful if gains[stage.name].low > MARGIN] or list(useful)
+    pool = [stage for stage in useful if gains[stage.name].low > MARGIN]
     surest = max(gains[stage.name].low for stage in pool)
     tied = [stage for stage in pool if gains[stage.name].high * MARGIN >= surest]
     winner = max(tied, key=cost_s)
-    others = [stage for stage in tied if stage is not winner and gains[stage.name].low > MARGIN]
+    able = [stage for stage in useful if gains[stage.name].high * MARGIN >= surest]
+    winner = _costlier_in_worker(winner, able)
+    others = [stage for stage in tied if stage is not winner]
     others.sort(key=lambda stage: gains[stage.name].estimate, reverse=True)
     return Choice(winner.name, tuple(stage.name for stage in others), "gain")
 
 
-def _costliest_side(inputs: Sequence[Stage]) -> str | None:
-    """Return the stage with the largest cost, on the side of the hand-over where the exposed time is.
+def _costlier_in_worker(winner: Stage, able: Sequence[Stage]) -> Stage:
+    """Return the winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
+
+    A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
+    gain that was measured too badly to be sure of is no reason to name the shorter one.
+    """
+    if winner.name in _BEYOND_THE_WORKER:
+        return winner
+    longer = [
+        stage
+        for stage in able
+        if stage.name not in _BEYOND_THE_WORKER and _is_over(stage.cost_s_per_batch, winner.cost_s_per_batch)
+    ]
+    return max(longer, key=cost_s, default=winner)
+
+
+def _surely_costliest(stages: Sequence[Stage]) -> str | None:
+    """Return the stage that surely costs the most, as far as intervals tell; None where there is none."""
+    if not stages or any(stage.cost_s_per_batch is None for stage in stages):
+        return None
+    winner = max(stages, key=cost_s)
+    nothing = Interval(0.0, 0.0, 0.0)
+    rivals = [stage.cost_s_per_batch for stage in stages if stage is not winner]
+    return winner.name if all(_is_over(winner.cost_s_per_batch, rival) for rival in [nothing, *rivals]) else None
+
+
+def _is_over(more: Interval | None, less: Interval | None) -> bool:
+    """Tell whether neither estimate lies within the other's interval, and the first is the larger one."""
+    return more is not None and less is not None and more.low > less.estimate and more.estimate > less.high
+
+
+def _inferred(inputs: Sequence[Stage]) -> str | None:
+    """Return the stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
+    side = _slower_side(inputs)
+    if any(stage.cost_s_per_batch for stage in side):
+        return _surely_costliest(side)
+    timed = [stage for stage in side if _is_timed(stage)]
+    return max(timed, key=cost_s).name if timed else None
+
+
+def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:
+    """Return the stages on the side of the hand-over where the exposed time is.
 
     The loader works beside the device, so within it the coupled ladder alone would blame the last straw. The
     copy works after it: exposed time tells the two sides apart.
     """
     loader = [stage for stage in inputs if stage.name != COPY]
     copies = [stage for stage in inputs if stage.name == COPY]
-    side = copies if _exposed_s(copies) > _exposed_s(loader) else loader
-    costs = [stage.cost_s_per_batch for stage in side]
-    if any(costs) and not all(costs):
-        return None  # one that was not measured may be the costliest of all
-    known = [stage for stage in side if stage.cost_s_per_batch or stage.exposed_s_per_batch]
-    return max(known, key=cost_s).name if known else None
+    return copies if _exposed_s(copies) > _exposed_s(loader) else loader
+
+
+def _is_timed(stage: Stage) -> bool:
+    return stage.cost_s_per_batch is not None or stage.exposed_s_per_batch is not None
 
 
 def _exposed_s(stages: Sequence[Stage]) -> float:

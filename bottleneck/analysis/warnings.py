@@ -9,8 +9,8 @@ import numpy as np
 
 from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
+from bottleneck.analysis.data_reads import dataset_bytes, raw_source
 from bottleneck.analysis.precision import LEAST_ROUNDS
-from bottleneck.analysis.reading import dataset_bytes, raw_source
 from bottleneck.analysis.readings import COLD, COMPUTE, DEVICE, RAW, Readings
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import Choice, cost_s
@@ -159,7 +159,7 @@ def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice
         for stage in stages
         if stage.name != COMPUTE and stage.outer != COLD and stage.gain_if_free is None and _matters(readings, stage)
     ]
-    if choice.basis == "inferred":
+    if choice.basis == "inferred" and choice.bottleneck is not None:
         yield Warning(
             "gain-not-measured",
             "No job without one of its stages was measured, so the bottleneck is inferred from exposed time "

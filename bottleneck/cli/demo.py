@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bottleneck.cli.checkup.usable import usable_cores
 from bottleneck.cli.diagnose import has_blocks
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import plan_outputs, standard_output_kept, write_outputs
 from bottleneck.cli.photographs import CLASSES, ensure_photographs
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus
+from bottleneck.measure.cores import usable_cores
 from bottleneck.measure.options import MeasureOptions
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     help="Form of the report.",
 )
 @click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
-@click.option("--base", metavar="BASE.json", help="Markdown: begin with what changed against this result.")
+@click.option("--base", metavar="BASE.json", help="Markdown, HTML: say first what changed against this result.")
 @click.option("--force", is_flag=True, help="Also where BASE is of another machine or pipeline.")
 @click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, to be found there.")
 @click.option("--github-summary", is_flag=True, help="Also append the markdown to GitHub's summary of the step.")
@@ -49,9 +49,10 @@ def report_command(
     gpu_hour_price: float | None,
 ) -> int:
     """Turn a saved result into a report."""
-    for name, given in (("--base", base), ("--link-prefix", link_prefix)):
-        if given is not None and format_ != "markdown" and not github_summary:
-            raise UsageError(f"{name} is for markdown.", "Add --format markdown, or --github-summary.")
+    if link_prefix is not None and format_ != "markdown" and not github_summary:
+        raise UsageError("--link-prefix is for markdown.", "Add --format markdown, or --github-summary.")
+    if base is not None and format_ not in ("markdown", "html") and not github_summary:
+        raise UsageError("--base is for markdown and HTML.", "Add --format markdown or --format html.")
     summary = _summary_file() if github_summary else None
     if output != STANDARD_OUTPUT:
         check_writable(output)
@@ -59,16 +60,16 @@ def report_command(
     loaded = read_result(result)
     if gpu_hour_price is not None:
         loaded = with_price(loaded, gpu_hour_price)
-    if format_ != "markdown" and summary is None:
-        write_report(loaded, format_, output)
-        return ExitStatus.OK
     compared = _against(base, loaded, force=force) if base is not None else None
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
-    markdown = render_pull_request(loaded, compared, links)
     if summary is not None:
-        append_text(summary, markdown + "\n")
+        append_text(summary, render_pull_request(loaded, compared, links) + "\n")
     if format_ == "markdown":
-        write_rendered(markdown, output)
+        write_rendered(render_pull_request(loaded, compared, links), output)
+    elif format_ == "html" and compared is not None:
+        from bottleneck.reports.html import render_html
+
+        write_rendered(render_html(loaded, compared), output)
     else:
         write_report(loaded, format_, output)
     return ExitStatus.OK

@@ -23,32 +23,11 @@ from bottleneck.measure.cgroup import (
     PROC,
     memory_free_bytes,
     memory_limit_bytes,
-    quota_cores,
     read_text,
 )
+from bottleneck.measure.cores import allowed_cpus, usable_cores
 
 _SHM = "/dev/shm"
-
-
-def usable_cpus() -> list[int] | None:
-    """Numbers of the CPUs that this process may run on; None where the system does not tell."""
-    getaffinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return sorted(getaffinity(0)) if getaffinity is not None else None
-
-
-def cpu_cores_available(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> float:
-    """Cores that this process may use: its affinity, and the quota of its container.
-
-    Args:
-        cgroup_root: Where control groups are mounted.
-        proc: Where the kernel describes processes.
-
-    Returns:
-        A number over 0 that need not be whole: a container can be granted one and a half cores.
-    """
-    cores = float(len(usable_cpus() or ()) or os.cpu_count() or 1)
-    quota = quota_cores(cgroup_root, proc)
-    return cores if quota is None else min(cores, quota)
 
 
 def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
@@ -150,7 +129,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}".strip(),
         "cpu_model": _cpu_model(),
         "cpu_cores": os.cpu_count(),
-        "cpu_cores_available": cpu_cores_available(),
+        "cpu_cores_available": usable_cores(),
         "memory_bytes": _memory_bytes(),
         "memory_available_bytes": free_memory_bytes(),
         "shm_bytes": _shm_bytes(),
@@ -206,7 +185,7 @@ def _read_busy_seconds() -> float:
     nobody, and much of them to this job's own reading.
     """
     cpus = psutil.cpu_times(percpu=True)
-    usable = usable_cpus()
+    usable = allowed_cpus()
     if usable and usable[-1] < len(cpus):
         cpus = [cpus[number] for number in usable]
     return sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus)

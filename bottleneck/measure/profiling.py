@@ -100,7 +100,8 @@ class _Pass:
         if not any(worker.stacks for worker in workers):
             self._warn("profile-empty", "The profile is empty: no sample fell into the code of the dataset.")
             return Profiled(None, tuple(self._warnings))
-        return Profiled(StackProfile(sampler, self._options.rate_hz, float(seconds), workers), tuple(self._warnings))
+        made = StackProfile(sampler, self._options.rate_hz, float(seconds), workers, self._in_workers)
+        return Profiled(made, tuple(self._warnings))
 
     def _warn(self, id_: str, message: str) -> None:
         self._warnings.append((id_, message))

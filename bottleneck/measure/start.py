@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from bottleneck.measure.environment import cpu_cores_available
+from bottleneck.measure.cores import usable_cores
 from bottleneck.measure.failure import explain_step_failure
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import model_device
@@ -43,7 +43,7 @@ def shared_cores_warning(pipeline: Pipeline, device: torch.device, workers: int)
     """Return a warning where the threads of a train step on the CPU and the workers are more than the cores."""
     if pipeline.train_step is not None:
         return None  # whether a step of the user's own computes on the CPU cannot be known
-    cores, threads = cpu_cores_available(), torch.get_num_threads()
+    cores, threads = usable_cores(), torch.get_num_threads()
     if device.type != "cpu" or threads <= 1 or workers <= 0 or threads + workers <= cores:
         return None
     return (

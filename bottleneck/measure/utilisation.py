@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from bottleneck.measure.arms import Arm, Ladder
-from bottleneck.measure.environment import cpu_cores_available, usable_cpus
+from bottleneck.measure.cores import allowed_cpus, usable_cores
 from bottleneck.measure.machine_usage import MachineUsage
 from bottleneck.measure.nvml import GpuUsage, NoGpuError
+from bottleneck.measure.utilisation_series import utilisation_series
 from bottleneck.measure.utilisation_summary import summarise_utilisation
 from bottleneck.measure.watched import Watched
 from bottleneck.measure.watcher import Watcher
@@ -41,7 +42,7 @@ class Utilisation:
 
     def __init__(
         self,
-        make_machine: Callable[[], MachineUsage] = lambda: MachineUsage(usable_cpus()),
+        make_machine: Callable[[], MachineUsage] = lambda: MachineUsage(allowed_cpus()),
         make_gpu: Callable[[torch.device], GpuUsage] = GpuUsage,
         clock: Callable[[], float] = time.perf_counter,
         interval_s: float = INTERVAL_S,
@@ -138,6 +139,7 @@ class Utilisation:
         return {**made, "missing": missing} if made or missing else None
 
     def _summary(self, seen: Watched, ladder: Ladder, cache_bytes: int) -> dict[str, Any]:
-        return summarise_utilisation(
-            seen, ladder, interval_s=self._interval_s, usable_cores=cpu_cores_available(), cache_bytes=cache_bytes
+        summary = summarise_utilisation(
+            seen, ladder, interval_s=self._interval_s, usable_cores=usable_cores(), cache_bytes=cache_bytes
         )
+        return {**summary, "series": utilisation_series(seen, ladder)}

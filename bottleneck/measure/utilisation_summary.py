@@ -30,8 +30,8 @@ def summarise_utilisation(
     by_arm: dict[Arm, list[WatchedBlock]] = {}
     for block in seen.blocks:
         by_arm.setdefault(block.arm, []).append(block)
-    usages = {arm: _ArmUsage(seen, blocks) for arm, blocks in by_arm.items()}
-    named = [(name, mode, usages[arm]) for name, mode, arm in _named_arms(ladder) if arm in usages]
+    usages = {arm: BlockUsage(seen, blocks) for arm, blocks in by_arm.items()}
+    named = [(name, mode, usages[arm]) for name, mode, arm in named_arms(ladder) if arm in usages]
     raw = usages.get(ladder.raw)
     return {
         "interval_s": interval_s,
@@ -45,7 +45,7 @@ def summarise_utilisation(
     }
 
 
-def _named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
+def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
     """Yield name, mode and arm of every experiment; several may share an arm."""
     for rung in ladder.rungs:
         for mode, arm in (("coupled", rung.coupled), ("drained", rung.drained), ("workers", rung.workers)):
@@ -55,7 +55,7 @@ def _named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
         yield stage, "without", arm
 
 
-def _workers(seen: Watched, raw: _ArmUsage | None) -> dict[str, Any]:
+def _workers(seen: Watched, raw: BlockUsage | None) -> dict[str, Any]:
     last = seen.memory[-1] if seen.memory else None
     growth = memory_growth(seen.memory)
     return {
@@ -78,12 +78,12 @@ def _shared_memory(seen: Watched) -> dict[str, int] | None:
     return {"size_bytes": seen.shm_size_bytes, "peak_used_bytes": seen.shm_peak_bytes}
 
 
-class _ArmUsage:
-    """The blocks of one arm together.
+class BlockUsage:
+    """Some blocks together.
 
     Args:
         seen: Everything.
-        blocks: Those of the arm.
+        blocks: Those that count, such as those of one arm.
     """
 
     def __init__(self, seen: Watched, blocks: Sequence[WatchedBlock]) -> None:

@@ -14,11 +14,12 @@ from bottleneck.reports import clean, numbers, view
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage
 
 WIDTH = 720
-LABEL_WIDTH = 150
-VALUE_WIDTH = 150
+# Room for letters of half again the size: on a narrow screen the chart shrinks and they do not.
+LABEL_WIDTH = 190
+VALUE_WIDTH = 210
 ROOM = WIDTH - LABEL_WIDTH - VALUE_WIDTH
 """What bars have from left to right."""
-MAX_LABEL = 20
+MAX_LABEL = 18
 MAX_ROWS = 40
 MAX_DOTS = 4_000
 """Blocks that are drawn; a page of more takes browsers long."""
@@ -28,7 +29,7 @@ _LANE = 34
 _WIDEST_DEVIATION = 0.5
 _LEAST_DEVIATION = 0.02
 
-Kind = Literal["bar", "hot", "soft", "interval", "axis", "label", "value"]
+Kind = Literal["bar", "hot", "soft", "interval", "axis", "bound", "label", "value"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Label:
-    """A text beside a bar."""
+    """A text beside a bar; `y` is its middle."""
 
     x: float
     y: float
@@ -108,6 +109,7 @@ def _ladder(result: Result) -> Chart | None:
         return None
     fastest = max(rung.experiment.coupled.samples_per_s for rung in rungs if rung.experiment.coupled)
     shapes: list[Shape] = []
+    hot_rung = any(rung.stage is not None and rung.stage.name == result.verdict.bottleneck for rung in rungs)
     for row, rung in enumerate(rungs):
         name, top = rung.experiment.name, row * _PAIR_PITCH
         hot = rung.stage is not None and rung.stage.name == result.verdict.bottleneck
@@ -119,7 +121,8 @@ def _ladder(result: Result) -> Chart | None:
             shapes.extend(_rate_bar(drained, fastest, top + _BAR + 2, _THIN_BAR, "soft", f"{name}, loader alone"))
     return _chart(
         "Throughput with the data cached at each point",
-        "Samples per second. Thick: with the train step. Thin: the loader alone, cut where it is beyond the chart.",
+        "Samples per second. Thick: with the train step. Thin: the loader alone, cut where it is beyond the chart."
+        + (" In the other colour: where the bottleneck comes in." if hot_rung else ""),
         len(rungs) * _PAIR_PITCH,
         shapes,
     )
@@ -129,6 +132,7 @@ def _waterfall(result: Result) -> Chart | None:
     """A step from the device outwards: where each stage begins and ends."""
     stages = [stage for stage in result.stages if stage.exposed_s_per_batch is not None][:MAX_ROWS]
     exposed = [max(0.0, stage.exposed_s_per_batch.estimate) for stage in stages if stage.exposed_s_per_batch]
+    unknown = [_short(stage.name) for stage in result.stages if stage.exposed_s_per_batch is None][:MAX_ROWS]
     whole_s = sum(exposed)
     if len(stages) < 2 or not 0 < whole_s < numbers.LARGEST:
         return None
@@ -140,11 +144,12 @@ def _waterfall(result: Result) -> Chart | None:
         text = numbers.duration_interval(stage.exposed_s_per_batch)
         shapes.append(_name(stage.name, top))
         shapes.append(Rect(x, top, max(width, 1.0), _BAR, _kind(result, stage), f"{_shown(stage.name)}: {text}"))
-        shapes.append(Label(x + max(width, 1.0) + 8, top + 14, text, "value"))
+        shapes.append(Label(x + max(width, 1.0) + 8, top + _BAR / 2, text, "value"))
         begin_s += length_s
     return _chart(
         "One step of the job",
-        f"{numbers.duration(whole_s)}: what each stage adds to those inside it, from the device outwards.",
+        f"{numbers.duration(whole_s)}: what each stage adds to those inside it, from the device outwards."
+        + (f" Not measured, and not in it: {', '.join(unknown)}." if unknown else ""),
         len(stages) * _PITCH,
         shapes,
     )
@@ -171,12 +176,12 @@ def _gains(result: Result) -> Chart | None:
             Rect(LABEL_WIDTH, top, max(width, 1.0), _BAR, _kind(result, stage), f"{_shown(stage.name)}: {text}")
         )
         shapes.append(_interval((gain.low - 1) * scale, (gain.high - 1) * scale, top + _BAR / 2))
-        shapes.append(Label(_at(max(width, (gain.high - 1) * scale)) + 8, top + 14, text, "value"))
+        shapes.append(Label(_at(max(width, (gain.high - 1) * scale)) + 8, top + _BAR / 2, text, "value"))
     note = "Throughput if the stage were free, everything else being real; measured."
     if headroom is not None and _usable(headroom):
         at = _at((headroom.estimate - 1) * scale)
-        shapes.append(Segment(at, 0, at, height - 8, "axis"))
-        note += f" The upright line: all of the input free, {numbers.gain_interval(headroom)}."
+        shapes.append(Segment(at, 0, at, height - 8, "bound"))
+        note += f" The dashed line: all of the input free, {numbers.gain_interval(headroom)}."
     return _chart("Gain if free", note, height, shapes)
 
 
@@ -192,7 +197,7 @@ def block_chart(result: Result) -> Chart | None:
     shapes: list[Shape] = []
     for row, ((name, _), lane) in enumerate(zip(lanes, deviations, strict=True)):
         middle = row * _LANE + _LANE / 2
-        shapes.append(Label(LABEL_WIDTH - 8, middle + 4, _short(name), "label", "end"))
+        shapes.append(Label(LABEL_WIDTH - 8, middle, _short(name), "label", "end"))
         shapes.append(Segment(LABEL_WIDTH, middle, WIDTH - 8, middle, "axis"))
         for block, deviation in lane:
             x = LABEL_WIDTH + 8 + (WIDTH - LABEL_WIDTH - 24) * (block.round / rounds if rounds else 0.5)
@@ -203,7 +208,7 @@ def block_chart(result: Result) -> Chart | None:
     return _chart(
         "Blocks, round by round",
         f"Time per sample against the mean of the experiment; each lane reaches ±{numbers.percent(span)}. "
-        "A slope is drift, a dot by itself an outlier.",
+        "A slope is drift, a dot by itself an outlier; one in the other colour lies further out.",
         len(lanes) * _LANE,
         shapes,
     )
@@ -243,11 +248,11 @@ def _rate_bar(rate: Rate, fastest: float, top: float, height: float, kind: Kind,
     if math.isfinite(rate.low) and math.isfinite(rate.high) and rate.low < rate.high:
         yield _interval(rate.low * scale, rate.high * scale, top + height / 2)
         reach = max(length, rate.high * scale)
-    yield Label(_at(reach) + 8, top + 14, text, "value")
+    yield Label(_at(reach) + 8, top + _BAR / 2, text, "value")
 
 
 def _name(name: str, top: float) -> Label:
-    return Label(LABEL_WIDTH - 8, top + 14, _short(name), "label", "end")
+    return Label(LABEL_WIDTH - 8, top + _BAR / 2, _short(name), "label", "end")
 
 
 def _interval(low: float, high: float, y: float) -> Segment:

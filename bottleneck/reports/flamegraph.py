@@ -1,7 +1,11 @@
-"""A flamegraph as one SVG file: it opens from disk, needs nothing else, and is readable without its script."""
+"""A flamegraph as SVG: a file of its own, or a part of a page. It needs nothing else and is readable without script.
+
+The script is one for both: it finds each `svg.flamegraph` of the document that it stands in.
+"""
 
 from __future__ import annotations
 
+import heapq
 import html
 import re
 from collections.abc import Iterable, Iterator
@@ -10,23 +14,25 @@ from pathlib import Path
 
 from bottleneck.analysis.hotspots import waiting_part
 from bottleneck.reports.collapsed import frame_label
-from bottleneck.results.stacks import Frame, Stack
+from bottleneck.results.stacks import DEEPEST, Frame, Stack
 
+MOST_BOXES = 6_000
+"""Boxes that are drawn, the widest; browsers take long for more."""
 WIDTH, ROW, TOP, MARGIN = 1200, 18, 64, 10
 _CHARACTER = 6.6
 """Width of a character of the font."""
 _LEAST_WIDTH = 0.4
 """Narrower boxes are left out; nobody could see them."""
-_DEEPEST = 150
 # Neither XML nor a terminal knows them; lone halves of characters cannot be written at all.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _COMPUTING, _WAITING = (246, 160, 92), (136, 178, 226)
 _SCRIPT = Path(__file__).with_name("templates") / "flamegraph.js"
 _STYLE = (
-    "text{font:11px ui-monospace,Menlo,Consolas,monospace;fill:#1b1b1b;pointer-events:none}"
-    ".title{font-size:15px;font-weight:600}.note{fill:#5a5a5a}.box{cursor:pointer}"
-    ".box:hover rect{stroke:#1b1b1b}.found rect{fill:#c43bd6}.faded rect{opacity:.45}"
-    ".button{cursor:pointer;pointer-events:all;text-decoration:underline}.hidden{display:none}"
+    ".flamegraph text{font:11px ui-monospace,Menlo,Consolas,monospace;fill:#1b1b1b;pointer-events:none}"
+    ".flamegraph .title{font-size:15px;font-weight:600}.flamegraph .note{fill:#5a5a5a}.flamegraph .box{cursor:pointer}"
+    ".flamegraph .box:hover rect{stroke:#1b1b1b}.flamegraph .found rect{fill:#e879f9}"
+    ".flamegraph .faded rect{opacity:.45}"
+    ".flamegraph .button{cursor:pointer;pointer-events:all;text-decoration:underline}.flamegraph .hidden{display:none}"
 )
 
 
@@ -43,7 +49,7 @@ class Node:
         """Count a stack from here on inwards."""
         node = self
         node._count(stack)
-        for frame in stack.frames[:_DEEPEST]:
+        for frame in stack.frames[:DEEPEST]:
             node = node.callees.setdefault(frame, Node(frame))
             node._count(stack)
 
@@ -64,49 +70,76 @@ class Box:
 
 
 def render_flamegraph(stacks: Iterable[Stack], title: str, note: str = "") -> str:
-    """Some stacks as a flamegraph, the outermost functions at the bottom.
+    """Some stacks as a file of its own, the outermost functions at the bottom.
 
     Args:
         stacks: What was seen.
         title: What it shows.
         note: How it was measured.
     """
-    root = Node(None)
-    for stack in stacks:
-        root.add(stack)
-    boxes = list(_boxes(root))
-    depth = max((box.depth for box in boxes), default=0)
-    height = TOP + (depth + 1) * ROW + 2 * MARGIN
-    drawn = "\n".join(_draw(box, root.samples, height) for box in boxes)
-    script = _SCRIPT.read_text(encoding="utf-8")
+    drawn, height = _draw_all(stacks, TOP)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="flamegraph" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}">\n'
         f"<style>{_STYLE}</style>\n"
         f'<rect width="{WIDTH}" height="{height}" fill="#fbfaf8"/>\n'
         f'<text class="title" x="{MARGIN}" y="24">{_escape(title)}</text>\n'
         f'<text class="note" x="{MARGIN}" y="44">{_escape(note)}</text>\n'
-        f'<text id="reset" class="button hidden" x="{WIDTH - 260}" y="24">reset zoom</text>\n'
-        f'<text id="search" class="button hidden" x="{WIDTH - 160}" y="24">search</text>\n'
-        f'<text id="found" class="note" x="{WIDTH - 260}" y="44"></text>\n'
-        f'<g id="boxes">\n{drawn}\n</g>\n'
-        f"<script><![CDATA[\n{script}\n]]></script>\n</svg>\n"
+        f'<text class="reset button hidden" x="{WIDTH - 260}" y="24">reset zoom</text>\n'
+        f'<text class="search button hidden" x="{WIDTH - 160}" y="24">search</text>\n'
+        f'<text class="share note" x="{WIDTH - 260}" y="44"></text>\n'
+        f"{drawn}\n"
+        f"<script><![CDATA[\n{script()}\n]]></script>\n</svg>\n"
     )
 
 
+def draw_flamegraph(stacks: Iterable[Stack], title: str) -> str:
+    """Some stacks as an element of an HTML page, which has the script, and controls if it likes.
+
+    Args:
+        stacks: What was seen.
+        title: What it shows, for those who cannot see it.
+    """
+    drawn, height = _draw_all(stacks, 0)
+    return (
+        f'<svg class="flamegraph" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_escape(title)}">\n'
+        f"<style>{_STYLE}</style>\n{drawn}\n</svg>"
+    )
+
+
+def script() -> str:
+    """What makes flamegraphs zoom and search."""
+    return _SCRIPT.read_text(encoding="utf-8")
+
+
+def _draw_all(stacks: Iterable[Stack], top: int) -> tuple[str, int]:
+    """Return the boxes as one element, and the height that they need below `top`."""
+    root = Node(None)
+    for stack in stacks:
+        root.add(stack)
+    boxes = list(_boxes(root))
+    height = top + (max((box.depth for box in boxes), default=0) + 1) * ROW + 2 * MARGIN
+    drawn = "\n".join(_draw(box, root.samples, height) for box in boxes)
+    return f'<g class="boxes">\n{drawn}\n</g>', height
+
+
 def _boxes(root: Node) -> Iterator[Box]:
-    """Every node that is wide enough to be seen, callers before callees."""
+    """Every node that is wide enough to be seen, the widest first, and so callers before callees."""
     if root.samples <= 0:
         return
-    waiting = [Box(root, 0, 0.0, 1.0)]
-    while waiting:
-        box = waiting.pop()
+    found, drawn = 1, 0
+    waiting = [(-1.0, 0, Box(root, 0, 0.0, 1.0))]
+    while waiting and drawn < MOST_BOXES:
+        box = heapq.heappop(waiting)[2]
+        drawn += 1
         yield box
         left = box.left
         for callee in sorted(box.node.callees.values(), key=_label):
             width = callee.samples / root.samples
             if width * (WIDTH - 2 * MARGIN) >= _LEAST_WIDTH:
-                waiting.append(Box(callee, box.depth + 1, left, width))
+                heapq.heappush(waiting, (-width, found, Box(callee, box.depth + 1, left, width)))
+                found += 1
             left += width
 
 

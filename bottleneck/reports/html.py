@@ -1,20 +1,32 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no link to follow."""
+"""The report as one HTML file that needs nothing else: no font, no link, and no script but that of the flamegraph."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bottleneck.reports import clean, functions, gain, numbers, payload, reading, tracing, utilisation, view
+from bottleneck.reports import clean, flames, functions, gain, numbers, payload, reading, tracing, utilisation, view
 from bottleneck.reports.charts import block_chart, charts
+from bottleneck.reports.comparison import comparison_sections
+from bottleneck.reports.flamegraph import script
 from bottleneck.reports.page import render_page
+from bottleneck.reports.sections import shown_sections
+from bottleneck.reports.timeline import timeline
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 
 TEMPLATE = "report.html.j2"
+MOST_FUNCTIONS = 20
 
 
-def render_html(result: Result) -> str:
-    """The report as one self-contained HTML document, light or dark as the reader's system is."""
-    return render_page(TEMPLATE, _page(result))
+def render_html(result: Result, compared: Comparison | None = None) -> str:
+    """The report as one self-contained HTML document, light or dark as the reader's system is.
+
+    Args:
+        result: What was measured.
+        compared: The same against what was measured before; None where there is nothing to compare with.
+    """
+    page = _page(result) | {"compared": shown_sections(list(comparison_sections(compared))) if compared else []}
+    return render_page(TEMPLATE, page, script() if page["flamegraph"] else "")
 
 
 def _page(result: Result) -> dict[str, Any]:
@@ -32,10 +44,13 @@ def _page(result: Result) -> dict[str, Any]:
         "transforms": _transforms(result),
         "transforms_note": _shown(view.transforms_note(result)),
         "functions": _functions(result),
+        "functions_left_out": max(0, len(functions.all_functions(result)) - MOST_FUNCTIONS),
         "sampling": functions.sampling(result),
+        "flamegraph": flames.flamegraph(result),
         "tensors": _tensors(result),
         "payload": payload.summary(result),
         "utilisation": _utilisation(result),
+        "timeline_chart": timeline(result),
         "traces": _traces(result),
         "unavailable": [
             (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
@@ -123,7 +138,7 @@ def _functions(result: Result) -> list[dict[str, str]]:
             "own": numbers.percent(row.own_share),
             "waiting": numbers.percent(row.waiting),
         }
-        for row in functions.all_functions(result)
+        for row in functions.all_functions(result)[:MOST_FUNCTIONS]
     ]
 
 

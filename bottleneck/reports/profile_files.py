@@ -14,6 +14,7 @@ from bottleneck.reports.speedscope import render_speedscope
 from bottleneck.results.files import write_text
 from bottleneck.results.stacks import StackProfile
 
+MAIN_PROCESS = "The main process, which loads the data"
 _REMEDY = "Give a folder that you may write to; it is made if it is not there."
 
 
@@ -89,10 +90,11 @@ def write_profile(profile: StackProfile, folder: str | os.PathLike[str]) -> tupl
 
 def _files(profile: StackProfile) -> Iterator[tuple[str, str]]:
     everything = [stack for worker in profile.workers for stack in worker.stacks]
-    yield "workers.svg", render_flamegraph(everything, "All workers", _note(profile, profile.samples))
+    everyone = "All workers" if profile.in_workers else MAIN_PROCESS
+    yield "workers.svg", render_flamegraph(everything, everyone, _note(profile, profile.samples))
     for worker in profile.workers:
         samples = sum(stack.samples for stack in worker.stacks)
-        title = f"Worker {worker.worker}"
+        title = f"Worker {worker.worker}" if profile.in_workers else MAIN_PROCESS
         yield f"worker-{worker.worker}.svg", render_flamegraph(worker.stacks, title, _note(profile, samples))
     yield "profile.speedscope.json", render_speedscope(profile)
     yield "stacks.txt", render_collapsed(profile)

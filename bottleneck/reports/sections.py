@@ -107,7 +107,12 @@ def _markdown_table(section: Table) -> Iterator[str]:
 
 def render_sections_html(sections: Sequence[Section]) -> str:
     """The report as one HTML page that needs nothing else."""
-    return render_page(_TEMPLATE, {"sections": [_shown(section) for section in sections]})
+    return render_page(_TEMPLATE, {"sections": shown_sections(sections)})
+
+
+def shown_sections(sections: Sequence[Section]) -> list[dict[str, object]]:
+    """The sections as the templates take them."""
+    return [_shown(section) for section in sections]
 
 
 def _shown(section: Section) -> dict[str, object]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 SamplerName = Literal["py-spy", "in-process"]
+DEEPEST = 150
+"""Frames of a stack that are kept and drawn; a recursion may go deeper."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class StackProfile:
     seconds: float
     """How long each process was sampled, waiting included."""
     workers: tuple[WorkerStacks, ...]
+    in_workers: bool = True
+    """False where there are no workers, and the main process loads the data."""
 
     @property
     def samples(self) -> float:

@@ -68,7 +68,14 @@ def test_the_evidence_holds_the_keys_that_are_promised():
         "rate_hz": 100,
         "seconds": 2.0,
         "samples": 20,
+        "processes": 2,
+        "in_workers": True,
         "functions": [
             {"function": "read", "file": "data.py", "line": 9, "own_share": 1.0, "waiting_share": 0.75, "stage": "load"}
         ],
+        "stacks": {
+            "frames": [{"function": "read", "file": "data.py", "line": 9}],
+            "seen": [{"frames": "0", "stage": "load", "samples": 20, "computing": 5}],
+            "left_out_samples": 0.0,
+        },
     }

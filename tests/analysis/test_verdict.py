@@ -205,6 +205,29 @@ def test_nothing_is_inferred_from_costs_of_which_some_are_missing():
     assert choose("input_bound", [collate, stage("augment", cost=0.011)]).bottleneck == "augment"
 
 
+def test_a_stage_that_surely_takes_the_worker_longer_is_not_passed_over_for_a_gain_that_was_measured_better():
+    shorter = stage("augment", gain=Interval(1.3, 1.05, 1.6), cost=0.003)
+    longer = stage("load", gain=Interval(2.4, 0.9, 6.0), cost=0.019)
+    choice = choose("input_bound", [shorter, longer])
+    assert (choice.bottleneck, choice.contributors) == ("load", ("augment",))
+    unsure = replace(longer, cost_s_per_batch=Interval(0.019, 0.002, 0.036))
+    assert choose("input_bound", [shorter, unsure]).bottleneck == "augment"
+    useless = replace(longer, gain_if_free=near(1.0))
+    assert choose("input_bound", [shorter, useless]).bottleneck == "augment"
+
+
+def test_where_nothing_surely_gains_only_a_cost_that_is_surely_the_largest_names_a_stage():
+    unsure = Interval(0.98, 0.64, 1.49)
+    noisy = replace(stage("collate", gain=unsure), cost_s_per_batch=Interval(0.00028, -0.0074, 0.0080))
+    unknown = stage("augment", gain=Interval(3.2, 0.0, 479.4))
+    load = stage("load", gain=unsure, cost=0.011)
+    handoff = stage("handoff", gain=unsure, cost=0.001)
+    assert choose("input_bound", [noisy, unknown]).bottleneck is None
+    assert choose("input_bound", [noisy, handoff]).bottleneck is None
+    assert choose("input_bound", [load, unknown]).bottleneck is None
+    assert choose("input_bound", [load, handoff]).bottleneck == "load"
+
+
 def test_a_stage_that_seems_to_cost_less_than_nothing_is_not_named():
     odd = stage("collate", gain=Interval(1.5, 1.06, 2.09), cost=-0.0012, exposed=0.004)
     augment = stage("augment", gain=Interval(1.3, 0.9, 1.8), cost=0.011, exposed=0.010)
@@ -252,7 +275,7 @@ def test_the_sentence_still_gives_the_loss_where_no_stage_can_be_named():
 
     assert sentence == (
         "The input pipeline holds this job at 50.0 % (50.0–50.0 %) of what its device can do. "
-        "Which stage does it was not measured. "
+        "Which stage does it could not be told: give it a larger --budget. "
         "Upper bound: 3,200 samples/s, now 1,600."
     )
 

@@ -32,6 +32,18 @@ def test_a_screen_is_enough_before_the_folds(files, capsys):
     assert sum(bool(line.strip()) for part in open_parts for line in part.splitlines()) <= 40
 
 
+def test_the_html_says_it_before_the_charts_and_holds_the_whole_report(files, capsys):
+    base, head = files
+    assert run(["report", head, "--format", "html", "--base", base]) == 0
+    page = capsys.readouterr().out
+    before, _, after = page.partition("<svg")
+    assert "<h2>Before and after</h2>\n<p>head is slower than base: 0.91x" in before
+    assert "<td>before_augment</td>" in before
+    assert "The input pipeline holds this job" in before
+    assert "<h2>Environment</h2>" in after
+    assert page.count("<h1>") == 1
+
+
 def test_unlike_results_need_force(tmp_path, files, capsys):
     save(make_device_bound_result(), tmp_path / "other.json")
     arguments = ["report", files[1], "--format", "markdown", "--base", str(tmp_path / "other.json")]

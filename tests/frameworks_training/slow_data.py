@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import torch
+from looks import look_until, names
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -76,8 +77,6 @@ def model_state(model):
 
 def diagnose(pipeline, expected="augment"):
     """A short diagnosis, and longer ones should others have kept the machine busy, as the report advises."""
-    for budget in ("9s", "20s", "35s"):
-        diagnosis = bottleneck.diagnose(pipeline, budget=budget)
-        if diagnosis.verdict.bottleneck == expected:
-            break
-    return diagnosis
+    return look_until(
+        names(expected), lambda budget_s: bottleneck.diagnose(pipeline, budget=budget_s), (9.0, 20.0, 35.0)
+    )

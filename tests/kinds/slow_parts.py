@@ -8,12 +8,12 @@ import threading
 import time
 
 import torch
+from looks import look_until, names
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 import bottleneck
 
-BUDGET_S = 3.5
-LONG_BUDGET_S = 16.0
+BUDGETS_S = (3.5, 10.0, 30.0)
 STEP_S = 0.001
 SAMPLE_S = 0.004
 BATCH_SIZE = 2
@@ -26,17 +26,11 @@ def train_step(batch):
 def diagnose(dataset, budget=None, **options):
     """The diagnosis of a job with a quick step, and one worker unless told otherwise."""
     workers = max(1, options.get("num_workers", 1))
-    budget = budget or BUDGET_S * (1 + workers) / 2
+    budget = budget or BUDGETS_S[0] * (1 + workers) / 2
     given = {"batch_size": BATCH_SIZE * workers, "num_workers": 1, "train_step": train_step, "device": "cpu"}
     if "batch_sampler" in options:
         del given["batch_size"]
     return bottleneck.diagnose({"dataset": dataset, **given, **options}, budget=budget)
-
-
-def diagnose_loader(loader, budget=BUDGET_S):
-    """The diagnosis of a loader with a quick step."""
-    pipeline = bottleneck.Pipeline.from_loader(loader, train_step=train_step, device="cpu")
-    return bottleneck.diagnose(pipeline, budget=budget)
 
 
 def check_verdict(diagnosis, expected):
@@ -47,19 +41,21 @@ def check_verdict(diagnosis, expected):
 
 
 def check_slow_part(expected, dataset, budget=None, **options):
-    """Diagnose and check; a second time at length, should others have kept the machine busy in so short a time."""
-    diagnosis = diagnose(dataset, budget, **options)
-    if diagnosis.verdict.bottleneck != expected:
-        diagnosis = diagnose(dataset, LONG_BUDGET_S, **options)
+    """Diagnose and check; at length, should others have kept the machine busy in so short a time."""
+    budgets = (budget, *BUDGETS_S[1:])
+    diagnosis = look_until(names(expected), lambda budget_s: diagnose(dataset, budget_s, **options), budgets)
     check_verdict(diagnosis, expected)
+    return diagnosis
 
 
 def check_slow_part_of(expected, loader):
     """The same for a loader."""
-    diagnosis = diagnose_loader(loader)
-    if diagnosis.verdict.bottleneck != expected:
-        diagnosis = diagnose_loader(loader, LONG_BUDGET_S)
-    check_verdict(diagnosis, expected)
+
+    def look(budget_s):
+        pipeline = bottleneck.Pipeline.from_loader(loader, train_step=train_step, device="cpu")
+        return bottleneck.diagnose(pipeline, budget=budget_s)
+
+    check_verdict(look_until(names(expected), look, BUDGETS_S), expected)
 
 
 def rest(slow, samples=1):

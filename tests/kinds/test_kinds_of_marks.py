@@ -2,15 +2,14 @@
 
 import pytest
 from marked_parts import Marked, Outside, Pad, Stream, WithItems, marked_step
-from slow_parts import check_slow_part, check_verdict, diagnose
+from slow_parts import check_slow_part
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("slow", ["read", "crop", "other"])
 def test_a_stage_within_getitem(slow):
-    diagnosis = diagnose(Marked(slow))
-    check_verdict(diagnosis, slow)
+    diagnosis = check_slow_part(slow, Marked(slow))
     assert [stage.name for stage in diagnosis.stages] == [
         "compute", "handoff", "collate", "other", "crop", "read",
     ]  # fmt: skip
@@ -27,25 +26,24 @@ def test_a_stage_within_a_stream(slow):
 
 
 def test_a_stage_within_another():
-    diagnosis = diagnose(Outside("read"))
-    check_verdict(diagnosis, "read")
+    diagnosis = check_slow_part("read", Outside("read"))
     assert "around" not in diagnosis.verdict.contributors
 
 
 def test_a_stage_of_a_dataset_that_fetches_batches():
-    check_verdict(diagnose(WithItems("crop")), "crop")
+    check_slow_part("crop", WithItems("crop"))
 
 
 def test_a_stage_without_workers():
-    check_verdict(diagnose(Marked("crop"), num_workers=0), "crop")
+    check_slow_part("crop", Marked("crop"), num_workers=0)
 
 
 def test_a_stage_in_spawned_workers():
-    check_verdict(diagnose(Marked("crop"), budget=10.0, multiprocessing_context="spawn"), "crop")
+    check_slow_part("crop", Marked("crop"), budget=10.0, multiprocessing_context="spawn")
 
 
 def test_a_mark_in_the_train_step_is_refused_by_name():
-    diagnosis = diagnose(Marked("crop"), train_step=marked_step)
+    diagnosis = check_slow_part("crop", Marked("crop"), train_step=marked_step)
     messages = {warning.id: [] for warning in diagnosis.warnings}
     for warning in diagnosis.warnings:
         messages[warning.id].append(warning.message)
@@ -53,4 +51,3 @@ def test_a_mark_in_the_train_step_is_refused_by_name():
     assert '"optimise"' in refused
     assert "main process" in refused
     assert any('"unused"' in message for message in messages["mark-not-called"])
-    check_verdict(diagnosis, "crop")

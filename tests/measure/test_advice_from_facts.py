@@ -35,7 +35,7 @@ from tests.staging.staged_datasets import switched
         torch.zeros(5, 7, 9),
         "text",
     ],
-    ids=str,
+    ids=["RGB", "grey", "channels first", "one channel", "channels last", "tokens", "no image", "text"],
 )
 def test_both_sides_agree_on_what_an_image_is(value):
     assert pixels_of(describe_output(value)) == image_pixels(value)

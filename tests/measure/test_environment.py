@@ -14,11 +14,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure import cgroup, environment
+from bottleneck.measure import cgroup, cores, environment
+from bottleneck.measure.cores import usable_cores
 from bottleneck.measure.environment import (
     OtherLoad,
     ProcessTimes,
-    cpu_cores_available,
     describe_environment,
     free_memory_bytes,
     shm_free_bytes,
@@ -30,7 +30,7 @@ GIB = 2**30
 @pytest.fixture
 def roomy(monkeypatch):
     """A machine with 64 cores and 256 GiB, of which 200 are free."""
-    monkeypatch.setattr(environment, "usable_cpus", lambda: list(range(64)))
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: list(range(64)))
     Memory = namedtuple("Memory", "total available")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(256 * GIB, 200 * GIB))
 
@@ -46,7 +46,7 @@ def system(root: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
 
 @pytest.mark.usefixtures("roomy")
 @pytest.mark.parametrize(
-    ("groups", "files", "cores"),
+    ("groups", "files", "expected"),
     [
         ("0::/\n", {"cgroup/cpu.max": "150000 100000\n"}, 1.5),
         ("0::/\n", {"cgroup/cpu.max": "max 100000\n"}, 64),
@@ -77,18 +77,18 @@ def system(root: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
         ("garbage", {}, 64),
     ],
 )
-def test_cores_within_quotas(tmp_path, groups, files, cores):
-    assert cpu_cores_available(*system(tmp_path, groups, files)) == cores
+def test_cores_within_quotas(tmp_path, groups, files, expected):
+    assert usable_cores(*system(tmp_path, groups, files)) == expected
 
 
 def test_cores_within_the_affinity(monkeypatch, tmp_path):
-    monkeypatch.setattr(environment, "usable_cpus", lambda: [3, 5])
-    assert cpu_cores_available(tmp_path, tmp_path) == 2
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: [3, 5])
+    assert usable_cores(tmp_path, tmp_path) == 2
 
 
 def test_cores_where_there_is_neither_affinity_nor_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(environment, "usable_cpus", lambda: None)
-    assert cpu_cores_available(tmp_path, tmp_path) == os.cpu_count()
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: None)
+    assert usable_cores(tmp_path, tmp_path) == os.cpu_count()
 
 
 @pytest.mark.usefixtures("roomy")
@@ -126,7 +126,7 @@ def test_free_memory_within_limits(tmp_path, groups, files, free_gib):
 
 
 def test_this_machine():
-    assert 0 < cpu_cores_available() <= os.cpu_count()
+    assert 0 < usable_cores() <= os.cpu_count()
     assert 0 < free_memory_bytes() <= psutil.virtual_memory().total
     if Path("/dev/shm").is_dir():
         assert shm_free_bytes() >= 0
@@ -237,9 +237,9 @@ def test_only_cpus_that_we_may_use_count(monkeypatch):
     Times = namedtuple("Times", "user nice system idle iowait steal")
     table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: table)
-    monkeypatch.setattr(environment, "usable_cpus", lambda: [0, 2])
+    monkeypatch.setattr(environment, "allowed_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
-    monkeypatch.setattr(environment, "usable_cpus", lambda: [70])  # numbers that do not match the table
+    monkeypatch.setattr(environment, "allowed_cpus", lambda: [70])  # numbers that do not match the table
     assert environment._read_busy_seconds() == 11 + 100 + 26
 
 

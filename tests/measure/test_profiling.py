@@ -102,6 +102,7 @@ def test_a_job_without_workers_is_profiled_from_outside():
     assert spot.frame.function == "hot_decode"
     assert spot.own_share > 0.6
     assert spot.stage == "augment"
+    assert not outcome.profile.in_workers
 
 
 def test_a_loader_that_iterates_in_its_own_way_is_profiled():

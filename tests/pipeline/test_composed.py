@@ -90,7 +90,7 @@ def test_members_are_found(transform, expected):
         len,
         torch.relu,
     ],
-    ids=str,
+    ids=["function", "transform", "partial", "empty", "text", "numbers", "module", "builtin", "of torch"],
 )
 def test_what_is_not_composed_has_no_members(transform):
     assert find_members(transform) == ()

@@ -48,7 +48,7 @@ def test_a_stage_that_seems_to_give_time_back_is_drawn_as_nothing():
 def test_a_gain_begins_at_no_gain_and_the_line_is_that_of_free_input():
     chart = drawn(make_result(), "Gain if free")
     augment = rect(chart, "augment: ")
-    line = next(each for each in chart.segments if each.kind == "axis")
+    line = next(each for each in chart.segments if each.kind == "bound")
     assert augment.x == LABEL_WIDTH
     assert augment.width / (line.x1 - LABEL_WIDTH) == pytest.approx((0.02469 / 0.00992 - 1) / (2.62 - 1))
 

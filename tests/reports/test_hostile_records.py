@@ -27,8 +27,8 @@ FULL = max(SAVED.glob("v1-*.json"))
 
 CHOICES = {"state", "finding", "gain_basis"}
 """Fields that hold one of a few words; a file with another one is refused."""
-MEANT = {"source", "mode"}
-"""Keys of evidence whose known words alone are shown."""
+MEANT = {"source", "mode", "seen"}
+"""Keys of evidence whose known words alone are shown, or whose texts are positions."""
 
 COMMAND = re.compile(r"^\s*::[\w-]+|##\[", re.MULTILINE)
 ACTING = re.compile(

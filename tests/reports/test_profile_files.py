@@ -2,13 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from bottleneck.errors import UsageError
 from bottleneck.reports.collapsed import render_collapsed
-from bottleneck.reports.flamegraph import render_flamegraph
+from bottleneck.reports.flamegraph import MOST_BOXES, render_flamegraph
 from bottleneck.reports.profile_files import check_folder, write_profile
 from bottleneck.reports.speedscope import render_speedscope
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
@@ -69,6 +70,17 @@ def test_an_empty_flamegraph_is_still_one(stacks):
     assert boxes(render_flamegraph(stacks, "Worker 0")) == []
 
 
+def test_of_very_many_boxes_the_widest_are_drawn_each_on_its_caller():
+    stacks = [Stack((GET, Frame(f"f{n}", "", None), *(Frame(f"f{n}.{k}", "", None) for k in range(140))), None, 1, 1)
+              for n in range(100)]  # fmt: skip
+    found = [(int(box.get("data-depth")), label) for label, box in boxes(render_flamegraph(stacks, ""))]
+    assert len(found) == MOST_BOXES
+    names = {label for _, label in found}
+    assert all(f"f{n}" in names for n in range(100))
+    assert all(f"{label.partition('.')[0]}.{int(label.partition('.')[2]) - 1}" in names
+               for depth, label in found if depth > 3)  # fmt: skip
+
+
 def test_deep_recursion_is_drawn_up_to_a_depth():
     found = boxes(render_flamegraph([Stack((GET,) * 5000, None, 1, 1)], ""))
     assert 100 < len(found) < 200
@@ -101,6 +113,12 @@ def test_all_files_are_written(tmp_path):
     assert sorted(os.listdir(tmp_path / "new" / "folder")) == sorted(names)
     for path in written[:3]:
         ElementTree.parse(path)
+
+
+def test_without_workers_the_files_name_the_main_process(tmp_path):
+    for path in write_profile(replace(profile_of(workers=1), in_workers=False), tmp_path)[:2]:
+        assert "The main process, which loads the data" in path.read_text()
+        assert "orker 0" not in path.read_text()
 
 
 def test_home_directories_do_not_show(tmp_path):

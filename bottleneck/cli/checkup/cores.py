@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from bottleneck.cli.checkup.finding import Finding, first_line
-from bottleneck.cli.checkup.usable import allowed_cores, usable_cores
 from bottleneck.measure.cgroup import quota_cores
+from bottleneck.measure.cores import allowed_cores, usable_cores
 
 SAMPLE_S = 1.0
 """Kernels count processor time in ticks of 10 ms or so: less than a second says little."""

@@ -23,7 +23,7 @@ from bottleneck.cli.checkup.job import first_indices
 from bottleneck.cli.checkup.memory import open_files_limit, sharing_strategy
 from bottleneck.cli.checkup.structure import describe_structure, tensors_in
 from bottleneck.cli.checkup.traces import find_place
-from bottleneck.cli.checkup.usable import allowed_cores, usable_cores
+from bottleneck.measure.cores import allowed_cores, usable_cores
 from bottleneck.measure.environment import free_memory_bytes, shm_free_bytes
 from bottleneck.measure.failure import explain_loader_failure
 from bottleneck.pipeline.target import describe_error

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.cli.checkup.finding import Finding, format_bytes, format_seconds
 from bottleneck.cli.checkup.software import default_start_method
 from bottleneck.cli.checkup.structure import describe_structure
-from bottleneck.cli.checkup.usable import usable_cores
 from bottleneck.errors import ExitStatus
+from bottleneck.measure.cores import usable_cores
 from bottleneck.measure.pickling import PickleSize, pickle_size
 from bottleneck.pipeline.checks import check
 from bottleneck.pipeline.description import Pipeline

@@ -1,0 +1,1 @@
+"""The documentation; `make` holds what writes its parts that come from real runs."""

@@ -1,0 +1,136 @@
+"""Draws the pictures of the documentation from the results of the tutorial: `make pictures`.
+
+The charts are those of the HTML report, each for a light and a dark page. The terminal has its own background.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from html import escape
+from pathlib import Path
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.terminal_theme import MONOKAI
+
+from bottleneck.reports.charts import Chart, block_chart, charts
+from bottleneck.reports.text import renderable
+from bottleneck.results.codec import load
+from bottleneck.results.records import Result
+
+FOLDER = Path(__file__).resolve().parents[1] / "pictures"
+BASE = "base.json"
+NAMES = {
+    "Throughput with the data cached at each point": "ladder",
+    "One step of the job": "waterfall",
+    "Gain if free": "gain",
+    "Blocks, round by round": "blocks",
+}
+"""File name of each chart, by its title."""
+LIGHT = {"ink": "#1c2024", "soft": "#60646c", "line": "#d9d9e0", "bar": "#3e7bb6", "pale": "#a9c6e2", "hot": "#c2410c"}
+DARK = {"ink": "#edeef0", "soft": "#b0b4ba", "line": "#3a3c40", "bar": "#5b9bd5", "pale": "#37597a", "hot": "#fb923c"}
+LIGHT["paper"], DARK["paper"] = "#ffffff", "#0d1117"
+_TOP, _MARGIN, _RIGHT, _FONT = 34, 10, 40, "13px system-ui, -apple-system, 'Segoe UI', sans-serif"
+_COLUMNS, _CELL, _LINE, _PADDING = 80, 12.2, 24.4, 16
+"""Of rich's SVG, whose characters are 20 units high."""
+_TERMINAL = (
+    "<style>.{unique_id}-matrix{{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
+    "font-size:{char_height}px;line-height:{line_height}px}}{styles}</style>\n<defs>{lines}</defs>\n"
+    '<g class="{unique_id}-matrix">{matrix}</g>'
+)
+
+
+def main() -> None:
+    """Write every picture."""
+    for name, svg in draw(load(FOLDER / BASE)).items():
+        (FOLDER / name).write_text(svg, encoding="utf-8")
+
+
+def draw(result: Result) -> dict[str, str]:
+    """The pictures of a result, by file name."""
+    pictures = {"terminal.svg": draw_terminal(result, 3)}
+    blocks = block_chart(result)
+    for chart in (*charts(result), *((blocks,) if blocks is not None else ())):
+        if chart.title in NAMES:
+            pictures[f"{NAMES[chart.title]}-light.svg"] = draw_chart(chart, LIGHT)
+            pictures[f"{NAMES[chart.title]}-dark.svg"] = draw_chart(chart, DARK)
+    return pictures
+
+
+def draw_chart(chart: Chart, colours: dict[str, str]) -> str:
+    """A chart as a file of its own, with its title, on an opaque background."""
+    fills = {"bar": colours["bar"], "hot": colours["hot"], "soft": colours["pale"]}
+    shapes = [
+        f'<line x1="{s.x1:.1f}" x2="{s.x2:.1f}" y1="{s.y1:.1f}" y2="{s.y2:.1f}" stroke="{colours["line"]}"/>'
+        if s.kind == "axis"
+        else f'<line x1="{s.x1:.1f}" x2="{s.x2:.1f}" y1="{s.y1:.1f}" y2="{s.y2:.1f}" stroke="{colours["soft"]}" '
+        'stroke-dasharray="4 3"/>'
+        for s in chart.segments
+        if s.kind in ("axis", "bound")
+    ]
+    shapes += [
+        f'<rect x="{r.x:.1f}" y="{r.y:.1f}" width="{r.width:.1f}" height="{r.height:.1f}" '
+        f'fill="{fills.get(r.kind, colours["bar"])}"/>'
+        for r in chart.rects
+    ]
+    shapes += [
+        f'<line x1="{s.x1:.1f}" x2="{s.x2:.1f}" y1="{s.y1:.1f}" y2="{s.y2:.1f}" stroke="{colours["ink"]}" '
+        'stroke-width="1.5"/>'
+        for s in chart.segments
+        if s.kind == "interval"
+    ]
+    shapes += [
+        f'<circle cx="{d.x:.1f}" cy="{d.y:.1f}" r="3" fill="{fills.get(d.kind, colours["bar"])}"/>' for d in chart.dots
+    ]
+    shapes += [
+        f'<text x="{lab.x:.1f}" y="{lab.y:.1f}" text-anchor="{lab.anchor}" '
+        f'dominant-baseline="central">{escape(lab.text)}</text>'
+        for lab in chart.labels
+    ]
+    notes = textwrap.wrap(chart.note, 112)
+    shapes += [
+        f'<text x="0" y="{chart.height + 12 + 15 * number}" style="font-size:11px" fill="{colours["soft"]}">'
+        f"{escape(note)}</text>"
+        for number, note in enumerate(notes)
+    ]
+    width, height = chart.width + _RIGHT + 2 * _MARGIN, chart.height + _TOP + 15 * len(notes) + _MARGIN
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'role="img" aria-label="{escape(chart.title)}">\n'
+        f'<rect width="100%" height="100%" rx="6" fill="{colours["paper"]}"/>\n'
+        f'<g style="font:{_FONT}" fill="{colours["ink"]}">\n'
+        f'<text x="{_MARGIN}" y="20" style="font-weight:600">{escape(chart.title)}</text>\n'
+        f'<g transform="translate({_MARGIN} {_TOP})">\n' + "\n".join(shapes) + "\n</g>\n</g>\n</svg>\n"
+    )
+
+
+def draw_terminal(result: Result, sections: int) -> str:
+    """The first sections of the report as a terminal shows them.
+
+    Args:
+        result: What was found.
+        sections: How many; they are divided by empty lines.
+    """
+    console = Console(width=_COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    shown: list[list[Segment]] = []
+    for line in console.render_lines(renderable(result), pad=False):
+        sections -= not any(segment.text.strip() for segment in line)
+        if sections == 0:
+            break
+        shown.append(line)
+    for line in shown:
+        console.print(Segments([*line, Segment.line()]), end="")
+    drawn = console.export_svg(title="", theme=MONOKAI, code_format=_TERMINAL, unique_id="report")
+    drawn = re.sub(r"<text[^>]*>\s*</text>", "", drawn)
+    width, height = _COLUMNS * _CELL + 2 * _PADDING, len(shown) * _LINE + 2 * _PADDING
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'role="img" aria-label="The report in a terminal">\n<rect width="100%" height="100%" rx="8" fill="#0d1117"/>\n'
+        f'<g transform="translate({_PADDING} {_PADDING})">\n{drawn}\n</g>\n</svg>\n'
+    )
+
+
+if __name__ == "__main__":
+    main()

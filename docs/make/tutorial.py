@@ -1,0 +1,121 @@
+"""Runs the tutorial and writes its outputs into the page.
+
+    python -m docs.make.tutorial           measures, keeps the results, and writes what is printed
+    python -m docs.make.tutorial --kept    writes what this version prints of the results that were kept
+
+A run that does not tell the story of the page, on a busy machine for example, is refused, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bottleneck.analysis.comparison import compare
+from bottleneck.cli.main import run as run_bottleneck
+from bottleneck.results.codec import load
+from docs.make.page import parts, write_anew
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "tutorial.md"
+EXAMPLE = ROOT / "examples" / "tutorial"
+PICTURES = ROOT / "docs" / "pictures"
+BASE, HEAD = "base.json", "head.json"
+
+
+def main() -> None:
+    """Write the page, from a new run or from the kept results."""
+    if sys.argv[1:] not in ([], ["--kept"]):
+        sys.exit(__doc__)
+    page = from_kept_results() if sys.argv[1:] else from_a_run()
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def from_a_run() -> str:
+    """The page of a run of all its commands; its results are kept."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = _copy_of_the_example(scratch)
+        commands = [command for part in parts(PAGE.read_text(encoding="utf-8")) for command in part.commands]
+        printed = iter([(command, _run(command, folder)) for command in commands])
+        refuse_another_story(folder / BASE, folder / HEAD)
+        for name in (BASE, HEAD):
+            told = (folder / name).read_text(encoding="utf-8")
+            # The kernel's release tells of whose machine it was, and nothing of the job.
+            (PICTURES / name).write_text(told.replace(f" {platform.release()}", ""), encoding="utf-8")
+        shutil.copy(folder / "profile" / "workers.svg", PICTURES / "flamegraph.svg")
+        # Read again: the text may have been worked on meanwhile.
+        return write_anew(PAGE.read_text(encoding="utf-8"), EXAMPLE, lambda command: _next(printed, command))
+
+
+def from_kept_results() -> str:
+    """The page with what this version says of the kept results; what the script printed stays."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = _copy_of_the_example(scratch)
+        for name in (BASE, HEAD):
+            shutil.copy(PICTURES / name, folder)
+        return write_anew(PAGE.read_text(encoding="utf-8"), folder, lambda command: _report_kept(command, folder))
+
+
+def refuse_another_story(base: Path, head: Path) -> None:
+    """End here with results of which the page's text would not be true."""
+    before, after = load(base), load(head)
+    compared = compare(before, after)
+    told = {
+        "the job is input-bound": before.verdict.state == "input_bound",
+        "augment is the bottleneck": before.verdict.bottleneck == "augment",
+        "it is advised to crop first": "crop-before" in [advice.id for advice in before.advice],
+        "the change makes it faster": compared.throughput.finding == "faster",
+        "the train step stays as fast": not compared.warnings,
+    }
+    missing = [text for text, holds in told.items() if not holds]
+    if missing:
+        sys.exit(f"The page says that {', that '.join(missing)}; this run does not. Try again on a quiet machine.")
+
+
+def _copy_of_the_example(scratch: str) -> Path:
+    return Path(shutil.copytree(EXAMPLE, Path(scratch) / "job", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def _next(printed: Iterator[tuple[str, str]], command: str) -> str:
+    ran, output = next(printed)
+    if ran != command:
+        sys.exit(f"The page's commands were changed while they ran: {command!r} in the place of {ran!r}.")
+    return output
+
+
+def _run(command: str, folder: Path) -> str:
+    """What a command prints, without colours; its progress goes on to standard error."""
+    print(f"$ {command}", file=sys.stderr)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def _report_kept(command: str, folder: Path) -> str | None:
+    """What a command prints of the kept results; None for what cannot be known of them."""
+    words = shlex.split(command)
+    if words[0] != "bottleneck":
+        return None
+    if words[1] == "diagnose":
+        words = ["bottleneck", "report", words[words.index("--json") + 1]]
+    words = [str(folder / word) if word in (BASE, HEAD) else word for word in words]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        run_bottleneck(words[1:])
+    return printed.getvalue()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The README and docs/: links lead somewhere, commands and options exist, code is code, pictures are small."""
+
+import ast
+import inspect
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+import bottleneck
+from bottleneck.cli.main import COMMANDS, cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
+FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
+OF_OTHER_TOOLS = {
+    *("--cap-add", "--ipc", "--shm-size", "--editable"),  # docker, pip
+    *("--request", "--header", "--form"),  # curl
+}
+
+
+def text_of(page):
+    return PAGES[page].read_text(encoding="utf-8")
+
+
+def prose_of(page):
+    return FENCED.sub("", text_of(page))
+
+
+def anchors_of(path):
+    """The anchors of a page's headings, as code hosts make them."""
+    prose = FENCED.sub("", path.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.+)$", prose, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links_of(page):
+    return re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", prose_of(page))
+
+
+def commands_of(page):
+    """What is typed after `bottleneck` in the blocks of a page, as far as it is not output."""
+    found = []
+    for _, language, body in FENCED.findall(text_of(page)):
+        if language in ("", "yaml", "bash"):
+            lines = body.replace("\\\n", " ").splitlines()
+            found += [
+                match[1] for line in lines if (match := re.match(r"(?:[\s(-]|cd \S+ && )*bottleneck ([a-z].*)", line))
+            ]
+    return [shlex.split(command.rstrip(")"), comments=True) for command in found]
+
+
+COMMAND_LINES = [(page, words) for page in PAGES for words in commands_of(page)]
+
+
+def options_of(name):
+    command = cli.get_command(click.Context(cli), name)
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(page):
+    missing = []
+    for link in filter(None, (one or other for one, other in links_of(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (PAGES[page].parent / name).resolve() if name else PAGES[page]
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            missing.append(link)
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_linked_from_the_readme(page):
+    linked = {str(Path(one or other)).partition("#")[0] for one, other in links_of("README.md")}
+    assert page == "README.md" or page in linked
+
+
+@pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=[f"{p}: {' '.join(w)}" for p, w in COMMAND_LINES])
+def test_every_command_is_understood(page, words):
+    command = cli.get_command(click.Context(cli), words[0])
+    assert command is not None
+    command.make_context(words[0], [word for word in words[1:] if not word.startswith("...")])
+
+
+def test_commands_are_found_at_all():
+    assert {words[0] for _, words in COMMAND_LINES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_in_the_text_exists(page):
+    known = set().union(*(options_of(name) for name in COMMANDS)) | OF_OTHER_TOOLS | {"--help", "--version"}
+    named = {
+        option for code in re.findall(r"`([^`\n]+)`", prose_of(page)) for option in re.findall(r"--[a-z][a-z-]+", code)
+    }
+    assert named <= known
+
+
+def calls_of_ours(page):
+    """The calls of public names in the Python of a page, as pairs of the thing called and the call."""
+    public = {f"bottleneck.{name}": getattr(bottleneck, name) for name in bottleneck.__all__}
+    public |= {f"Pipeline.{name}": getattr(bottleneck.Pipeline, name) for name in vars(bottleneck.Pipeline)}
+    public |= {f"bottleneck.{name}": thing for name, thing in public.items() if name.startswith("Pipeline.")}
+    public |= {"Pipeline": bottleneck.Pipeline, "diagnose": bottleneck.diagnose}
+    for _, language, body in FENCED.findall(text_of(page)):
+        if language == "python":
+            for node in ast.walk(ast.parse(body)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in public:
+                    yield public[ast.unparse(node.func)], node
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_in_a_page_is_python_and_calls_what_there_is(page):
+    for thing, call in calls_of_ours(page):
+        positional = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
+        named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+        inspect.signature(thing).bind_partial(*positional, **named)
+
+
+def test_calls_are_found_at_all():
+    called = {thing for page in PAGES for thing, _ in calls_of_ours(page)}
+    assert {bottleneck.diagnose, bottleneck.Pipeline, bottleneck.compare, bottleneck.load} <= called
+
+
+def test_the_python_about_comparisons_runs_on_kept_results(monkeypatch, capsys):
+    (body,) = [body for _, language, body in FENCED.findall(text_of("docs/compare.md")) if language == "python"]
+    monkeypatch.chdir(ROOT / "docs" / "pictures")
+    exec(body, {"bottleneck": bottleneck})
+    assert capsys.readouterr().out.startswith("head is faster than base")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_make_targets_in_the_text_exist(page):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)`", prose_of(page))) <= targets
+
+
+def test_pictures_are_small_complete_and_load_nothing():
+    pictures = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
+    assert len(pictures) >= 8
+    for path in pictures:
+        text = path.read_text(encoding="utf-8")
+        assert len(text) < 150_000
+        assert text.rstrip().endswith("</svg>")
+        assert set(re.findall(r"https?://[^\"'\s)]+", text)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_pictures_are_used():
+    used = "".join(text_of(page) for page in PAGES)
+    for path in (ROOT / "docs" / "pictures").glob("*.svg"):
+        assert f"pictures/{path.name}" in used, path.name

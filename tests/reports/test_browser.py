@@ -1,0 +1,249 @@
+"""The pages in a real browser: they open from disk, ask for nothing, fit, and their flamegraph zooms and searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from browser import Page, find_chromium, open_browser
+from page_results import BLEND, GET, make_page_result, make_profile
+from results_factory import make_device_bound_result, make_empty_result, make_interrupted_result, make_result
+from test_hostile_text import HOSTILE, everywhere
+
+from bottleneck.analysis.comparison import compare
+from bottleneck.reports.comparison import render_comparison
+from bottleneck.reports.flamegraph import render_flamegraph
+from bottleneck.reports.render import render
+from bottleneck.results.stacks import Frame, Stack
+
+PROGRAM = find_chromium()
+needs_chromium = pytest.mark.skipif(
+    PROGRAM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"
+)
+
+NARROW, WIDE = 360, 1280
+SHARES = (
+    "[...document.querySelectorAll('.box:not(.hidden)')].map(b => [b.dataset.label, b.getBoundingClientRect().width])"
+)
+PRESENT = ["cores busy", "device busy", "memory of workers", "read from disk"]
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Page]:
+    with open_browser(PROGRAM or "") as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(tab: Page) -> Page:
+    """The tab as it was at first, for a screen in the light."""
+    tab.emulate()
+    return tab
+
+
+@pytest.fixture
+def report(page: Page, tmp_path: Path) -> Page:
+    """The page of a result that has every part, in a wide window."""
+    page.open(written(tmp_path, make_page_result()), width=WIDE)
+    return page
+
+
+def written(folder: Path, result, name: str = "report.html") -> Path:
+    path = folder / name
+    path.write_text(result if isinstance(result, str) else render(result, "html"), encoding="utf-8")
+    return path
+
+
+def overflowing(page: Page) -> list[str]:
+    """What reaches out of the window, and is in nothing that scrolls."""
+    return page.evaluate(
+        "[...document.body.querySelectorAll(':not(svg *)')].filter(e => !e.closest('.wide, pre') "
+        "&& e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.outerHTML.slice(0, 80))"
+    )
+
+
+def cut_off(page: Page) -> list[str]:
+    """Texts that reach out of their chart."""
+    return page.evaluate(
+        "[...document.querySelectorAll('svg.chart text')].filter(t => { const b = t.getBBox(), v = "
+        "t.ownerSVGElement.viewBox.baseVal; return b.x < 0 || b.y < -3 || b.x + b.width > v.width + 0.5 "
+        "|| b.y + b.height > v.height + 3; }).map(t => t.textContent)"
+    )
+
+
+def widths(page: Page) -> dict[str, float]:
+    """The boxes that are shown, by label."""
+    return dict(page.evaluate(SHARES))
+
+
+def box(frame: Frame) -> str:
+    return f'.box[data-label="{frame.function} ({frame.file}:{frame.line})"]'
+
+
+@needs_chromium
+@pytest.mark.leaks("one browser serves the tests of this class; the last test of this file sees to its end")
+class TestInOneBrowser:
+    def test_the_page_opens_without_errors_and_asks_for_nothing(self, report):
+        assert report.errors == []
+        assert len(report.requests) == 1
+        assert report.requests[0].startswith("file:///")
+
+    def test_every_part_is_there_and_has_a_size(self, report):
+        titles = report.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
+        assert titles == [
+            "Throughput with the data cached at each point", "One step of the job", "Gain if free", "What to do next",
+            "Ladder", "Stages", "Single transforms", "Functions with the most own time", "Flamegraph of the workers",
+            "What one batch holds", "Cores, disk, network and device", "Utilisation while this was measured",
+            "Blocks, round by round", "Environment", "Pipeline",
+        ]  # fmt: skip
+        sizes = report.evaluate(
+            "[...document.querySelectorAll('svg')].map(s => { const r = s.getBoundingClientRect(); "
+            "return [r.width, r.height]; })"
+        )
+        assert len(sizes) == 6
+        assert all(width > 500 and 80 < height < 600 for width, height in sizes)
+        panels = report.evaluate("[...document.querySelectorAll('.timeline text:not(.soft)')].map(t => t.textContent)")
+        assert sorted(panels) == PRESENT
+
+    @pytest.mark.parametrize("width", [NARROW, WIDE])
+    @pytest.mark.parametrize(
+        "make", [make_page_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+    )
+    def test_nothing_reaches_out_of_the_window(self, page, tmp_path, width, make):
+        page.open(written(tmp_path, make()), width=width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert overflowing(page) == []
+        assert cut_off(page) == []
+        assert page.errors == []
+
+    def test_a_click_on_a_function_zooms_and_the_button_resets(self, report):
+        before = widths(report)
+        blend = "blend (PIL/Image.py:3751)"
+        report.click(box(BLEND))
+        zoomed = widths(report)
+        assert before[blend] < 0.5 * before["all"] < 0.9 * zoomed[blend]
+        assert set(zoomed) < set(before)
+        assert "faded" in report.evaluate(f"document.querySelector('{box(GET)}').className.baseVal")
+        report.click("button.reset")
+        assert widths(report) == before
+        assert report.evaluate("getComputedStyle(document.querySelector('button.reset')).display") == "none"
+
+    def test_letters_of_the_flamegraph_keep_their_size(self, report):
+        for width in (WIDE, NARROW, WIDE):
+            report.resize(width)
+            report.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            scale = "s => s.getBoundingClientRect().width / s.viewBox.baseVal.width"
+            assert report.evaluate(f"({scale})(document.querySelector('.flamegraph'))") == pytest.approx(1.0, abs=0.01)
+
+    def test_search_highlights_and_tells_the_share(self, report):
+        report.click("input.search")
+        report.type("TORCHVISION")
+        found = report.evaluate("[...document.querySelectorAll('.found')].map(b => b.dataset.label.split(' ')[0])")
+        assert sorted(found) == ["ColorJitter.forward", "Compose.__call__", "RandomResizedCrop.forward"]
+        assert report.evaluate("document.querySelector('.share').textContent") == "found: 90.0 % of the samples"
+        fills = "new Set([...document.querySelectorAll('.found rect')].map(r => getComputedStyle(r).fill))"
+        assert report.evaluate(f"[...{fills}]") == ["rgb(232, 121, 249)"]
+        report.evaluate(
+            "(s => { s.value = ''; s.dispatchEvent(new Event('input')); })(document.querySelector('.search'))"
+        )
+        assert report.evaluate("document.querySelectorAll('.found').length") == 0
+        assert report.evaluate("document.querySelector('.share').textContent") == ""
+
+    def test_a_link_may_search(self, page, tmp_path):
+        page.open(written(tmp_path, make_page_result()), fragment="#search=blend")
+        assert page.evaluate("document.querySelector('.share').textContent") == "found: 45.0 % of the samples"
+        page.open(written(tmp_path, make_page_result(), "other.html"), fragment="#search=%")
+        assert page.errors == []
+
+    def test_without_script_the_flamegraph_is_static(self, page, tmp_path):
+        page.open(written(tmp_path, make_page_result()), script=False)
+        assert page.evaluate("document.querySelectorAll('.flamegraph .box').length") == 10
+        assert page.evaluate("document.querySelector('.controls').getBoundingClientRect().height") == 0
+        assert "blend" in page.evaluate(f"document.querySelector('{box(BLEND)} text').textContent")
+        assert page.evaluate("document.documentElement.scrollWidth") <= WIDE
+
+    def test_the_dark_page_is_dark_and_can_be_read(self, report):
+        def colours():
+            style = "getComputedStyle(document.body)"
+            return report.evaluate(f"[{style}.color, {style}.backgroundColor].map(c => c.match(/\\d+/g).map(Number))")
+
+        (ink, *_), (paper, *_) = colours()
+        assert (ink < 64, paper > 240) == (True, True)
+        report.emulate(dark=True)
+        (ink, *_), (paper, *_) = colours()
+        assert (ink > 200, paper < 64) == (True, True)
+
+    def test_in_print_everything_is_there_but_the_controls(self, report):
+        assert report.pdf().startswith(b"%PDF")
+        report.emulate(dark=True, medium="print")
+        assert report.evaluate("getComputedStyle(document.querySelector('.controls')).display") == "none"
+        assert report.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+        report.resize(680)  # what A4 leaves between its margins
+        scrolling = "[...document.querySelectorAll('.wide')].filter(w => w.scrollWidth > w.clientWidth + 1).length"
+        assert report.evaluate(scrolling) == 0
+
+    def test_a_hostile_page_runs_nothing(self, page, tmp_path):
+        attack = '</script></style><img src=x onerror="window.hit=1"><script>window.hit=1</script>`|'
+        hostile = everywhere(attack)
+        frames = [Frame(text, text, 1) for text in (attack, *HOSTILE)]
+        profile = make_profile(tuple(Stack((GET, frame), attack, 10, 5) for frame in frames))
+        evidence = {**make_page_result(profile).evidence, **hostile.evidence}
+        page.open(written(tmp_path, replace(hostile, evidence=evidence)), width=NARROW)
+        assert page.evaluate("window.hit") is None
+        assert page.evaluate("document.querySelectorAll('img, iframe, link, a, script').length") == 1  # our script
+        assert (page.errors, len(page.requests)) == ([], 1)
+        assert page.evaluate("document.querySelectorAll('.box').length") == len(frames) + 2
+        assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+        page.click("input.search")
+        page.type("onerror")
+        assert page.evaluate("document.querySelector('.share').textContent").startswith("found:")
+
+    def test_the_policy_stops_what_escaping_would_miss(self, page, tmp_path):
+        broken = render(make_page_result(), "html").replace(
+            "<body>", "<body><img src=x.png onerror='window.hit=1'><script>window.hit=1</script>"
+        )
+        page.open(written(tmp_path, broken))
+        assert page.evaluate("window.hit") is None
+        assert any("x.png" in url for url in page.requests)
+        assert page.refused == len(page.requests) - 1
+        assert len(page.errors) >= 2  # the browser says that it refused the image and the script
+        assert page.evaluate("document.querySelectorAll('.flamegraph.fluid').length") == 1  # ours runs
+
+    def test_the_file_of_a_flamegraph_zooms_too(self, page, tmp_path):
+        stacks = make_profile().workers[0].stacks
+        path = written(tmp_path, render_flamegraph(stacks, "Worker 0", "note"), "workers.svg")
+        page.open(path, width=WIDE, fragment="#search=PIL")
+        assert page.evaluate("document.querySelector('.share').textContent") == "found: 54.0 % of the samples"
+        before = widths(page)
+        page.click(box(BLEND))
+        assert set(widths(page)) < set(before)
+        page.click(".reset")
+        assert widths(page) == before
+        assert page.errors == []
+
+    def test_a_comparison_opens_and_fits(self, page, tmp_path):
+        compared = compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True)
+        for width in (NARROW, WIDE):
+            page.open(written(tmp_path, render_comparison(compared, "html")), width=width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert (page.errors, len(page.requests)) == ([], 1)
+
+
+@needs_chromium
+def test_of_a_browser_nothing_is_left():
+    with open_browser(PROGRAM or "") as page:
+        folder = page.home
+        assert any(process_mentions(child, str(folder)) for child in psutil.Process().children())
+    assert not folder.exists()
+    running = [process for process in psutil.process_iter() if process_mentions(process, str(folder))]
+    assert running == []
+
+
+def process_mentions(process: psutil.Process, text: str) -> bool:
+    try:
+        return any(text in argument for argument in process.cmdline())
+    except psutil.Error:
+        return False

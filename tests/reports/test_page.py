@@ -1,0 +1,121 @@
+"""The HTML report holds every part of a result in one file, and its policy lets nothing run but our own script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+
+import pytest
+from page_results import COLLATE, GET, make_page_result, make_profile, make_series
+from results_factory import make_device_bound_result, make_result
+from test_hostile_text import HOSTILE, structure
+
+from bottleneck.analysis.comparison import compare
+from bottleneck.reports.comparison import render_comparison
+from bottleneck.reports.html import render_html
+from bottleneck.reports.render import render
+from bottleneck.results.codec import from_json, to_json
+from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
+
+
+def page_of(result=None):
+    return render(result or make_page_result(), "html")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "The input pipeline holds this job at 38 % (36–40 %)",
+        "<td>before_augment</td><td class=\"number\">702 ± 5</td>",
+        "<td>augment</td><td>RandomResizedCrop</td><td class=\"path\">transform.transforms[1]</td>",
+        "<td class=\"path\">blend</td><td class=\"path\">PIL/Image.py:3751</td><td class=\"number\">45 %</td>",
+        "<td>batch[0]</td><td class=\"number\">16x3x224x224</td><td>float32</td><td class=\"number\">9.19 MiB</td>",
+        "<strong>Use more workers</strong>: The loader alone needs 24.3 ms",
+        "torch.set_num_threads(1)  # in worker_init_fn",
+        "<th scope=\"row\">device_name</th><td class=\"path\">NVIDIA H100</td>",
+        "<th scope=\"row\">dataset_length</th><td class=\"path\">1,281,167</td>",
+        "800 samples of the loader&#39;s code of 2 workers together",
+        "<title>raw coupled, 2.4 to 3.3 s; 4.20 cores busy, 3.80 of them by the job; device busy: 38 %",
+        "Measured in 47 s: 4,120 batches",
+    ],
+)  # fmt: skip
+def test_every_part_of_the_result_is_in_the_page(part):
+    assert part in page_of()
+
+
+def test_a_page_from_the_saved_result_is_the_same():
+    result = make_page_result()
+    assert page_of(from_json(to_json(result))) == page_of(result)
+
+
+def test_the_policy_names_the_one_script_by_its_hash():
+    page = page_of()
+    [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    wanted = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{wanted}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_a_page_without_a_flamegraph_has_no_script_at_all():
+    for page in (page_of(make_result()), render_comparison(compare(make_result(), make_result()), "html")):
+        assert "script" not in page
+        assert "default-src 'none'" in page
+
+
+def test_nothing_leads_out_of_the_page():
+    page = page_of()
+    assert not re.search(r"https?://|\bsrc=|href|url\(|@import", page)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_names_in_the_flamegraph_and_over_time_stay_text(text):
+    def page(name):
+        stacks = (Stack((GET, Frame(f"a{name}", f"b{name}", 3)), f"c{name}", 60, 6), Stack((COLLATE,), None, 10, 10))
+        series = make_series()
+        for row in series["blocks"]:
+            row |= {"name": f"d{name}", "mode": "coupled"}
+        return structure(page_of(make_page_result(make_profile(stacks), series)))
+
+    assert page(text).elements == page("x").elements
+
+
+def test_the_flamegraph_says_what_is_left_out_and_keeps_the_shares():
+    stacks = [Stack((Frame("common", "a.py", 1),), None, 500_000, 0)]
+    stacks += [Stack((Frame(f"rare_{n}" * 30, "b.py", n),), None, 200, 0) for n in range(2_500)]
+    result = make_page_result(StackProfile("py-spy", 100, 4.0, (WorkerStacks(0, tuple(stacks)),)))
+    page = page_of(result)
+    assert re.search(r"Rare stacks, 43 % of the samples, are left out\.", page)
+    assert "common (a.py:1)&#10;50.0 % of the samples" in page
+    assert 'data-label="(rare stacks, left out)"' in page
+    assert len(page) < 1_000_000
+
+
+def test_without_workers_it_is_the_main_process():
+    page = page_of(make_page_result(replace(make_profile(), in_workers=False)))
+    assert "<h2>Flamegraph of the main process, which loads the data</h2>" in page
+
+
+def test_long_lists_of_functions_are_cut_and_say_so():
+    stacks = tuple(Stack((Frame(f"function_{n}", "a.py", n),), None, 10, 10) for n in range(30))
+    page = page_of(make_page_result(make_profile(stacks)))
+    assert "taken by py-spy. 10 more are in the JSON." in page
+    assert page.count('<td class="path">function_') == 20
+
+
+def test_stages_that_were_not_measured_are_named_beside_the_waterfall():
+    result = make_result()
+    unknown = tuple(replace(s, exposed_s_per_batch=None) if s.name == "collate" else s for s in result.stages)
+    assert "Not measured, and not in it: collate." in page_of(replace(result, stages=unknown))
+    assert "Not measured, and not in it" not in page_of(result)
+
+
+def test_before_and_after_come_before_the_charts():
+    compared = compare(make_device_bound_result(), make_result(), labels=("main", "pr"), force=True)
+    page = render_html(make_result(), compared)
+    assert page.index("<h2>Before and after</h2>") < page.index("<td>main</td>") < page.index("<svg")
+    assert "Before and after" not in render_html(make_result())
