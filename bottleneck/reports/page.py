@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 def render_page(template: str, values: Mapping[str, Any], script: str = "") -> str:
@@ -16,18 +20,24 @@ def render_page(template: str, values: Mapping[str, Any], script: str = "") -> s
         values: What it shows, not yet escaped.
         script: Code of this package's that the page needs; the policy of the page names it by its hash.
     """
-    import jinja2
     from markupsafe import Markup
 
-    environment = jinja2.Environment(
+    frame = {"script": Markup(script), "script_hash": Markup(_hash(script))}
+    return _environment().get_template(template).render({**values, **frame}).rstrip() + "\n"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """Return what makes the pages; it keeps the templates that it has compiled."""
+    import jinja2
+
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("bottleneck.reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,  # what is left undefined is a fault and says so
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    frame = {"script": Markup(script), "script_hash": Markup(_hash(script))}
-    return environment.get_template(template).render({**values, **frame}).rstrip() + "\n"
 
 
 def _hash(script: str) -> str:
