@@ -32,8 +32,9 @@ from bottleneck.staging.loader import SwitchedLoader
 TOLERANCE = 0.01
 PRECISION = 0.004
 """Half the interval at which there are pairs enough."""
-FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 8, 80, 16
-BLOCK_S = 0.5
+FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 16, 240, 24
+BLOCK_S = 0.25
+"""Short, so that both of a pair meet the machine in the same state; as long as one interval of the watching."""
 RAW = Arm(stages.ALL, "loader")
 _LENGTH = 100_000
 _ROUNDS = 400
