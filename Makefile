@@ -20,9 +20,10 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write report.md
 	$(BIN)/bottleneck demo
 
-test: lint  ## lint, the unit tests side by side, then one by one those that measure
+test: lint  ## lint; unit tests and jobs that sleep side by side; one by one what measures
 	$(BIN)/python -m pytest -n 2 -m "not integration and not environments and not gpu and not frameworks"
-	$(BIN)/python -m pytest -m "integration and not environments and not gpu and not frameworks"
+	$(BIN)/python -m pytest -n 2 -m integration tests/kinds
+	$(BIN)/python -m pytest -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check
