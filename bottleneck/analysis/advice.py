@@ -20,7 +20,7 @@ from bottleneck.analysis import (
     worker_advice,
 )
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
-from bottleneck.analysis.readings import COPY, Readings
+from bottleneck.analysis.readings import BEYOND_THE_WORKER, COPY, Readings
 from bottleneck.analysis.saturation import find_saturation
 from bottleneck.analysis.worker_room import worker_room
 from bottleneck.results.format import duration, gain, percent_interval
@@ -91,7 +91,7 @@ def _more_workers(case: Case) -> Iterator[Item]:
     """Advise more workers where the workers limit the job and there are cores left for them."""
     workers = case.number("num_workers")
     held = {case.verdict.bottleneck, *case.verdict.contributors}
-    if case.verdict.state != "input_bound" or not workers or held <= {COPY, "handoff"}:
+    if case.verdict.state != "input_bound" or not workers or held <= set(BEYOND_THE_WORKER):
         return
     if case.cores is None or case.cores <= workers or case.loader_s <= case.device_s:
         return

@@ -14,6 +14,9 @@ DEVICE = "device"
 RAW = "raw"
 COMPUTE = "compute"
 COPY = "copy"
+HANDOFF = "handoff"
+BEYOND_THE_WORKER = (COPY, HANDOFF)
+"""Stages of which a part or all is done by other threads and processes than the worker's."""
 COLD = "cold"
 """The experiment in which the files of the samples are not in memory; the stage that it adds to raw is `storage`."""
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bottleneck.analysis.attribution import MARGIN
-from bottleneck.analysis.readings import COLD, COMPUTE, COPY
+from bottleneck.analysis.readings import BEYOND_THE_WORKER, COLD, COMPUTE, COPY
 from bottleneck.results.records import Interval, Stage, State
 
 Basis = Literal["gain", "shared", "inferred"]
 """What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
 no gain was measured."""
-
-_BEYOND_THE_WORKER = (COPY, "handoff")
-"""Stages of which a part or all is done by other threads and processes than the worker's."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,9 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
         # They hold it together, so that to name any of them is right.
         side = [stage for stage in _slower_side(inputs) if _is_timed(stage)]
         return Choice(max(side, key=cost_s).name if side else None, basis="shared")
-    if any(gains[stage.name].low > MARGIN for stage in useful):
-        return _by_gain(useful, gains)
+    sure = [stage for stage in useful if gains[stage.name].low > MARGIN]
+    if sure:
+        return _by_gain(sure, useful, gains)
     if len(gains) < len(inputs):
         # Nothing surely gains, and the stage that would may be the one that was not measured.
         return Choice(_inferred(inputs), basis="inferred")
@@ -63,19 +61,17 @@ def cost_s(stage: Stage) -> float:
     return 0.0 if known is None else known.estimate
 
 
-def _by_gain(useful: Sequence[Stage], gains: dict[str, Interval]) -> Choice:
+def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval]) -> Choice:
     """Choose among the stages that surely gain more than the margin, of which there is one at least.
 
     Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
     gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
     limit, the costs which of them makes it.
     """
-    pool = [stage for stage in useful if gains[stage.name].low > MARGIN]
-    surest = max(gains[stage.name].low for stage in pool)
-    tied = [stage for stage in pool if gains[stage.name].high * MARGIN >= surest]
-    winner = max(tied, key=cost_s)
+    surest = max(gains[stage.name].low for stage in sure)
     able = [stage for stage in useful if gains[stage.name].high * MARGIN >= surest]
-    winner = _costlier_in_worker(winner, able)
+    tied = [stage for stage in able if stage in sure]
+    winner = _costlier_in_worker(max(tied, key=cost_s), able)
     others = [stage for stage in tied if stage is not winner]
     others.sort(key=lambda stage: gains[stage.name].estimate, reverse=True)
     return Choice(winner.name, tuple(stage.name for stage in others), "gain")
@@ -87,12 +83,12 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage]) -> Stage:
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
     """
-    if winner.name in _BEYOND_THE_WORKER:
+    if winner.name in BEYOND_THE_WORKER:
         return winner
     longer = [
         stage
         for stage in able
-        if stage.name not in _BEYOND_THE_WORKER and _is_over(stage.cost_s_per_batch, winner.cost_s_per_batch)
+        if stage.name not in BEYOND_THE_WORKER and _is_over(stage.cost_s_per_batch, winner.cost_s_per_batch)
     ]
     return max(longer, key=cost_s, default=winner)
 

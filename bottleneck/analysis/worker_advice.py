@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import text_at
 from bottleneck.analysis.observed import amount, held_stage, memory_bytes, setting, work_s_per_batch
-from bottleneck.analysis.readings import COMPUTE, COPY
+from bottleneck.analysis.readings import BEYOND_THE_WORKER, COMPUTE, COPY
 from bottleneck.results.format import duration, names, number, percent, plural, significant
 from bottleneck.results.records import Advice
 
@@ -26,7 +26,7 @@ def _no_workers(case: Case) -> Iterator[Item]:
     workers = setting(case, "num_workers")
     if not workers or held_stage(case, "handoff") is None:
         return
-    works = [work_s_per_batch(case, s) for s in case.stages if s.name not in (COMPUTE, COPY, "handoff")]
+    works = [work_s_per_batch(case, s) for s in case.stages if s.name not in (COMPUTE, *BEYOND_THE_WORKER)]
     known = [work for work in works if work is not None]
     if not known or len(known) < len(works):
         return
