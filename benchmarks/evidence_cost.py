@@ -37,11 +37,11 @@ BLOCK_S = 0.25
 """Short, so that both of a pair meet the machine in the same state; as long as one interval of the watching."""
 RAW = Arm(stages.ALL, "loader")
 _LENGTH = 100_000
-_ROUNDS = 400
+_ROUNDS = 100
 
 
 class CountedWork(Dataset[torch.Tensor]):
-    """Each sample takes the same arithmetic, some half a millisecond of it."""
+    """Each sample takes the same arithmetic, some tenths of a millisecond of it."""
 
     def __len__(self) -> int:
         return _LENGTH
@@ -54,7 +54,7 @@ class CountedWork(Dataset[torch.Tensor]):
 
 
 def _wait_for_a_device(_batch: Any) -> None:
-    Work("wait", 0.008).run()
+    Work("wait", 0.002).run()
 
 
 def counted_pipeline() -> dict[str, Any]:
@@ -126,6 +126,7 @@ def _block_s(bench: Bench, batches: int, *, watched: bool) -> float:
     """Seconds of a block, as the rounds measure it or without what they watch on the way."""
     if not watched:
         bench.prepare(RAW)
+        bench.settle(RAW)
         return bench.measure(RAW, 0, batches).seconds
     usage, reads = Utilisation(), StorageReads()
     reads.start(bench.loader.workers)
@@ -134,9 +135,10 @@ def _block_s(bench: Bench, batches: int, *, watched: bool) -> float:
         bench.prepare(RAW)
         before = reads.read()
         usage.begin_block(RAW)
+        settling = bench.settle(RAW)
         block = bench.measure(RAW, 0, batches)
         usage.end_block()
-        reads.add(RAW, before, block.samples)
+        reads.add(RAW, before, settling + block.samples)
     return block.seconds
 
 

@@ -41,6 +41,8 @@ class Bench:
     samples: int = 0
     cold: ColdPool | None = None
     """Makes files cold and warm; None where that is not asked for."""
+    _batches_are_quick: bool = field(default=True, init=False)
+    """Whether the arm that was prepared last warmed up in little time."""
 
     # --- one batch -----------------------------------------------------------------------------------------
 
@@ -95,6 +97,24 @@ class Bench:
         if arm.coupled and sum(waits) <= _KEEPS_UP_SHARE * (self.clock() - started - first_s):
             self._fill_queue(arm, started)
         self.synchronize()
+        self._batches_are_quick = self.clock() - started <= _WARM_UP_S
+
+    def settle(self, arm: Arm) -> int:
+        """Run one batch more before a block, so that it begins as it ends: right after a batch.
+
+        What was done since `prepare`, such as opening counters, gave the workers a start of that time, and the block
+        would come out shorter by it; waiting for this batch uses the start up. Of slow batches it is a vanishing
+        part, and cold files are too few to spend any on it.
+
+        Args:
+            arm: What to run; `prepare` must have been called.
+
+        Returns:
+            The samples of the batch, for the counters to count; 0 where none was run.
+        """
+        if arm.mode is None or arm.cold or not self._batches_are_quick:
+            return 0
+        return self._run_once(arm, [])
 
     def _fill_queue(self, arm: Arm, started: float) -> None:
         """Run on where the loader seems to keep up: its queue, empty after a switch, evens out uneven batches.
@@ -114,7 +134,7 @@ class Bench:
         """Time a block; the device is waited for at its edges only.
 
         Args:
-            arm: What to run; `prepare` must have been called.
+            arm: What to run; `prepare` and `settle` must have been called.
             round_: The round that the block belongs to.
             batches: Its length; `block_batches` gives lengths at which workers' bursts do no harm.
         """

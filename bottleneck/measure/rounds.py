@@ -218,12 +218,13 @@ class Rounds:
         with self._failures(arm):
             started = self._clock()
             self._bench.prepare(arm)
-            preparing_s = self._clock() - started
             before = self.reads.read()
             self.utilisation.begin_block(arm)
+            settling = self._bench.settle(arm)
+            preparing_s = self._clock() - started
             block = self._bench.measure(arm, self._round, batches)
             self.utilisation.end_block()
-            self.reads.add(arm, before, block.samples)
+            self.reads.add(arm, before, settling + block.samples)
             self._mend_caches()
         if arm.cold:
             self._withdraw_cold()

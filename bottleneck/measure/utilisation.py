@@ -1,6 +1,7 @@
 """What the machine and the processes of the job do while blocks are measured.
 
-Counters are read at the edges of each block, outside of its time, so that they belong to it and to nothing else.
+Counters are read at the edges of each block, outside of its time and at most a batch of the same experiment before it,
+so that they belong to it and to nothing else.
 What is no counter is sampled by a thread, four times a second at most; afterwards a sample counts for the block that
 it lies in with all that it looks back on, and for none if there is no such block. Nothing runs inside a block on its
 behalf but that thread.
@@ -113,7 +114,7 @@ class Utilisation:
     # --- blocks --------------------------------------------------------------------------------------------
 
     def begin_block(self, arm: Arm) -> None:
-        """Note that a block begins right after this call."""
+        """Note that a block begins after this call, with at most a batch of the same experiment in between."""
         watcher = self._watcher
         if watcher is not None:
             self._try("Counters at a block", lambda: watcher.begin_block(arm))

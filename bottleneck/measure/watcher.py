@@ -13,8 +13,8 @@ from bottleneck.measure.process_usage import affinity, cpu_seconds, read_memory,
 from bottleneck.measure.watched import TimedReading, Watched, WatchedBlock
 
 _SLOW_READING_S = 3e-4
-"""A reading before a block gives the workers time for nothing; one that takes longer is left to the samples. With more
-than a hundred cores /proc/stat alone can take a millisecond."""
+"""A reading before a block keeps the job waiting and lets its workers get ahead; one that takes longer is left to the
+samples. With more than a hundred cores /proc/stat alone can take a millisecond."""
 _MEMORY_EVERY_S = 2.0
 _MEMORY_SHARE = 0.02
 """The share of the time that reading the memory may take."""
@@ -58,7 +58,7 @@ class Watcher:
     # --- the edges of a block ------------------------------------------------------------------------------
 
     def begin_block(self, arm: Arm) -> None:
-        """Read the counters; the block begins right after."""
+        """Read the counters; the block begins right after, or a batch later."""
         self._open = None
         self._open = (arm, self._read())
 

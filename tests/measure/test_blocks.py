@@ -145,6 +145,61 @@ def test_a_slow_job_is_not_warmed_up_for_long(arm):
     assert world.log.count("next") <= 2
 
 
+# --- the beginning of a block ------------------------------------------------------------------------------
+
+
+class Supply:
+    """A loader whose workers make a batch every `period_s` without a break, whatever the job does meanwhile."""
+
+    period_s, num_workers = 0.010, 1
+
+    def __init__(self):
+        self.now_s = self.made_s = 0.0
+        nothing = BatchCache([CachedBatch("batch", 4)])
+        self.bench = Bench(
+            loader=self, host=nothing, device=nothing, transfer=lambda batch: batch, step=self.step,
+            synchronize=lambda: None, clock=lambda: self.now_s,
+        )  # fmt: skip
+
+    def switch(self, mode):
+        self.made_s = self.now_s
+
+    def next_batch(self):
+        self.made_s += self.period_s
+        self.now_s = max(self.now_s, self.made_s)
+        return "batch", 4
+
+    def step(self, batch):
+        self.now_s += 0.002
+
+
+@pytest.mark.parametrize("arm", [RAW, DRAINED], ids=["coupled", "drained"])
+def test_what_is_done_before_a_block_gives_the_workers_no_start(arm):
+    # Guards: a millisecond of opening counters, in which workers make a part of the block's first batch.
+    supply = Supply()
+    supply.bench.prepare(arm)
+    supply.now_s += 0.007
+    assert supply.bench.settle(arm) == 4
+    assert supply.bench.measure(arm, 0, 3).seconds == pytest.approx(3 * supply.period_s)
+    assert supply.bench.batches == 3
+    assert len(supply.bench.waits_s[arm]) == 3
+
+
+def test_a_block_settles_only_where_workers_run_and_batches_are_quick_and_not_scarce():
+    world = World()
+    world.step_s = world.load_s = world.copy_s = 0.001
+    for arm, batches in ((RAW, 1), (DRAINED, 1), (DEVICE, 0), (Arm(stages.ALL, "loader", cold=True), 0)):
+        world.bench.prepare(arm)
+        world.log.clear()
+        world.bench.settle(arm)
+        assert world.log.count("next") == batches
+    slow = World()
+    slow.bench.prepare(RAW)
+    slow.log.clear()
+    assert slow.bench.settle(RAW) == 0
+    assert slow.log == []
+
+
 def test_without_the_loader_the_workers_rest():
     world = World()
     world.bench.prepare(DEVICE)
