@@ -15,8 +15,9 @@ import click
 
 from benchmarks import evidence_cost, large_results, marks, observer, resources, verdicts
 from benchmarks.checks import Check, checks_table, markdown_table
-from benchmarks.machine import describe_machine
+from benchmarks.machine import describe_machine, describe_steadiness
 from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
+from benchmarks.truth import measure_truth
 from benchmarks.verdicts import Trial, run_trial
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -24,14 +25,16 @@ OBSERVED = ("augment_spin", "load_wait", "copy_slow", "no_workers", "device_boun
 REPEATED = ("last_straw", "augment_wait", "device_bound")
 TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
 SIZED = "augment_wait"
-PAIRS, PAIRS_QUICK = 4, 2
 PLAIN_SECONDS = 6.0
+TRUTH_SECONDS = 3.0
 
 
 @dataclass
 class Report:
     """What has been measured so far."""
 
+    steadiness: str = ""
+    """How long a fixed computation took on this machine when it all began."""
     checks: list[Check] = field(default_factory=list)
     sections: list[tuple[str, str]] = field(default_factory=list)
 
@@ -43,11 +46,16 @@ class Report:
 
     def to_markdown(self, seconds: float, options: str = "") -> str:
         """The whole of RESULTS.md; `options` says with which part of the measurements it was made."""
-        machine = markdown_table(("machine", ""), list(describe_machine().items()))
+        steadiness = {
+            "a fixed computation, before": self.steadiness,
+            "the same, afterwards": describe_steadiness(),
+        }
+        machine = markdown_table(("machine", ""), list((describe_machine() | steadiness).items()))
         parts = [
             "# Results of `make bench`",
             "Written by `benchmarks/bench.py`, not edited by hand. A train step that sleeps stands for an "
-            "accelerator. Costs are per batch, of the loader alone.",
+            "accelerator. Costs are per batch, of the loader alone. They are judged by what the stage takes in a plain "
+            "training loop, with a clock around it, before and after the diagnosis.",
             machine,
             f"Taken on {time.strftime('%Y-%m-%d', time.gmtime())}, in {seconds / 60:.0f} minutes{options}.",
             "## Bars",
@@ -71,7 +79,7 @@ def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
     # Part of the measurements must not pass for all of them.
     if output is None and not only and not quick:
         output = RESULTS
-    report = Report()
+    report = Report(describe_steadiness())
     start = time.perf_counter()
 
     def save(missing: str) -> None:
@@ -102,8 +110,12 @@ def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
 
 
 def measure_verdicts(report: Report, chosen: Sequence[Planted], *, quick: bool) -> list[Trial]:
-    """Diagnoses every planted pipeline once."""
-    trials = [announced_trial(planted, quick=quick) for planted in chosen]
+    """Diagnoses every planted pipeline once, between two looks at what its stages really cost."""
+    trials = []
+    for planted in chosen:
+        before = measure_truth(planted, TRUTH_SECONDS)
+        trial = announced_trial(planted, quick=quick)
+        trials.append(trial.judged_by(before, measure_truth(planted, TRUTH_SECONDS)))
     table = f"{verdicts.verdicts_table(trials)}\n\n{verdicts.costs_table(trials)}"
     report.add("Planted bottlenecks", table, verdicts.check_trials(trials))
     return trials
@@ -139,11 +151,12 @@ def measure_large_results(report: Report) -> None:
 
 def measure_observer(report: Report, *, quick: bool) -> None:
     """The observer effect on several kinds of pipelines."""
+    most = observer.MOST_PAIRS_QUICK if quick else observer.MOST_PAIRS
     effects = []
     for name in OBSERVED:
         click.echo(f"observer effect on {name} …", err=True)
-        pairs = PAIRS_QUICK if quick else PAIRS
-        effects.append(observer.measure_observer_effect(find_planted(name), pairs=pairs, plain_seconds=PLAIN_SECONDS))
+        planted = find_planted(name)
+        effects.append(observer.measure_observer_effect(planted, most_pairs=most, plain_seconds=PLAIN_SECONDS))
     report.add("Observer effect", observer.observer_table(effects), [observer.check_observer(effects)])
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 from benchmarks.checks import Check, markdown_table
-from benchmarks.observer import mean_ratio
+from benchmarks.observer import enough_pairs, mean_ratio
 from benchmarks.planted import find_planted
 from benchmarks.work import Work
 from bottleneck.measure.arms import Arm
@@ -112,14 +112,9 @@ def _ratios(bench: Bench, most_pairs: int) -> list[float]:
     for watched_first in itertools.cycle((True, False)):
         seconds = {watched: _block_s(bench, batches, watched=watched) for watched in (watched_first, not watched_first)}
         ratios.append(seconds[True] / seconds[False])
-        if len(ratios) >= FEWEST_PAIRS and (len(ratios) >= most_pairs or _half_width(ratios) <= PRECISION):
+        if enough_pairs(ratios, fewest=FEWEST_PAIRS, most=most_pairs, precision=PRECISION):
             return ratios
     raise AssertionError("a cycle has no end")
-
-
-def _half_width(ratios: Sequence[float]) -> float:
-    found = mean_ratio(ratios)
-    return (found.high - found.low) / 2
 
 
 def _block_s(bench: Bench, batches: int, *, watched: bool) -> float:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
+import time
 
 import psutil
 import torch
 import torchvision
+
+_LOOK_S = 4.0
 
 
 def describe_machine() -> dict[str, str]:
@@ -42,3 +46,17 @@ def processor_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def describe_steadiness(look_s: float = _LOOK_S) -> str:
+    """How long the same computation takes again and again: on a machine that is left alone, always the same."""
+    took_s: list[float] = []
+    until_s = time.perf_counter() + look_s
+    while time.perf_counter() < until_s:
+        begun_s = time.perf_counter()
+        value = 1.0
+        for _ in range(20_000):
+            value = value * 1.0000001 + 1e-9
+        took_s.append(time.perf_counter() - begun_s)
+    median_s, slow_s = statistics.median(took_s), statistics.quantiles(took_s, n=10)[-1]
+    return f"{min(took_s) * 1e3:.2f} ms at best, {median_s * 1e3:.2f} ms mostly, {slow_s * 1e3:.2f} ms one time in ten"

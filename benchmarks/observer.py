@@ -10,22 +10,24 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from scipy import stats
-from torch.utils.data import DataLoader
 
 from benchmarks.checks import Check, markdown_table
+from benchmarks.plain import plain_loader, plain_move
 from benchmarks.planted import Planted
 from benchmarks.verdicts import run_trial
 from bottleneck.results.records import Interval
 
 TOLERANCE = 0.02
 WARM_UP_BATCHES = 10
-NOT_FOR_THE_LOADER = ("train_step", "to_device", "device", "augment", "model", "loss_fn", "optimizer")
+PRECISION = 0.01
+"""Half the interval at which there are pairs enough."""
+FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 4, 10, 2
 
 
 @dataclass(frozen=True)
@@ -42,39 +44,38 @@ class ObserverEffect:
         return abs(self.ratio.estimate - 1) <= TOLERANCE
 
 
-def measure_observer_effect(planted: Planted, *, pairs: int, plain_seconds: float) -> ObserverEffect:
+def measure_observer_effect(planted: Planted, *, most_pairs: int, plain_seconds: float) -> ObserverEffect:
     """Interleaves plain loops and diagnoses: plain, diagnosis, plain, diagnosis, ..., plain.
+
+    It goes on until the interval of their ratio is narrow: a disturbed machine needs more pairs than a quiet one.
 
     Raises:
         RuntimeError: A diagnosis failed.
     """
     plain = [time_plain_loop(planted.build(), plain_seconds)]
     observed: list[float] = []
-    for pair in range(pairs):
-        trial = run_trial(planted, quick=True, seed=pair)
+    while True:
+        trial = run_trial(planted, quick=True, seed=len(observed))
         if trial.coupled_raw_s is None:
             raise RuntimeError(f"{planted.name} was not measured: {trial.failure}")
         observed.append(trial.coupled_raw_s)
         plain.append(time_plain_loop(planted.build(), plain_seconds))
-    ratios = pair_ratios(plain, observed)
-    return ObserverEffect(planted, tuple(ratios), mean_ratio(ratios))
+        ratios = pair_ratios(plain, observed)
+        if enough_pairs(ratios, fewest=min(FEWEST_PAIRS, most_pairs), most=most_pairs, precision=PRECISION):
+            return ObserverEffect(planted, tuple(ratios), mean_ratio(ratios))
 
 
 def time_plain_loop(fields: dict[str, Any], seconds: float) -> float:
     """Seconds per batch of the loop that a user would write, on warm persistent workers."""
-    arguments = {name: value for name, value in fields.items() if name not in NOT_FOR_THE_LOADER}
-    arguments["persistent_workers"] = arguments["num_workers"] > 0
-    loader: DataLoader[Any] = DataLoader(**arguments)
-    step, device = fields["train_step"], torch.device(fields["device"])
-    move: Callable[[Any, torch.device], Any] = fields.get("to_device") or _leave
-    batches = iter(loader)
+    step, move, device = fields["train_step"], plain_move(fields), torch.device(fields["device"])
+    batches = iter(plain_loader(fields))
     for _ in range(WARM_UP_BATCHES):
         step(move(next(batches), device))
     done = 0
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
         # Whole turns of the workers: they deliver in bursts.
-        for _ in range(max(arguments["num_workers"], 1) * 4):
+        for _ in range(max(fields["num_workers"], 1) * 4):
             step(move(next(batches), device))
             done += 1
     return (time.perf_counter() - start) / done
@@ -94,6 +95,21 @@ def mean_ratio(ratios: Sequence[float]) -> Interval:
         error = statistics.stdev(logs) / math.sqrt(len(logs))
         half = float(stats.t.ppf(0.975, len(logs) - 1)) * error
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def enough_pairs(ratios: Sequence[float], *, fewest: int, most: int, precision: float) -> bool:
+    """Whether the interval of the mean ratio is narrow enough, or there are as many pairs as there may be.
+
+    Args:
+        ratios: Of the pairs so far.
+        fewest: Pairs that there have to be.
+        most: Pairs that there may be.
+        precision: Half the width of the interval that is wanted.
+    """
+    if len(ratios) < fewest:
+        return False
+    found = mean_ratio(ratios)
+    return len(ratios) >= most or (found.high - found.low) / 2 <= precision
 
 
 def check_observer(effects: Sequence[ObserverEffect]) -> Check:
@@ -120,7 +136,3 @@ def observer_table(effects: Sequence[ObserverEffect]) -> str:
         for effect in effects
     ]
     return markdown_table(("pipeline", "pairs", "time diagnosed / plain", "95 % interval", ""), rows)
-
-
-def _leave(batch: Any, _device: torch.device) -> Any:
-    return batch

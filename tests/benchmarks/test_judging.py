@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, percent
 from benchmarks.evidence_cost import EvidenceCost, check_evidence_cost, evidence_cost_table
-from benchmarks.machine import describe_machine
-from benchmarks.observer import ObserverEffect, check_observer, mean_ratio, pair_ratios
+from benchmarks.machine import describe_machine, describe_steadiness
+from benchmarks.observer import ObserverEffect, check_observer, enough_pairs, mean_ratio, pair_ratios
 from benchmarks.planted import find_planted
 from benchmarks.resources import Footprint, agree, check_length, check_slow_steps, check_time
 from benchmarks.verdicts import CostFound, Trial, check_trials, read_trial, verdicts_table
@@ -115,6 +115,14 @@ def test_the_interval_of_the_ratio_is_students():
     assert (found.low, found.high) == pytest.approx((math.exp(0.01 - half), math.exp(0.01 + half)))
 
 
+def test_pairs_are_taken_until_their_ratio_is_known():
+    rule = {"fewest": 3, "most": 5, "precision": 0.01}
+    assert not enough_pairs([1.0, 1.0], **rule)
+    assert enough_pairs([1.0, 1.001, 0.999], **rule)
+    assert not enough_pairs([1.0, 1.05, 0.95], **rule)
+    assert enough_pairs([1.0, 1.05, 0.95, 1.05, 0.95], **rule)
+
+
 def test_one_pair_has_no_interval():
     assert mean_ratio([1.01]).high == math.inf
 
@@ -174,6 +182,11 @@ def test_the_machine_is_described_without_its_name():
     described = describe_machine()
     assert {"cores", "memory", "python", "torch"} <= set(described)
     assert platform.node() not in described.values()
+
+
+def test_the_steadiness_of_the_machine_is_told_from_best_to_worst():
+    best, median, slow = (float(part.split()[0]) for part in describe_steadiness(0.05).split(", "))
+    assert 0 < best <= median <= slow
 
 
 @pytest.mark.parametrize(("low", "high", "held"), [(0.998, 1.004, True), (0.99, 1.02, False), (1.02, 1.03, False)])

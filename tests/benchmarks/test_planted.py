@@ -4,10 +4,9 @@ import pickle
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from benchmarks.datasets import CostlyToUnpickle
-from benchmarks.observer import NOT_FOR_THE_LOADER
+from benchmarks.plain import plain_loader
 from benchmarks.planted import COMPOSED_TRANSFORMS, PLANTED, SLOW_STEPS, find_planted
 from benchmarks.work import Work, wait
 
@@ -54,8 +53,7 @@ def test_spawned_workers_can_unpickle_it(planted):
 @EVERY
 def test_one_batch_costs_what_was_planted(planted, done):
     fields = planted.build(length=1000, num_workers=0)
-    arguments = {name: value for name, value in fields.items() if name not in NOT_FOR_THE_LOADER}
-    batch = next(iter(DataLoader(**arguments)))
+    batch = next(iter(plain_loader(fields)))
     if "to_device" in fields:
         batch = fields["to_device"](batch, torch.device("cpu"))
     pickle.loads(pickle.dumps(batch))  # what the hand-off from a worker does

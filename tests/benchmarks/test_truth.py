@@ -1,0 +1,65 @@
+"""The clocks around planted stages show what these take, whatever shape the pipeline has."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from torch.utils.data import IterableDataset
+
+from benchmarks import truth
+from benchmarks.planted import PLANTED, Planted, PlantedStage, find_planted
+from benchmarks.truth import SAMPLE, clocked_fields, clocks_per_batch, measure_truth, stage_seconds
+from benchmarks.verdicts import CostFound, Trial, costs_table
+from bottleneck.results.records import Interval
+
+IN_THE_MAIN_PROCESS = {"compute", "copy", "handoff"}
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_every_planted_stage_has_a_clock(planted: Planted):
+    # Without work in it, so that nothing has to be waited for.
+    idle = replace(planted, step_s=0.0, stages=tuple(replace(s, cost_s_per_batch=0.0) for s in planted.stages))
+    fields = clocked_fields(idle)
+    truth._clocks_s.clear()
+    dataset = fields["dataset"]
+    source = iter(dataset) if isinstance(dataset, IterableDataset) else (dataset[i] for i in range(100))
+    _, clocks = fields["collate_fn"]([next(source) for _ in range(planted.batch_size)])
+    found = stage_seconds(idle, clocks)
+    assert set(found) == set(planted.costs_s_per_batch) - IN_THE_MAIN_PROCESS
+    assert all(seconds > 0 for seconds in found.values())
+
+
+def test_a_stage_without_a_clock_is_the_rest():
+    finish = find_planted("finish")
+    found = stage_seconds(finish, {"load": 0.002, "augment": 0.003, SAMPLE: 0.020})
+    assert found["finish"] == pytest.approx(0.015)
+
+
+def test_costs_are_those_of_a_worker_over_the_number_of_workers():
+    # Two workers in turn; one takes 8 ms for a batch, the other 12: every 5 ms a batch comes.
+    seen = [{"load": time_s} for turn in range(4) for time_s in (1.0 + 0.008 * turn, 7.0 + 0.012 * turn)]
+    assert clocks_per_batch(seen, workers=2) == {"load": pytest.approx(0.005)}
+
+
+def test_estimates_are_judged_by_what_was_real():
+    planted = find_planted("load_spin")
+    costs = (CostFound("load", 0.015, Interval(0.018, 0.017, 0.019)), CostFound("odd", 0.001, None))
+    trial = Trial(planted, 30.0, "input_bound", "load", None, None, costs)
+    assert not trial.costs[0].within_tolerance
+    judged = trial.judged_by({"load": 0.016}, {"load": 0.018})
+    assert judged.costs[0].real_s == pytest.approx(0.017)
+    assert judged.costs[0].within_tolerance
+    assert judged.costs[1].real_s is None
+    assert "17 ms" in costs_table([judged])
+
+
+@pytest.mark.integration
+def test_waiting_of_real_workers_is_found_again():
+    stages = (PlantedStage("load", 0.008, "wait"), PlantedStage("augment", 0.016, "wait"))
+    planted = Planted("twice", "", "augment", stages, num_workers=2, batch_size=4, step_s=0.001)
+    started = time.perf_counter()
+    found = measure_truth(planted, 1.0)
+    assert time.perf_counter() - started > 1.0
+    assert set(found) == {"load", "augment", "compute"}
+    assert 0.9 * 0.008 <= found["load"] < found["augment"]
+    assert found["augment"] / found["load"] == pytest.approx(2.0, rel=0.5)
