@@ -7,11 +7,10 @@ from typing import Any
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at
-from bottleneck.analysis.readings import COPY
+from bottleneck.analysis.readings import BEYOND_THE_WORKER
 from bottleneck.results.format import duration, percent
 from bottleneck.results.records import Advice, Stage
 
-_TRAVELS = (COPY, "handoff")
 _WORTH_SHARE = 0.1
 """Share of the payload that has to be saved."""
 _MEBIBYTE = 2**20
@@ -29,7 +28,7 @@ def _smaller_payload(case: Case) -> Iterator[Item]:
     if share < _WORTH_SHARE:
         return
     named = (case.verdict.bottleneck, *case.verdict.contributors)
-    for name in _TRAVELS:
+    for name in BEYOND_THE_WORKER:
         stage = case.stage(name)
         if stage is not None and name in named and stage.exposed_s_per_batch is not None:
             yield _advise(case, stage, saving, share, total)

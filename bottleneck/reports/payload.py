@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bottleneck.analysis import lookup
+from bottleneck.analysis.readings import BEYOND_THE_WORKER
 from bottleneck.reports import clean, numbers
 from bottleneck.results.records import Result
-
-TRAVELS = ("copy", "handoff")
-"""Stages that take time by the byte."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def summary(result: Result) -> str:
 def summary_where_it_matters(result: Result) -> str:
     """The summary, and the largest tensor, where moving batches holds the job; else empty."""
     named = {result.verdict.bottleneck, *result.verdict.contributors}
-    told = summary(result) if named & set(TRAVELS) else ""
+    told = summary(result) if named & set(BEYOND_THE_WORKER) else ""
     rows = lookup.rows_at(result.evidence, "payload", "tensors")
     largest = max(rows, key=lambda found: lookup.number_at(found, "bytes") or 0.0, default=None)
     if not told or largest is None:
