@@ -10,33 +10,13 @@ import mmap
 import os
 import pickle
 import shutil
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from bottleneck.staging import stages
+from bottleneck.staging.shared_folder import CONTROL, make_folder
 
 _MODE, _PLAN_VERSION, _GENERATION, _SLOTS_FROM = 0, 1, 2, 8
 _INT_BYTES = 8
-
-
-def _make_folder(size: int) -> Path:
-    """Make the folder in shared memory if a file of this size fits there, else among temporary files."""
-    for parent in ("/dev/shm", None):
-        if parent is not None and not os.access(parent, os.W_OK):
-            continue
-        folder = Path(tempfile.mkdtemp(prefix=f"torch-bottleneck-{os.getpid()}-", dir=parent))
-        try:
-            with (folder / "control").open("wb") as file:
-                file.write(bytes(size))
-                if hasattr(os, "posix_fallocate"):
-                    # A full tmpfs must fail here, not as a bus error at the first write through the map.
-                    os.posix_fallocate(file.fileno(), 0, size)
-        except OSError:
-            shutil.rmtree(folder, ignore_errors=True)
-            continue
-        return folder
-    raise OSError("no space for a temporary file of 4 KiB")
 
 
 class Control:
@@ -50,12 +30,12 @@ class Control:
 
     def __init__(self, workers: int) -> None:
         self._size = max(4096, (_SLOTS_FROM + max(1, workers)) * _INT_BYTES)
-        self._folder = _make_folder(self._size)
+        self._folder, self._kept = make_folder(self._size)
         self._open()
         self.mode = stages.ALL
 
     def _open(self) -> None:
-        with (self._folder / "control").open("r+b") as file:
+        with (self._folder / CONTROL).open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), self._size)
         self._view = memoryview(self._map).cast("q")
 
@@ -165,4 +145,5 @@ class Control:
             return
         self._view.release()
         self._map.close()
+        self._kept.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from bottleneck.staging.engine import Engine
+from bottleneck.staging.stopping import keep_quiet_about_broken_receivers
 from bottleneck.staging.tracing import allow_tracing
 
 
@@ -74,6 +75,7 @@ class WorkerInit:
 
         # Ctrl-C reaches the whole process group; the main process stops the workers, in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        keep_quiet_about_broken_receivers()
         info = get_worker_info()
         engine = info.dataset.engine  # type: ignore[union-attr]  # in a worker
         if engine.sample_rate_hz is not None:

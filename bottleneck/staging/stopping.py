@@ -5,14 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
+from multiprocessing import resource_sharer
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from torch.utils.data import _utils
 
 from bottleneck.staging.failures import find_failure
+
+
+def keep_quiet_about_broken_receivers() -> None:
+    """Say nothing, in a worker, of a tensor that the main process stopped receiving because it was interrupted.
+
+    Python's own thread that hands tensors over would print a traceback, as if something in the job had failed.
+    """
+    tell = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        by = traceback.tb_frame.f_globals.get("__name__") if traceback is not None else None
+        if by != resource_sharer.__name__ or not isinstance(error, (ConnectionError, EOFError)):
+            tell(kind, error, traceback)
+
+    sys.excepthook = hook
 
 
 def disarm(iterator: Any) -> None:

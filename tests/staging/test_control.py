@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.staging import control as control_module
-from bottleneck.staging import stages
+from bottleneck.staging import shared_folder, stages
 from bottleneck.staging.control import Control
 
 
@@ -82,7 +81,7 @@ def test_nobody_else_may_read_it(control):
 
 def test_where_shared_memory_is_full_a_temporary_folder_is_used(monkeypatch, tmp_path):
     # Guards: writing through a map of a full tmpfs is a bus error.
-    monkeypatch.setattr(control_module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(shared_folder.tempfile, "tempdir", str(tmp_path))
     real = os.posix_fallocate
     calls = []
 
