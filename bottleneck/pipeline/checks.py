@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.errors import PipelineError
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.loader_arguments import check_loader_arguments
+from bottleneck.pipeline.quoting import quote, said_by
 from bottleneck.pipeline.transfer import resolve_device
 
 
@@ -63,11 +64,11 @@ def _check_kind_of_dataset(dataset: Any) -> None:
             "Write for example dataset=ImageFolder('data/train', transform).",
         )
     if isinstance(dataset, Mapping) and 0 not in dataset:
-        keys = ", ".join(repr(key) for key in list(dataset)[:4])
+        keys = ", ".join(quote(key) for key in list(dataset)[:4])
         first = next(iter(dataset), "train")
         raise PipelineError(
             f"dataset is a mapping with the keys {keys or '(none)'}: one of its values is probably meant.",
-            f"Write dataset=data[{first!r}].",
+            f"Write dataset=data[{quote(first)}].",
         )
     if isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__"):
         return
@@ -91,16 +92,20 @@ def _length(dataset: Any, *, needed: bool) -> int | None:
     """The length; None if there is none and none is needed."""
     try:
         return len(dataset)
-    except (TypeError, NotImplementedError) as error:
-        if not needed:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        lacks = isinstance(error, NotImplementedError) or not hasattr(type(dataset), "__len__")
+        if not needed and (lacks or isinstance(error, TypeError)):
             return None
+        if lacks:
+            raise PipelineError(
+                f"dataset has no length: len() of this {type(dataset).__name__} is not possible.",
+                "Define its __len__, or choose the samples yourself with sampler=... .",
+            ) from error
+        raised = f"{type(error).__name__}: {said_by(error)}"
         raise PipelineError(
-            f"dataset has no length: len() of this {type(dataset).__name__} is not possible.",
-            "Define its __len__, or choose the samples yourself with sampler=... .",
-        ) from error
-    except Exception as error:
-        raise PipelineError(
-            f"dataset has no length: len() of this {type(dataset).__name__} raised {type(error).__name__}: {error}.",
+            f"dataset has no length: len() of this {type(dataset).__name__} raised {raised}.",
             "Let its __len__ return the number of samples.",
         ) from error
 
@@ -195,15 +200,15 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
     """
     samples = _samples_per_epoch(loader)
     batch_size = loader.batch_size
-    if samples is not None and batch_size is not None and samples < batch_size:
-        raise PipelineError(
-            f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
-            f"Write batch_size={max(1, samples // 2)}, or give a larger dataset.",
-        )
     if samples == 0:
         raise PipelineError(
             "The sampler chooses no samples: its length is 0.",
             "Give a sampler or batch_sampler with indices.",
+        )
+    if samples is not None and batch_size is not None and samples < batch_size:
+        raise PipelineError(
+            f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
+            f"Write batch_size={max(1, samples // 2)}, or give a larger dataset.",
         )
 
 
@@ -221,5 +226,5 @@ def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
 
 
 def _described(value: Any) -> str:
-    shown = repr(value)
+    shown = quote(value)
     return shown if len(shown) <= 40 and "\n" not in shown else f"a {type(value).__name__}"

@@ -34,6 +34,24 @@ class NoLength(Dataset):
         return torch.zeros(3)
 
 
+class LengthGiven:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        if isinstance(self.length, BaseException):
+            raise self.length
+        return self.length
+
+    def __getitem__(self, index):
+        return index
+
+
+class Mute:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
 class BrokenLength(NoLength):
     def __len__(self):
         raise OSError("the index file is gone")
@@ -245,6 +263,11 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"dataset": {"train": [1], "test": [2]}}, r"'train', 'test'.*dataset=data\['train'\]"),
         ({"dataset": NoLength()}, "dataset has no length"),
         ({"dataset": BrokenLength()}, "raised OSError: the index file is gone"),
+        ({"dataset": LengthGiven(3.5)}, "raised TypeError: 'float' object.*Let its __len__ return"),
+        ({"dataset": LengthGiven(None)}, "raised TypeError: 'NoneType' object"),
+        ({"dataset": LengthGiven(-1)}, "raised ValueError"),
+        ({"dataset": LengthGiven(10**30)}, "raised OverflowError"),
+        ({"dataset": LengthGiven(SystemExit(3))}, "raised SystemExit: 3"),
         ({"dataset": DataLoader(samples())}, "from_loader"),
         ({"batch_size": 41}, "batch_size=41 is never filled.*only 40 samples.*batch_size=20"),
         ({"batch_size": 41, "drop_last": True}, "batch_size=41 is never filled"),
@@ -263,6 +286,16 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"shuffle": "yes"}, "shuffle must be True or False"),
         ({"sampler": range(40), "shuffle": True}, "does not accept.*mutually exclusive"),
         ({"sampler": [], "batch_size": None}, "chooses no samples"),
+        ({"sampler": []}, "chooses no samples"),
+        ({"sampler": 5}, r"sampler must be a sampler.*not 5.*sampler=RandomSampler"),
+        ({"sampler": torch.utils.data.RandomSampler}, "sampler must be a sampler"),
+        ({"batch_sampler": 5}, "batch_sampler must be an iterable of lists"),
+        ({"worker_init_fn": 5}, "worker_init_fn must be a function of the worker's number, not 5"),
+        ({"generator": 5}, r"generator must be a torch.Generator, not 5.*manual_seed"),
+        ({"num_workers": 10**9}, "num_workers must be 4096 at most, not 1000000000"),
+        ({"num_workers": 2, "prefetch_factor": 10**12}, "prefetch_factor must be 65536 at most"),
+        ({"collate_fn": Mute()}, "collate_fn cannot be called: it is <Mute object>"),
+        ({"num_workers": Mute()}, "num_workers must be a whole number, 0 or more, not <Mute object>"),
         ({"multiprocessing_context": "thread", "num_workers": 1}, "valid start method"),
         ({"device": "gpu"}, "device='gpu' is not a device"),
         ({"device": 1.5}, "device must be a name"),
