@@ -11,9 +11,14 @@ def quote(value: object) -> str:
         return f"<{type(value).__name__} object>"
 
 
-def said_by(error: BaseException) -> str:
-    """What an exception says, on one line; nothing where its `__str__` fails."""
+def text_of(error: BaseException) -> str:
+    """What an exception says; nothing where its `__str__` fails."""
     try:
-        return " ".join(str(error).split())
+        return str(error)
     except Exception:  # noqa: BLE001 - as above
         return ""
+
+
+def said_by(error: BaseException) -> str:
+    """What an exception says, on one line; nothing where its `__str__` fails."""
+    return " ".join(text_of(error).split())
