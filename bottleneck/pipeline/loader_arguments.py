@@ -29,7 +29,7 @@ _OPTIONAL_FLAGS = ("shuffle",)
 _COUNTS = ("batch_size", "num_workers", "prefetch_factor")
 _OPTIONAL_COUNTS = ("batch_size", "prefetch_factor")
 _LEAST_COUNT = {"batch_size": 1, "num_workers": 0, "prefetch_factor": 1}
-_MOST_COUNT = {"num_workers": 4096, "prefetch_factor": 65536}
+_MOST_COUNT = {"num_workers": 1024, "prefetch_factor": 65536}
 """Beyond these PyTorch is busy for minutes with starting processes or with filling a queue."""
 _OBJECTS: Mapping[str, tuple[str, Callable[[Any], bool], str]] = {
     "sampler": ("a sampler or another iterable of indices", lambda v: hasattr(v, "__iter__"), "RandomSampler(dataset)"),

@@ -292,7 +292,7 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"batch_sampler": 5}, "batch_sampler must be an iterable of lists"),
         ({"worker_init_fn": 5}, "worker_init_fn must be a function of the worker's number, not 5"),
         ({"generator": 5}, r"generator must be a torch.Generator, not 5.*manual_seed"),
-        ({"num_workers": 10**9}, "num_workers must be 4096 at most, not 1000000000"),
+        ({"num_workers": 10**9}, "num_workers must be 1024 at most, not 1000000000"),
         ({"num_workers": 2, "prefetch_factor": 10**12}, "prefetch_factor must be 65536 at most"),
         ({"collate_fn": Mute()}, "collate_fn cannot be called: it is <Mute object>"),
         ({"num_workers": Mute()}, "num_workers must be a whole number, 0 or more, not <Mute object>"),
