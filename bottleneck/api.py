@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bottleneck.analysis.price import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
-from bottleneck.measure.options import MeasureOptions, ProfileOptions
+from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.pipeline.settings import parse_duration
 from bottleneck.results.comparison import Comparison
@@ -155,7 +156,7 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
     options = MeasureOptions(
         budget_s=None if budget is None else parse_duration(budget),
         quick=bool(quick),
-        seed=_whole("seed", seed, least=0),
+        seed=_whole("seed", seed, least=0, most=MAX_SEED),
         cache_budget_bytes=None if cache_bytes is None else _whole("cache_bytes", cache_bytes, least=1),
         profile=None if flamegraph is None else ProfileOptions(),
         trace=trace is not None,
@@ -256,9 +257,10 @@ def _as_diagnosis(result: Result) -> Diagnosis:
     return Diagnosis(**{field.name: getattr(result, field.name) for field in fields(Result)})
 
 
-def _whole(name: str, value: Any, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} must be a whole number, {least} or more, not {value!r}.")
+def _whole(name: str, value: Any, *, least: int, most: float = math.inf) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        upper = "or more" if math.isinf(most) else f"to {most}"
+        raise UsageError(f"{name} must be a whole number, {least} {upper}, not {value!r}.")
     return value
 
 

@@ -12,7 +12,7 @@ import click
 from bottleneck._pydata.names import VERSION, share_public_names
 from bottleneck.cli.boundary import exit_status_of, flushed
 from bottleneck.cli.options import traceback_option
-from bottleneck.cli.printing import prepare_streams
+from bottleneck.cli.printing import prepare_streams, say
 from bottleneck.cli.termination import end_in_order
 from bottleneck.errors import ExitStatus
 
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
 def cli(context: click.Context) -> int:
     """Finds what holds a PyTorch training job below the speed of its device, and proves it by measurement."""
     if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
+        say(context.get_help())
     return ExitStatus.USAGE  # that of no command; a command has one of its own
 
 

@@ -87,7 +87,8 @@ def test_a_failure_is_raised_with_what_was_measured(measured, failure):
         (JOB, {"budget": "soon"}, "not a duration"),
         (JOB, {"budget": -1}, "not a duration"),
         (JOB, {"seed": 1.5}, "seed must be a whole number"),
-        (JOB, {"seed": -1}, "seed must be a whole number, 0 or more"),
+        (JOB, {"seed": -1}, "seed must be a whole number, 0 to 4294967295"),
+        (JOB, {"seed": 2**70}, "seed must be a whole number, 0 to 4294967295"),
         (JOB, {"cache_bytes": 0}, "cache_bytes must be a whole number, 1 or more"),
     ],
 )
