@@ -152,6 +152,8 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
             it is for a KeyboardInterrupt.
     """
     _check_folders(flamegraph, trace)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress must be a function of a ProgressUpdate, not {progress!r}.", "Write progress=print.")
     price = None if gpu_hour_price is None else check_price(gpu_hour_price)
     options = MeasureOptions(
         budget_s=None if budget is None else parse_duration(budget),
@@ -175,10 +177,11 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
 def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
     from bottleneck.reports.profile_files import check_folder
 
-    if flamegraph is not None:
-        check_folder(flamegraph)
-    if trace is not None:
-        check_folder(trace, "traces")
+    for name, folder, what in (("flamegraph", flamegraph, "flamegraphs"), ("trace", trace, "traces")):
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise UsageError(f"{name} must be the path of a folder, not {folder!r}.", f"Write {name}='{what}'.")
+        if folder is not None:
+            check_folder(folder, what)
 
 
 def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None) -> Attempt:
@@ -227,10 +230,16 @@ def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagn
         force: Compare also what was measured on unlike machines or of unlike pipelines.
 
     Raises:
-        UsageError: The two are unlike, and it is not forced.
+        UsageError: The two are unlike, and it is not forced; or something else than diagnoses.
     """
     from bottleneck.analysis.comparison import compare as compare_results
 
+    for given in (base, head):
+        if not isinstance(given, Result):
+            path = repr(given) if isinstance(given, str) else "path"
+            raise UsageError(
+                f"compare needs two diagnoses, not a {type(given).__name__}.", f"Write bottleneck.load({path})."
+            )
     compared = compare_results(base, head, force=force)
     return ComparedDiagnoses(**{field.name: getattr(compared, field.name) for field in fields(Comparison)})
 
