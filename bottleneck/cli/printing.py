@@ -116,7 +116,7 @@ def told_as_usage() -> Iterator[None]:
         raise
     except OSError as error:
         raise UsageError(
-            f"Cannot write standard output: {reason(error)}.", "Send it to a place that takes it, or use -o FILE."
+            f"Cannot write standard output: {reason(error)}.", "Send it to a place that takes it, or write to a file."
         ) from error
 
 

@@ -51,6 +51,8 @@ def check_failed(outcome, message, *, measured=True):
     assert isinstance(outcome.failure, MeasurementError), outcome.failure
     assert message in outcome.failure.message
     assert "\n" not in outcome.failure.message
+    (told,) = [warning for warning in outcome.measurement.warnings if warning.id == "ended-early"]
+    assert message in told.message
     if measured:
         assert any(found for found in blocks(outcome).values())
     assert not workers_left()
@@ -212,6 +214,7 @@ def test_ctrl_c_keeps_what_was_measured(phase):
     outcome = run(pipeline_of(), judge=lambda _: UNDECIDED, on_progress=interrupt)
     assert isinstance(outcome.failure, KeyboardInterrupt)
     assert any(blocks(outcome).values()) == (phase == "measuring")
+    assert "it was interrupted" in next(w.message for w in outcome.measurement.warnings if w.id == "ended-early")
     assert not workers_left()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
