@@ -12,7 +12,14 @@ import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.options import as_seconds, as_share, price_option, traceback_option
-from bottleneck.cli.outputs import Outputs, plan_outputs, refuse_to_replace, standard_output_kept, write_outputs
+from bottleneck.cli.outputs import (
+    Outputs,
+    plan_outputs,
+    refuse_to_replace,
+    standard_output_kept,
+    working_directory_kept,
+    write_outputs,
+)
 from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus, MeasurementError, UsageError
@@ -124,7 +131,7 @@ def _diagnose(
     from bottleneck.api import attempt_diagnosis
     from bottleneck.pipeline.target import build_pipeline
 
-    with standard_output_kept():
+    with working_directory_kept(), standard_output_kept():
         pipeline = build_pipeline(target)
         if changes:
             pipeline = pipeline.replace(**changes)

@@ -151,6 +151,17 @@ def write_rendered(text: str, path: str) -> None:
 
 
 @contextlib.contextmanager
+def working_directory_kept() -> Iterator[None]:
+    """Come back to the working directory afterwards: the names of outputs are relative to it."""
+    before = os.getcwd()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # gone meanwhile; an output says so when it is written
+            os.chdir(before)
+
+
+@contextlib.contextmanager
 def _stream_for_the_job() -> Iterator[TextIO]:
     """A stream of its own to standard error: the job may close it, or wrap its buffer and drop that."""
     error = sys.stderr
