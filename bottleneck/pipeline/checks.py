@@ -123,6 +123,8 @@ def check_training(pipeline: Pipeline) -> None:
         )
     for name in ("model", "loss_fn", "train_step", "to_device", "collate_fn"):
         _check_callable(name, getattr(pipeline, name))
+    for name in ("train_step", "to_device", "collate_fn", *(() if pipeline.train_step is not None else ("loss_fn",))):
+        _check_parameters(name, getattr(pipeline, name))
     _check_optimizer(pipeline.optimizer, replaced=pipeline.train_step is not None)
     _check_augment(pipeline.augment)
 
@@ -148,6 +150,30 @@ def _check_callable(name: str, value: Any) -> None:
         raise PipelineError(
             f"{name} cannot be called: it is {_described(value)}.", f"Write {_CALLABLE_EXAMPLES[name]}."
         )
+
+
+_EXAMPLE_NAMES = {"loss_fn": "loss", "train_step": "step", "to_device": "move", "collate_fn": "collate"}
+_GIVEN = {
+    "loss_fn": ("output", "target"),
+    "train_step": ("batch",),
+    "to_device": ("batch", "device"),
+    "collate_fn": ("samples",),
+}
+"""What each function is called with, by position."""
+
+
+def _check_parameters(name: str, value: Any) -> None:
+    """Refuse a function that cannot be called with what it is given; of other callables nobody knows beforehand."""
+    if not (inspect.isfunction(value) or inspect.ismethod(value)):
+        return
+    try:
+        inspect.signature(value, follow_wrapped=False).bind(*_GIVEN[name])
+    except TypeError as error:
+        given = ", ".join(_GIVEN[name])
+        raise PipelineError(
+            f"{name} cannot be called as {name}({given}): {said_by(error)}.",
+            f"Write {name}={_EXAMPLE_NAMES[name]}, with def {_EXAMPLE_NAMES[name]}({given}): ...",
+        ) from error
 
 
 def _check_optimizer(optimizer: Any, *, replaced: bool) -> None:

@@ -1,3 +1,4 @@
+import functools
 import warnings
 
 import pytest
@@ -220,6 +221,8 @@ def test_a_good_description_passes():
     check(job(dataset=NoLength(), sampler=range(20)))
     check(job(model=None, train_step=print))
     check(job(batch_size=None))
+    check(job(loss_fn=lambda output: output, model=None, train_step=lambda *batch: None))  # the step may call it so
+    check(job(to_device=functools.partial(lambda batch, device: batch), train_step=lambda batch, scale=1: None))
     check(job(dataset=list(range(20))))
     check(Pipeline.from_loader(DataLoader(samples(), batch_size=4), model=nn.Linear(3, 2)))
 
@@ -245,6 +248,11 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"loss_fn": nn.CrossEntropyLoss}, "loss_fn is the class"),
         ({"loss_fn": 3}, "loss_fn cannot be called"),
         ({"train_step": 3}, "train_step cannot be called"),
+        ({"train_step": lambda: None}, r"train_step cannot be called as train_step\(batch\): too many positional"),
+        ({"train_step": lambda batch, extra: None}, r"missing a required argument: 'extra'.*def step\(batch\)"),
+        ({"to_device": lambda batch: batch}, r"to_device cannot be called as to_device\(batch, device\)"),
+        ({"collate_fn": lambda a, b: a}, r"collate_fn cannot be called as collate_fn\(samples\)"),
+        ({"loss_fn": lambda output: output}, r"loss_fn cannot be called as loss_fn\(output, target\)"),
         ({"to_device": "cuda"}, "to_device cannot be called"),
         ({"collate_fn": []}, "collate_fn cannot be called"),
         ({"optimizer": torch.optim.SGD}, "optimizer is the class SGD"),
