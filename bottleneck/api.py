@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bottleneck.analysis.price import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
-from bottleneck.measure.options import MeasureOptions, ProfileOptions
+from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.pipeline.settings import parse_duration
 from bottleneck.results.comparison import Comparison
@@ -151,11 +152,13 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
             it is for a KeyboardInterrupt.
     """
     _check_folders(flamegraph, trace)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress must be a function of a ProgressUpdate, not {progress!r}.", "Write progress=print.")
     price = None if gpu_hour_price is None else check_price(gpu_hour_price)
     options = MeasureOptions(
         budget_s=None if budget is None else parse_duration(budget),
         quick=bool(quick),
-        seed=_whole("seed", seed, least=0),
+        seed=_whole("seed", seed, least=0, most=MAX_SEED),
         cache_budget_bytes=None if cache_bytes is None else _whole("cache_bytes", cache_bytes, least=1),
         profile=None if flamegraph is None else ProfileOptions(),
         trace=trace is not None,
@@ -174,10 +177,11 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
 def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
     from bottleneck.reports.profile_files import check_folder
 
-    if flamegraph is not None:
-        check_folder(flamegraph)
-    if trace is not None:
-        check_folder(trace, "traces")
+    for name, folder, what in (("flamegraph", flamegraph, "flamegraphs"), ("trace", trace, "traces")):
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise UsageError(f"{name} must be the path of a folder, not {folder!r}.", f"Write {name}='{what}'.")
+        if folder is not None:
+            check_folder(folder, what)
 
 
 def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None) -> Attempt:
@@ -226,10 +230,16 @@ def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagn
         force: Compare also what was measured on unlike machines or of unlike pipelines.
 
     Raises:
-        UsageError: The two are unlike, and it is not forced.
+        UsageError: The two are unlike, and it is not forced; or something else than diagnoses.
     """
     from bottleneck.analysis.comparison import compare as compare_results
 
+    for given in (base, head):
+        if not isinstance(given, Result):
+            path = repr(given) if isinstance(given, str) else "path"
+            raise UsageError(
+                f"compare needs two diagnoses, not a {type(given).__name__}.", f"Write bottleneck.load({path})."
+            )
     compared = compare_results(base, head, force=force)
     return ComparedDiagnoses(**{field.name: getattr(compared, field.name) for field in fields(Comparison)})
 
@@ -256,9 +266,10 @@ def _as_diagnosis(result: Result) -> Diagnosis:
     return Diagnosis(**{field.name: getattr(result, field.name) for field in fields(Result)})
 
 
-def _whole(name: str, value: Any, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} must be a whole number, {least} or more, not {value!r}.")
+def _whole(name: str, value: Any, *, least: int, most: float = math.inf) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        upper = "or more" if math.isinf(most) else f"to {most}"
+        raise UsageError(f"{name} must be a whole number, {least} {upper}, not {value!r}.")
     return value
 
 

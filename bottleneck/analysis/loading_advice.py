@@ -91,7 +91,7 @@ def _cache_dataset(case: Case) -> Iterator[Item]:
         id="cache-dataset",
         stage=stage.name,
         title="Load the dataset once, and keep it in memory",
-        why=f"All {number(length)} loaded samples take about {_gigabytes(total)} of the {_gigabytes(free)} that are "
+        why=f"All {number(length)} loaded samples take about {_amount(total)} of the {_amount(free)} that are "
         f"free; {_cost(case, stage)}",
         how=f"in {_dataset(case)}.__init__: load every sample once into one array or tensor (np.stack, torch.stack), "
         "before the workers start, so that they share it; __getitem__ then only takes from it",
@@ -186,8 +186,8 @@ def _dataset(case: Case) -> str:
     return str(case.pipeline.get("dataset") or "your dataset")
 
 
-def _gigabytes(nbytes: float) -> str:
-    return f"{significant(nbytes / 1e9, 2)} GB"
+def _amount(nbytes: float) -> str:
+    return f"{significant(nbytes / 1e9, 2)} GB" if nbytes >= 1e9 else f"{significant(nbytes / 1e6, 2)} MB"
 
 
 RULES = (_image_decoding, _cache_dataset, _fetch_in_batches, _unused_columns)

@@ -71,6 +71,7 @@ def find_saturation(evidence: Mapping[str, Any], state: State) -> Saturation | N
     raw = raw_usage(evidence)
     if raw is None:
         return None
+    raw = _with_others(raw, evidence)
     busy, cores = _cores_busy(raw), _cores(evidence)
     found = dict(_saturated(raw, evidence, state))
     facts = _facts(raw, busy, cores)
@@ -81,6 +82,17 @@ def find_saturation(evidence: Mapping[str, Any], state: State) -> Saturation | N
     else:
         sentence = f"Nothing is used up while the job runs: {facts}.{_remark(raw, state)}"
     return Saturation(tuple(found), sentence, busy, cores, number_at(raw, "cores_other"))
+
+
+def _with_others(raw: Mapping[str, Any], evidence: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what was seen, with the cores that others took over the whole diagnosis where blocks were too short."""
+    others, cores = number_at(evidence, "other_load_cores"), _cores(evidence)
+    if number_at(raw, "cores_busy") is not None or others is None or not cores:
+        return raw
+    own = [number_at(raw, key) for key in ("cores_main", "cores_workers")]
+    if None in own:
+        return raw
+    return {**raw, "cores_other": others, "cores_busy": min(cores, sum(value or 0.0 for value in own) + others)}
 
 
 def _cores_busy(raw: Mapping[str, Any]) -> float | None:

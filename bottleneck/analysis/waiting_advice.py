@@ -38,7 +38,7 @@ def _keep_workers(case: Case) -> Iterator[Item]:
     if not workers or case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
         return
     gap_s = case.evidence_number("epoch_gap", "seconds") or case.evidence_number("first_batch_s")
-    if not gap_s:
+    if not gap_s or not case.loader_s:
         return
     # A worker that stays still has to make its first batch, alone.
     first_s = min(gap_s, workers * case.loader_s)

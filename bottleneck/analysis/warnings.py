@@ -32,7 +32,7 @@ def doubts(
     """Return the warnings of the measuring, then those that its numbers give rise to."""
     return (
         *measurement.warnings,
-        *_too_few_rounds(readings),
+        *_too_few_rounds(readings, ended_early=any(warning.id == "ended-early" for warning in measurement.warnings)),
         *_negative_drops(readings),
         *_unsteady_blocks(measurement),
         *_trends(readings),
@@ -41,7 +41,7 @@ def doubts(
     )
 
 
-def _too_few_rounds(readings: Readings) -> Iterator[Warning]:
+def _too_few_rounds(readings: Readings, *, ended_early: bool) -> Iterator[Warning]:
     """Warn when the efficiency rests on fewer rounds than a Student interval can be trusted with."""
     ends = [series for series in (readings.device, readings.raw) if series is not None]
     rounds = len(align(ends)[0]) if len(ends) == 2 else 0
@@ -55,7 +55,8 @@ def _too_few_rounds(readings: Readings) -> Iterator[Warning]:
         what = "Fewer than two whole rounds were measured, so the estimates have no intervals."
     else:
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
-    yield Warning("too-few-rounds", f"{what} Give it a larger --budget, for {LEAST_ROUNDS} rounds at least.")
+    remedy = "" if ended_early else f" Give it a larger --budget, for {LEAST_ROUNDS} rounds at least."
+    yield Warning("too-few-rounds", f"{what}{remedy}")
 
 
 def _trends(readings: Readings) -> Iterator[Warning]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import traceback
 
 import click
 
+from bottleneck.cli.printing import discard, say
 from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError
 
 
@@ -25,15 +25,15 @@ def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int
     if isinstance(error, click.exceptions.Exit):
         return int(error.exit_code)
     if isinstance(error, BrokenPipeError):  # whoever read our output has had enough
-        _discard_output()
+        discard(sys.stdout)
         return ExitStatus.OK
     shown = "".join(traceback.format_exception(error)) if show_traceback else ""
     details = error.details.strip("\n") if isinstance(error, MeasurementError) else ""
     for text in (shown, "" if details and details in shown else details):
         if text:
-            click.echo(text.rstrip("\n"), err=True)
+            say(text.rstrip("\n"))
     message, status = _describe(error)
-    click.echo(message, err=True)
+    say(message)
     return status
 
 
@@ -47,9 +47,9 @@ def flushed(status: int) -> int:
         if sys.stdout is not None:  # as in a process that was started without one
             sys.stdout.flush()
     except BrokenPipeError:
-        _discard_output()
+        discard(sys.stdout)
     except OSError as error:
-        _discard_output()
+        discard(sys.stdout)
         if status == ExitStatus.OK:
             return exit_status_of(error)
     except ValueError:  # closed meanwhile
@@ -92,13 +92,3 @@ def one_line(text: str) -> str:
 def _sentence(text: str) -> str:
     text = one_line(text)
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _discard_output() -> None:
-    """Let the interpreter's last flush of standard output go nowhere instead of failing."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-    except (OSError, ValueError, AttributeError):
-        return

@@ -10,8 +10,8 @@ import click
 
 from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import as_loss, traceback_option
-from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered
-from bottleneck.cli.printing import print_report
+from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered
+from bottleneck.cli.printing import print_report, say
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.reports.comparison import render_comparison, styled_comparison
 from bottleneck.reports.render import FORMATS
@@ -44,6 +44,7 @@ def compare_command(
         raise UsageError("--fail-on-regression compares two results.", f"Leave out {len(results) - 2} of them.")
     refuse_two_from_standard_input(results)
     if output != STANDARD_OUTPUT:
+        refuse_to_replace(output, results, "a result that is read")
         check_writable(output)
     compared = _compare(results, force=force)
     if format_ == "text" and output == STANDARD_OUTPUT:
@@ -82,12 +83,9 @@ def _gate(compared: Comparison, allowed_loss: float) -> int:
 
     lost = lost_throughput(compared)
     if lost is None:
-        click.echo("Whether throughput was lost is not known, so that --fail-on-regression does not fail.", err=True)
+        say("Whether throughput was lost is not known, so that --fail-on-regression does not fail.")
         return ExitStatus.OK
     if lost.low > allowed_loss:
-        click.echo(
-            f"Gate failed: {percent_interval(lost)} of the throughput is lost, and {percent(allowed_loss)} is allowed.",
-            err=True,
-        )
+        say(f"Gate failed: {percent_interval(lost)} of the throughput is lost, and {percent(allowed_loss)} is allowed.")
         return ExitStatus.GATE_FAILED
     return ExitStatus.OK

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bottleneck.cli.diagnose import has_blocks
+from bottleneck.cli.diagnose import has_blocks, require_torch
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import plan_outputs, standard_output_kept, write_outputs
 from bottleneck.cli.photographs import CLASSES, ensure_photographs
+from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus
 from bottleneck.measure.cores import usable_cores
@@ -57,6 +58,7 @@ def demo_command(budget: float, images: int, report: str) -> int:
     outputs = plan_outputs({"markdown": report})
     folder = make_photographs(images)
     # Torch comes with this, so that wrong options are refused without waiting for it.
+    require_torch()
     from bottleneck.api import attempt_diagnosis
 
     with standard_output_kept():
@@ -68,7 +70,7 @@ def demo_command(budget: float, images: int, report: str) -> int:
     write_outputs(attempt.diagnosis, outputs)
     if attempt.failure is not None:
         raise attempt.failure
-    click.echo(NEXT, err=True)
+    say(NEXT)
     return ExitStatus.OK
 
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.options import as_seconds, as_share, price_option, traceback_option
-from bottleneck.cli.outputs import Outputs, plan_outputs, standard_output_kept, write_outputs
+from bottleneck.cli.outputs import (
+    Outputs,
+    plan_outputs,
+    refuse_to_replace,
+    standard_output_kept,
+    working_directory_kept,
+    write_outputs,
+)
+from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
-from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.measure.options import MeasureOptions, ProfileOptions
+from bottleneck.errors import ExitStatus, MeasurementError, UsageError
+from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
+from bottleneck.pipeline.quoting import said_by
 from bottleneck.pipeline.settings import parse_settings
 from bottleneck.reports.profile_files import check_folder
 from bottleneck.results.records import Result
@@ -22,7 +34,7 @@ from bottleneck.results.records import Result
 @click.argument("target")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a Pipeline field; repeatable.")
 @click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the diagnosis.")
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, help="Seed of the diagnosis.")
 @click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
 @click.option("--quick", is_flag=True, help="Aim at 20 seconds, or the --budget, and wider intervals.")
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
@@ -69,14 +81,26 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     changes = parse_settings(settings)
     if device is not None:
         changes["device"] = device
-    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
+    files = {"json": json, "markdown": markdown, "html": html}
+    for path in filter(None, files.values()):
+        refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
+    outputs = plan_outputs(files)
     profile = _profile_options(flamegraph, native=native, idle=idle, rate=rate)
     if trace is not None:
         check_folder(trace, "traces")
+    _refuse_file_as_folder(outputs, {"--flamegraph": flamegraph, "--trace": trace})
     options = MeasureOptions(
         budget_s=budget, quick=quick, seed=seed, profile=profile, trace=trace is not None, cold=cold
     )
     return _diagnose(target, changes, options, outputs, flamegraph, trace, fail_under, gpu_hour_price)
+
+
+def _refuse_file_as_folder(outputs: Outputs, folders: Mapping[str, str | None]) -> None:
+    """Refuse a report in the place of a folder that is to be made, or on the way to it."""
+    for option, folder in folders.items():
+        for format, path in outputs.paths.items():
+            if folder is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)):
+                raise UsageError(f"--{format} and {option} both go to {path}.", "Give them two different places.")
 
 
 def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int | None) -> ProfileOptions | None:
@@ -102,11 +126,12 @@ def _diagnose(
     fail_under: float | None,
     gpu_hour_price: float | None,
 ) -> int:
+    require_torch()
     # Torch comes with these, so that wrong options are refused without waiting for it.
     from bottleneck.api import attempt_diagnosis
     from bottleneck.pipeline.target import build_pipeline
 
-    with standard_output_kept():
+    with working_directory_kept(), standard_output_kept():
         pipeline = build_pipeline(target)
         if changes:
             pipeline = pipeline.replace(**changes)
@@ -119,11 +144,26 @@ def _diagnose(
     try:
         write_outputs(attempt.diagnosis, outputs)
         for path in attempt.write_files(flamegraph, trace):
-            click.echo(f"Wrote {path}", err=True)
+            say(f"Wrote {path}")
     finally:
         if attempt.failure is not None:
             raise attempt.failure
     return ExitStatus.OK if fail_under is None else gate(attempt.diagnosis, fail_under)
+
+
+def require_torch() -> None:
+    """Import torch.
+
+    Raises:
+        MeasurementError: It is not there, or does not work.
+    """
+    try:
+        import torch  # noqa: F401 - only whether it can be
+    except (ImportError, OSError) as error:
+        raise MeasurementError(
+            f"PyTorch cannot be imported: {said_by(error).rstrip('.')}.",
+            "Install it: pip install torch torchvision; bottleneck doctor says more.",
+        ) from error
 
 
 def has_blocks(result: Result) -> bool:
@@ -136,13 +176,12 @@ def gate(result: Result, fail_under: float) -> int:
     """Whether the efficiency is surely below what is wanted, and a sentence about it on standard error."""
     efficiency = result.verdict.efficiency
     if efficiency is None:
-        click.echo(f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.", err=True)
+        say(f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.")
         return ExitStatus.OK
     if efficiency.high < fail_under:
-        click.echo(
+        say(
             f"Gate failed: the efficiency is {100 * efficiency.estimate:.1f} % and at most "
-            f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for.",
-            err=True,
+            f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for."
         )
         return ExitStatus.GATE_FAILED
     return ExitStatus.OK

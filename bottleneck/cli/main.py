@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -12,9 +13,10 @@ import click
 from bottleneck._pydata.names import VERSION, share_public_names
 from bottleneck.cli.boundary import exit_status_of, flushed
 from bottleneck.cli.options import traceback_option
-from bottleneck.cli.printing import prepare_streams
+from bottleneck.cli.printing import prepare_streams, say
 from bottleneck.cli.termination import end_in_order
-from bottleneck.errors import ExitStatus
+from bottleneck.errors import ExitStatus, UsageError
+from bottleneck.results.files import reason
 
 COMMANDS = {
     "diagnose": ("bottleneck.cli.diagnose:diagnose_command", "Find what holds a training job back."),
@@ -65,9 +67,20 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(context: click.Context) -> int:
     """Finds what holds a PyTorch training job below the speed of its device, and proves it by measurement."""
+    _refuse_to_work_nowhere()
     if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
+        say(context.get_help())
     return ExitStatus.USAGE  # that of no command; a command has one of its own
+
+
+def _refuse_to_work_nowhere() -> None:
+    """Refuse a working directory that was removed: no path means anything there, and torch does not load."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"The working directory cannot be used: {reason(error)}.", "Change to a folder that is there."
+        ) from error
 
 
 def run(arguments: Sequence[str]) -> int:

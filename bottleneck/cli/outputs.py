@@ -6,13 +6,12 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
-import click
-
-from bottleneck.cli.printing import print_document, print_report
+from bottleneck.cli.printing import print_document, print_report, say
 from bottleneck.errors import UsageError
 from bottleneck.reports.render import render
 from bottleneck.reports.text import styled_text
@@ -57,6 +56,22 @@ def plan_outputs(paths: Mapping[str, str | None]) -> Outputs:
     return Outputs(wanted)
 
 
+def refuse_to_replace(path: str, kept: Iterable[str | None], what: str) -> None:
+    """Refuse an output in the place of something that is an input.
+
+    Args:
+        path: The output; '-' is standard output.
+        kept: Paths of inputs; '-' and None are none.
+        what: What they are, for a sentence.
+
+    Raises:
+        UsageError: The output is one of them.
+    """
+    places = {os.path.realpath(name) for name in kept if name and name != STANDARD_OUTPUT and os.path.isfile(name)}
+    if path != STANDARD_OUTPUT and os.path.realpath(path) in places:
+        raise UsageError(f"{path} is {what}, which would be lost.", "Write to another file.")
+
+
 def check_writable(path: str) -> None:
     """Refuse a path that could not be written later.
 
@@ -74,6 +89,8 @@ def check_writable(path: str) -> None:
 def _why_not_writable(path: str) -> str | None:
     if not path:
         return "the name is empty"
+    if path.endswith(os.sep):
+        return "it is the name of a folder"
     target = Path(os.path.realpath(path))
     with contextlib.suppress(FileNotFoundError):
         target.lstat()  # says so when the name is too long
@@ -130,7 +147,36 @@ def write_rendered(text: str, path: str) -> None:
         print_document(text)
         return
     write_text(path, text)
-    click.echo(f"Wrote {path}", err=True)
+    say(f"Wrote {path}")
+
+
+@contextlib.contextmanager
+def working_directory_kept() -> Iterator[None]:
+    """Come back to the working directory afterwards: the names of outputs are relative to it."""
+    before = os.getcwd()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # gone meanwhile; an output says so when it is written
+            os.chdir(before)
+
+
+@contextlib.contextmanager
+def _stream_for_the_job() -> Iterator[TextIO]:
+    """A stream of its own to standard error: the job may close it, or wrap its buffer and drop that."""
+    error = sys.stderr
+    if error is None or error.closed:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield nowhere
+        return
+    try:
+        own = open(error.fileno(), "w", 1, error.encoding, error.errors, closefd=False)  # noqa: SIM115 - the job may keep it
+    except (OSError, ValueError):  # not a real stream
+        yield error
+        return
+    yield own
+    with contextlib.suppress(OSError, ValueError):
+        own.flush()
 
 
 @contextlib.contextmanager
@@ -140,7 +186,7 @@ def standard_output_kept() -> Iterator[None]:
     Standard output is the product: a `print` in a dataset must not end up inside a JSON document.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        stack.enter_context(contextlib.redirect_stdout(stack.enter_context(_stream_for_the_job())))
         try:
             # Both may be None or closed, as in a service.
             out, err = sys.__stdout__.fileno(), sys.__stderr__.fileno()  # type: ignore[union-attr]  # caught below

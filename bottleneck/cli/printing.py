@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
+import click
+
 from bottleneck.errors import UsageError
 from bottleneck.results.files import reason
 
@@ -45,6 +47,26 @@ def _as_plain(error: UnicodeError) -> tuple[str, int]:
     plain = "".join(_PLAIN.get(character, "?") for character in text[error.start : end])
     # Two characters for one: they take the place of the space behind it, so that columns stay where they are.
     return plain, end + (plain.endswith("+-") and text[end : end + 1] == " ")
+
+
+def say(text: str) -> None:
+    """Tell something on standard error. Where that is closed or full nobody is told, which changes nothing else."""
+    try:
+        click.echo(text, err=True)
+    except (OSError, ValueError):
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO | None) -> None:
+    """Let the interpreter's last flush of a stream go nowhere instead of failing."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, stream.fileno())  # type: ignore[union-attr]  # caught below
+        finally:
+            os.close(null)
+    except (OSError, ValueError, AttributeError):
+        return
 
 
 def print_report(report: StyledReport) -> None:
@@ -94,7 +116,7 @@ def told_as_usage() -> Iterator[None]:
         raise
     except OSError as error:
         raise UsageError(
-            f"Cannot write standard output: {reason(error)}.", "Send it to a place that takes it, or use -o FILE."
+            f"Cannot write standard output: {reason(error)}.", "Send it to a place that takes it, or write to a file."
         ) from error
 
 

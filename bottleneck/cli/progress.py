@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def open_progress() -> AbstractContextManager[ProgressCallback | None]:
     """A progress line where standard error is a terminal, else nothing."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         return nullcontext(None)
     return ProgressLine()
 

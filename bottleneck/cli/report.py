@@ -10,7 +10,7 @@ import click
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import price_option, traceback_option
-from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, write_rendered, write_report
+from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered, write_report
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.reports.pull_request import find_links, render_pull_request
 from bottleneck.reports.render import FORMATS
@@ -55,6 +55,7 @@ def report_command(
         raise UsageError("--base is for markdown and HTML.", "Add --format markdown or --format html.")
     summary = _summary_file() if github_summary else None
     if output != STANDARD_OUTPUT:
+        refuse_to_replace(output, (result if format_ != "json" else None, base), "a result that is read")
         check_writable(output)
     refuse_two_from_standard_input((result, base))
     loaded = read_result(result)

@@ -8,13 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.pipeline.quoting import text_of
 from bottleneck.staging import stages
-from bottleneck.staging.failures import find_failure
+from bottleneck.staging.failures import PassesThrough, find_failure
 from bottleneck.staging.loader import LoaderEnded, SwitchedLoader
 
+_ORIGINAL = "Original Traceback"
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
+_PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
+NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, PassesThrough)
+"""What is told as it is, or is on its way to where it is caught; everything else is a failure of the user's code."""
 _SHM_REMEDY = (
     "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
     "prefetch_factor."
@@ -51,14 +56,18 @@ def _users_part(error: BaseException) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return the kind of an exception and the first line of what it says."""
-    return traceback.format_exception_only(type(error), error)[-1].strip().splitlines()[0]
+    lines = traceback.format_exception_only(type(error), error)[-1].strip().splitlines()
+    if len(lines) > 1 and _ORIGINAL in lines[1]:  # PyTorch's text around what a worker raised
+        last_frame = max(number for number, line in enumerate(lines) if line.startswith(" ") or number == 1)
+        lines = lines[last_frame + 1 :] or lines
+    return lines[0]
 
 
 def explain_loader_failure(error: BaseException, experiment: str) -> MeasurementError:
     """Explain an exception that came out of the loader."""
     failure = find_failure(error)
     if failure is not None:
-        what = "The dataset" if failure.where == "dataset" else "The collate function"
+        what = _PARTS.get(failure.where, failure.where)
         at = f" at index {failure.index}" if failure.index is not None else ""
         who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
         error_text = " ".join(failure.error.split())
@@ -69,7 +78,7 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
             else "The job itself would fail there too; fix that, or leave it out.",
             failure.traceback,
         )
-    text = str(error)
+    text = text_of(error)
     if "timed out" in text:
         return MeasurementError(
             f"The workers gave no batch for a long time, experiment {experiment}: {one_line(error)}",
@@ -103,11 +112,26 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
     if came_from_loader(error):
         return explain_loader_failure(error, experiment)
     remedy = "Run the step by itself on one batch of the loader; it must work there first."
-    if "out of memory" in str(error).lower():
+    if "out of memory" in text_of(error).lower():
         remedy = "The device's memory is full: use a smaller batch_size, or end other processes on the device."
     return MeasurementError(
         f"The {what} raised, experiment {experiment}: {one_line(error)}", remedy, _users_part(error)
     )
+
+
+def explain_escape(error: BaseException) -> MeasurementError:
+    """Explain what is no Exception, such as SystemExit: nothing of ours raises such a thing, the job's code did."""
+    return MeasurementError(
+        f"The job's own code raised {one_line(error)}",
+        "It would end the job too; let it raise an exception that says what is wrong instead.",
+        _users_part(error),
+    )
+
+
+def explain_early_end(failure: BaseException) -> str:
+    """Say in a result that it is only a part, and why."""
+    why = f"the job failed. {failure.message}" if isinstance(failure, MeasurementError) else "it was interrupted."
+    return f"The measuring ended early, so that this is only a part of a diagnosis: {why}"
 
 
 def came_from_loader(error: BaseException) -> bool:
@@ -115,7 +139,7 @@ def came_from_loader(error: BaseException) -> bool:
 
     PyTorch's handler of SIGCHLD raises wherever the main process happens to be, such as in the train step.
     """
-    if "DataLoader worker (pid" in str(error):
+    if "DataLoader worker (pid" in text_of(error):
         return True
     trace = error.__traceback__
     while trace is not None:
@@ -146,7 +170,7 @@ def loader_failures(experiment: str) -> Iterator[None]:
         yield
     except LoaderEnded as error:
         raise nothing_to_load(error) from error
-    except BottleneckError:
+    except NOT_THE_USERS:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise explain_loader_failure(error, experiment) from error

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_SEED = 2**32 - 1
+"""What every generator takes that is seeded."""
+
 
 @dataclass(frozen=True)
 class ProfileOptions:

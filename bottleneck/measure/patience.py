@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from bottleneck.staging.failures import PassesThrough
+
 _SIGNAL = getattr(signal, "SIGURG", None)
 """Ignored where nobody handles it, so that one that comes too late does no harm; programs hardly use it."""
 
 
-class TookTooLong(BaseException):
+class TookTooLong(PassesThrough):
     """Raised in the main thread; no `except Exception` of the user's code holds it up."""
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.errors import MeasurementError
 from bottleneck.measure.arms import Capabilities, Ladder, build_ladder
 from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
-from bottleneck.measure.failure import explain_step_failure, loader_failures
+from bottleneck.measure.failure import NOT_THE_USERS, explain_step_failure, loader_failures
 from bottleneck.pipeline import marks
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.transfer import copies_nothing
@@ -152,9 +152,9 @@ def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Ca
     def call(batch: Any) -> Any:
         try:
             return function(batch)
-        except BottleneckError:
+        except NOT_THE_USERS:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise explain_step_failure(error, experiment, what) from error
 
     return call

@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from bottleneck.errors import BottleneckError
 from bottleneck.measure.arms import Arm, Ladder, reads_storage
 from bottleneck.measure.blocks import Bench, block_batches
 from bottleneck.measure.cold import with_cold
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.environment import OtherLoad
-from bottleneck.measure.failure import came_from_loader, explain_loader_failure, explain_step_failure, nothing_to_load
+from bottleneck.measure.failure import (
+    NOT_THE_USERS,
+    came_from_loader,
+    explain_loader_failure,
+    explain_step_failure,
+    nothing_to_load,
+)
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.reads import StorageReads, find_blind_spots
@@ -242,11 +247,11 @@ class Rounds:
         name = describe_arm(arm, self._ladder)
         try:
             yield
-        except BottleneckError:
-            raise
         except LoaderEnded as error:
             raise nothing_to_load(error) from error
-        except (Exception, SystemExit) as error:
+        except NOT_THE_USERS:
+            raise
+        except BaseException as error:
             if came_from_loader(error):
                 raise explain_loader_failure(error, name) from error
             raise explain_step_failure(error, name) from error

@@ -21,6 +21,8 @@ from bottleneck.measure.environment import describe_environment, free_memory_byt
 from bottleneck.measure.epochs import describe_epoch_gap
 from bottleneck.measure.failure import (
     came_from_loader,
+    explain_early_end,
+    explain_escape,
     explain_loader_failure,
     loader_failures,
 )
@@ -117,6 +119,12 @@ def measure(
         if not came_from_loader(error):
             raise
         failure = explain_loader_failure(error, "raw")
+    except BaseException as error:
+        if isinstance(error, Exception):
+            raise  # a fault of ours
+        failure = explain_escape(error)
+    if failure is not None:
+        ledger.warn("ended-early", explain_early_end(failure))
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces)

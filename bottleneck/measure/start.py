@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bottleneck.measure.cores import usable_cores
-from bottleneck.measure.failure import explain_step_failure
+from bottleneck.measure.failure import NOT_THE_USERS, explain_step_failure
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import model_device
 
@@ -35,7 +35,9 @@ def move_model(pipeline: Pipeline, device: torch.device) -> None:
     if isinstance(model, torch.nn.Module) and pipeline.train_step is None and model_device(model) is not None:
         try:
             model.to(device)
-        except Exception as error:
+        except NOT_THE_USERS:
+            raise
+        except BaseException as error:
             raise explain_step_failure(error, "device", "model, when moved to the device,") from error
 
 

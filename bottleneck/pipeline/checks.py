@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.errors import PipelineError
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.loader_arguments import check_loader_arguments
+from bottleneck.pipeline.quoting import quote, said_by
 from bottleneck.pipeline.transfer import resolve_device
 
 
@@ -63,11 +64,11 @@ def _check_kind_of_dataset(dataset: Any) -> None:
             "Write for example dataset=ImageFolder('data/train', transform).",
         )
     if isinstance(dataset, Mapping) and 0 not in dataset:
-        keys = ", ".join(repr(key) for key in list(dataset)[:4])
+        keys = ", ".join(quote(key) for key in list(dataset)[:4])
         first = next(iter(dataset), "train")
         raise PipelineError(
             f"dataset is a mapping with the keys {keys or '(none)'}: one of its values is probably meant.",
-            f"Write dataset=data[{first!r}].",
+            f"Write dataset=data[{quote(first)}].",
         )
     if isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__"):
         return
@@ -91,16 +92,20 @@ def _length(dataset: Any, *, needed: bool) -> int | None:
     """The length; None if there is none and none is needed."""
     try:
         return len(dataset)
-    except (TypeError, NotImplementedError) as error:
-        if not needed:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        lacks = isinstance(error, NotImplementedError) or not hasattr(type(dataset), "__len__")
+        if not needed and (lacks or isinstance(error, TypeError)):
             return None
+        if lacks:
+            raise PipelineError(
+                f"dataset has no length: len() of this {type(dataset).__name__} is not possible.",
+                "Define its __len__, or choose the samples yourself with sampler=... .",
+            ) from error
+        raised = f"{type(error).__name__}: {said_by(error)}"
         raise PipelineError(
-            f"dataset has no length: len() of this {type(dataset).__name__} is not possible.",
-            "Define its __len__, or choose the samples yourself with sampler=... .",
-        ) from error
-    except Exception as error:
-        raise PipelineError(
-            f"dataset has no length: len() of this {type(dataset).__name__} raised {type(error).__name__}: {error}.",
+            f"dataset has no length: len() of this {type(dataset).__name__} raised {raised}.",
             "Let its __len__ return the number of samples.",
         ) from error
 
@@ -118,6 +123,8 @@ def check_training(pipeline: Pipeline) -> None:
         )
     for name in ("model", "loss_fn", "train_step", "to_device", "collate_fn"):
         _check_callable(name, getattr(pipeline, name))
+    for name in ("train_step", "to_device", "collate_fn", *(() if pipeline.train_step is not None else ("loss_fn",))):
+        _check_parameters(name, getattr(pipeline, name))
     _check_optimizer(pipeline.optimizer, replaced=pipeline.train_step is not None)
     _check_augment(pipeline.augment)
 
@@ -143,6 +150,30 @@ def _check_callable(name: str, value: Any) -> None:
         raise PipelineError(
             f"{name} cannot be called: it is {_described(value)}.", f"Write {_CALLABLE_EXAMPLES[name]}."
         )
+
+
+_EXAMPLE_NAMES = {"loss_fn": "loss", "train_step": "step", "to_device": "move", "collate_fn": "collate"}
+_GIVEN = {
+    "loss_fn": ("output", "target"),
+    "train_step": ("batch",),
+    "to_device": ("batch", "device"),
+    "collate_fn": ("samples",),
+}
+"""What each function is called with, by position."""
+
+
+def _check_parameters(name: str, value: Any) -> None:
+    """Refuse a function that cannot be called with what it is given; of other callables nobody knows beforehand."""
+    if not (inspect.isfunction(value) or inspect.ismethod(value)):
+        return
+    try:
+        inspect.signature(value, follow_wrapped=False).bind(*_GIVEN[name])
+    except TypeError as error:
+        given = ", ".join(_GIVEN[name])
+        raise PipelineError(
+            f"{name} cannot be called as {name}({given}): {said_by(error)}.",
+            f"Write {name}={_EXAMPLE_NAMES[name]}, with def {_EXAMPLE_NAMES[name]}({given}): ...",
+        ) from error
 
 
 def _check_optimizer(optimizer: Any, *, replaced: bool) -> None:
@@ -195,15 +226,15 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
     """
     samples = _samples_per_epoch(loader)
     batch_size = loader.batch_size
-    if samples is not None and batch_size is not None and samples < batch_size:
-        raise PipelineError(
-            f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
-            f"Write batch_size={max(1, samples // 2)}, or give a larger dataset.",
-        )
     if samples == 0:
         raise PipelineError(
             "The sampler chooses no samples: its length is 0.",
             "Give a sampler or batch_sampler with indices.",
+        )
+    if samples is not None and batch_size is not None and samples < batch_size:
+        raise PipelineError(
+            f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
+            f"Write batch_size={max(1, samples // 2)}, or give a larger dataset.",
         )
 
 
@@ -221,5 +252,5 @@ def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
 
 
 def _described(value: Any) -> str:
-    shown = repr(value)
+    shown = quote(value)
     return shown if len(shown) <= 40 and "\n" not in shown else f"a {type(value).__name__}"

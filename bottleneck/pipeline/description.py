@@ -21,6 +21,7 @@ from bottleneck.pipeline.loader_arguments import (
     rebuild_loader,
     without_worker_arguments,
 )
+from bottleneck.pipeline.quoting import quote
 from bottleneck.pipeline.recipes.registry import adopt
 
 
@@ -286,10 +287,12 @@ def _refuse_unknown(name: Any) -> None:
     if name in field_names():
         return
     if name in ("loader", "dataloader", "data_loader"):
-        raise PipelineError(f"Pipeline has no field {name!r}.", "Write Pipeline.from_loader(loader, model=model, ...).")
+        raise PipelineError(
+            f"Pipeline has no field {quote(name)}.", "Write Pipeline.from_loader(loader, model=model, ...)."
+        )
     near = closest_field(name)
     remedy = f"Did you mean {near!r}?" if near else f"Its fields are {', '.join(field_names())}."
-    raise PipelineError(f"Pipeline has no field {name!r}.", remedy)
+    raise PipelineError(f"Pipeline has no field {quote(name)}.", remedy)
 
 
 def _unwrapped(loader: Any) -> DataLoader[Any]:
@@ -306,5 +309,5 @@ def _unwrapped(loader: Any) -> DataLoader[Any]:
 
 
 def _short(value: Any) -> str:
-    shown = repr(value)
+    shown = quote(value)
     return shown if len(shown) <= 60 and "\n" not in shown else f"<{type(value).__name__}>"

@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from bottleneck.errors import BottleneckError, PipelineError
 from bottleneck.pipeline.loader_arguments import build_loader, read_loader_arguments
+from bottleneck.pipeline.quoting import said_by
 
 LIGHTNING = ("lightning", "pytorch_lightning")
 
@@ -58,8 +59,8 @@ def call_users_code(call: Callable[[], Any], what: str, remedy: str) -> Any:
     except BottleneckError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())
-        raise PipelineError(f"{what} raised {type(error).__name__}: {said[:300].rstrip('.')}.", remedy) from error
+        said = said_by(error)[:300].rstrip(".")
+        raise PipelineError(f"{what} raised {type(error).__name__}: {said}.", remedy) from error
 
 
 def the_only_loader(found: Any, what: str, call: str) -> DataLoader[Any]:

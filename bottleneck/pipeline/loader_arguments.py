@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.dataloader import default_collate as _default_collate
 from torch.utils.data.dataloader import default_convert as _default_convert
 
 from bottleneck.errors import PipelineError
+from bottleneck.pipeline.quoting import quote
 
 WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
     "prefetch_factor": None,
@@ -27,6 +29,27 @@ _OPTIONAL_FLAGS = ("shuffle",)
 _COUNTS = ("batch_size", "num_workers", "prefetch_factor")
 _OPTIONAL_COUNTS = ("batch_size", "prefetch_factor")
 _LEAST_COUNT = {"batch_size": 1, "num_workers": 0, "prefetch_factor": 1}
+_MOST_COUNT = {"num_workers": 1024, "prefetch_factor": 65536}
+"""Beyond these PyTorch is busy for minutes with starting processes or with filling a queue."""
+_OBJECTS: Mapping[str, tuple[str, Callable[[Any], bool], str]] = {
+    "sampler": ("a sampler or another iterable of indices", lambda v: hasattr(v, "__iter__"), "RandomSampler(dataset)"),
+    "batch_sampler": (
+        "an iterable of lists of indices",
+        lambda v: hasattr(v, "__iter__"),
+        "BatchSampler(RandomSampler(dataset), batch_size=64, drop_last=True)",
+    ),
+    "worker_init_fn": (
+        "a function of the worker's number",
+        callable,
+        "seed_worker, with def seed_worker(worker_id): ...",
+    ),
+    "generator": (
+        "a torch.Generator",
+        lambda v: isinstance(v, torch.Generator),
+        "torch.Generator().manual_seed(0)",
+    ),
+}
+"""What PyTorch notices only when it loads: in words, what it has to be, and an example."""
 _EXAMPLES = {"batch_size": 64, "num_workers": 4, "prefetch_factor": 2, "timeout": 30}
 _CHOOSERS_OF_SAMPLES = ("batch_size", "drop_last", "sampler", "shuffle", "batch_sampler", "dataset")
 
@@ -72,6 +95,10 @@ def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
     for name in _FLAGS:
         if name in arguments:
             _check_flag(name, arguments[name])
+    for name, (wanted, is_good, example) in _OBJECTS.items():
+        value = arguments.get(name)
+        if value is not None and (isinstance(value, type | str) or not is_good(value)):
+            raise PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write {name}={example}.")
     timeout = arguments.get("timeout", 0)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
         raise _wrong_value("timeout", timeout, "a number of seconds, 0 or more")
@@ -87,6 +114,9 @@ def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         optional = " or None" if name in _OPTIONAL_COUNTS else ""
         raise _wrong_value(name, value, f"a whole number, {least} or more{optional}")
+    most = _MOST_COUNT.get(name)
+    if most is not None and value > most:
+        raise _wrong_value(name, value, f"{most} at most")
 
 
 def _check_flag(name: str, value: Any) -> None:
@@ -104,7 +134,7 @@ def _refuse_worker_only_arguments(arguments: Mapping[str, Any]) -> None:
     for name, default in WORKER_ONLY_DEFAULTS.items():
         if arguments.get(name, default) != default:
             raise PipelineError(
-                f"{name}={arguments[name]!r} needs worker processes, and num_workers is 0.",
+                f"{name}={quote(arguments[name])} needs worker processes, and num_workers is 0.",
                 f"Write num_workers={_EXAMPLES['num_workers']}, or leave {name} out.",
             )
 
@@ -117,7 +147,7 @@ def _wrong_value(name: str, value: Any, wanted: str) -> PipelineError:
 
 
 def _describe(value: Any) -> str:
-    shown = repr(value)
+    shown = quote(value)
     shown = shown if len(shown) <= 40 else shown[:37] + "..."
     return f"{shown} ({type(value).__name__})" if isinstance(value, str | float | bool) else shown
 

@@ -113,6 +113,7 @@ def _wrong_type(key: str, value: Any, wanted: str, example: str) -> UsageError:
 
 
 _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 0.001, "": 1.0}
+_LONGEST_S = 1e12  # a whole number of any size does not fit into a float
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)\s*(?:h|min|ms|m|s)")
 _DURATION_PART = re.compile(r"([\d.]+)\s*([a-z]*)")
 
@@ -136,7 +137,7 @@ def _duration_seconds(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if not isinstance(value, str):
-        return float(value)
+        return float(value) if abs(value) < _LONGEST_S else None
     text = value.strip().lower()
     if re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
         return float(text)

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,8 +19,10 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import BottleneckError, TargetError
 from bottleneck.pipeline.description import Pipeline
+from bottleneck.pipeline.quoting import said_by
 
 _FORMS = "package.module:function or path/to/file.py:function"
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 
 
 def build_pipeline(target: str) -> Pipeline:
@@ -36,9 +39,9 @@ def build_pipeline(target: str) -> Pipeline:
     _refuse_arguments(function, target)
     try:
         built = function()
-    except BottleneckError:
+    except (BottleneckError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise TargetError(f"{target} raised {describe_error(error)}.", _remedy_for(error)) from error
     return _as_pipeline(built, target)
 
@@ -51,7 +54,7 @@ def load_target(text: str) -> Callable[[], Any]:
     """
     where, separator, path = text.rpartition(":")
     if not separator or not where or not path:
-        name = where or path or "train.py"
+        name = where.strip(":") or path or "train.py"
         raise TargetError(f"{text!r} names no function.", f"Write {name}:build, in general {_FORMS}.")
     _make_importable(os.getcwd())
     is_file = where.endswith(".py") or "/" in where or os.sep in where
@@ -88,7 +91,9 @@ def _load_module(name: str) -> ModuleType:
         if name != missing and not name.startswith(missing + "."):
             raise _import_failed(name, error) from error
         raise TargetError(f"There is no module {missing!r}.", _module_remedy(name)) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _import_failed(name, error) from error
 
 
@@ -102,8 +107,8 @@ def _module_remedy(name: str) -> str:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise TargetError(f"There is no file {str(path)!r}.", _file_remedy(path))
+    if not os.path.isfile(path):  # which takes a name that is too long for one that is not there
+        raise _no_file(path)
     root, name = _importable_name(path.resolve())
     _make_importable(str(root))
     loaded = sys.modules.get(name)
@@ -113,7 +118,9 @@ def _load_file(path: Path) -> ModuleType:
         if "." in name:  # inside a package, for the sake of its relative imports
             return importlib.import_module(name)
         return _execute(path.resolve(), name)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _import_failed(str(path), error) from error
 
 
@@ -140,9 +147,15 @@ def _execute(path: Path, name: str) -> ModuleType:
     return module
 
 
+def _no_file(path: Path) -> TargetError:
+    if os.path.isdir(path):
+        return TargetError(f"{str(path)!r} is a folder, not a file.", f"Write {_FORMS}.")
+    return TargetError(f"There is no file {str(path)!r}.", _file_remedy(path))
+
+
 def _file_remedy(path: Path) -> str:
     folder = path.parent
-    names = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
+    names = [entry.name for entry in folder.glob("*.py") if entry.is_file()] if os.path.isdir(folder) else []
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
     if near:
         return f"Did you mean {str(folder / near[0])!r}?"
@@ -199,7 +212,7 @@ def _as_pipeline(built: Any, target: str) -> Pipeline:
 
 def describe_error(error: BaseException) -> str:
     """An exception of the user's on one line, with the place in their code that raised it."""
-    text = " ".join(str(error).split()).rstrip(".")
+    text = said_by(error).rstrip(".")
     text = text if len(text) <= 300 else text[:297] + "..."
     shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SyntaxError):  # names file and line itself
@@ -210,7 +223,7 @@ def describe_error(error: BaseException) -> str:
 
 def _is_user_frame(filename: str) -> bool:
     own = str(Path(__file__).parents[1]) + os.sep
-    return not filename.startswith((own, "<")) and "site-packages" not in filename and "importlib" not in filename
+    return not filename.startswith((own, _STANDARD_LIBRARY, "<")) and "site-packages" not in filename
 
 
 def _remedy_for(error: BaseException) -> str:

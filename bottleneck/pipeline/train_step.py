@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from bottleneck.errors import PipelineError
+from bottleneck.pipeline.quoting import quote
 
 TARGET_KEYS = ("labels", "label", "targets", "target", "y")
 """Where the target is looked for in a mapping, when there is a `loss_fn` that wants it."""
@@ -249,7 +250,7 @@ def describe_batch(batch: Any, depth: int = 2) -> str:
         return f"{type(batch).__name__}{list(batch.shape)}"
     name = type(batch).__name__
     if isinstance(batch, Mapping):
-        shown = [repr(key) for key in batch][:6]
+        shown = [quote(key) for key in batch][:6]
         return f"a {name} with keys {', '.join(shown)}{', ...' if len(batch) > 6 else ''}"
     if isinstance(batch, tuple | list):
         if depth == 0:

@@ -11,6 +11,7 @@ import torch
 
 from bottleneck.errors import PipelineError
 from bottleneck.pipeline import containers
+from bottleneck.pipeline.quoting import quote
 
 
 def resolve_device(device: Any) -> torch.device:
@@ -26,7 +27,7 @@ def resolve_device(device: Any) -> torch.device:
         kind = _accelerator_kind()
         return torch.device("cpu") if kind is None else torch.device(kind, _current_index(kind))
     if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
-        raise PipelineError(f"device must be a name such as 'cuda:0', not {device!r}.", "Write device='cpu'.")
+        raise PipelineError(f"device must be a name such as 'cuda:0', not {quote(device)}.", "Write device='cpu'.")
     try:
         wanted = torch.device(device)
     except (RuntimeError, ValueError) as error:

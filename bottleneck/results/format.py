@@ -56,9 +56,12 @@ def gain(factor: float, decimals: int | None = None) -> str:
 
 
 def gain_interval(interval: Interval) -> str:
-    """Return factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look alike."""
+    """Return factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look alike.
+
+    A bound from 100 on, as two rounds give it, is `100+`: its digits would say nothing.
+    """
     decimals = 2 if abs(interval.estimate) < 1.95 or interval.high - interval.low < 0.15 else 1
-    low, high = (number(bound, decimals) for bound in (interval.low, interval.high))
+    low, high = ("100+" if bound >= 100 else number(bound, decimals) for bound in (interval.low, interval.high))
     return f"{gain(interval.estimate, decimals)} ({_span(low, high)})"
 
 

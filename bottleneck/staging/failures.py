@@ -12,8 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bottleneck.pipeline.quoting import quote, text_of
+
 _OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
 _OUR_FOLDER = str(Path(__file__).resolve().parent.parent)
+
+
+class PassesThrough(BaseException):
+    """Raised by this package and caught by it, with the user's code in between, which may not hold it up."""
 
 
 class UserCodeError(Exception):
@@ -26,7 +32,7 @@ class Failure:
 
     Attributes:
         error: Type and message of the exception.
-        where: `dataset` or `collate_fn`.
+        where: `dataset`, `collate_fn` or `worker_init_fn`.
         index: The index that was asked for, as text; None if there is none.
         worker: The number of the worker; None in the main process.
         mode: The stages that worked for real.
@@ -51,17 +57,17 @@ def users_traceback(error: BaseException) -> str:
     return "".join(lines).rstrip()
 
 
-def describe_failure(error: Exception, where: str, *, index: Any, worker: int | None, mode: int) -> str:
+def describe_failure(error: BaseException, where: str, *, index: Any, worker: int | None, mode: int) -> str:
     """Put a failure into one string, for `UserCodeError`."""
     text = traceback.format_exception_only(type(error), error)[-1].strip()
-    shown = None if index is None else repr(index)[:200]
+    shown = None if index is None else quote(index)[:200]
     failure = Failure(text, where, shown, worker, mode, users_traceback(error))
     return f"{_OPEN}{json.dumps(asdict(failure))}{_CLOSE}"
 
 
 def find_failure(error: BaseException) -> Failure | None:
     """Return the failure inside an exception that came out of a loader, or None."""
-    text = str(error)
+    text = text_of(error)
     start, end = text.find(_OPEN), text.find(_CLOSE)
     if start < 0 or end < 0:
         return None

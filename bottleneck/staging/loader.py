@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from multiprocessing import connection, resource_sharer
 from typing import Any
@@ -15,11 +16,12 @@ from bottleneck.staging.clone import clone_loader, held_iterators
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Engine
 from bottleneck.staging.file_watch import NotedFiles
+from bottleneck.staging.hang_watch import HangWatch
 from bottleneck.staging.observation import Observation
 from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.plan import Plan, Report
 from bottleneck.staging.stack_sampler import SampledStacks
-from bottleneck.staging.stopping import disarm, drain, stop_workers
+from bottleneck.staging.stopping import disarm, drain, give_up, stop_workers
 from bottleneck.staging.worker_facts import WorkerFacts
 
 _PATIENCE_S = 1.0
@@ -93,6 +95,7 @@ class SwitchedLoader:
         self._shared_handles = _shares_handles()
         self.workers: tuple[int, ...] = ()
         """Process ids of the workers."""
+        self._watch: HangWatch | None = None
 
     # --- running -------------------------------------------------------------------------------------------
 
@@ -101,7 +104,13 @@ class SwitchedLoader:
         for name in self._held:
             self._loader.__dict__[name] = DataLoader.__iter__(self._loader)
         self._iterator = iter(self._loader)
+        self._notice_workers()
+
+    def _notice_workers(self) -> None:
         self.workers = self._find_workers()
+        if self.workers and self._watch is None:  # only now: its thread must not be there when they are forked
+            iterator = self._worker_iterator()
+            self._watch = HangWatch(lambda: give_up(iterator), iterator._timeout)
 
     def _find_workers(self) -> tuple[int, ...]:
         return tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
@@ -111,6 +120,8 @@ class SwitchedLoader:
         iterator = self._worker_iterator()
         if not self._has_timeout and getattr(iterator, "_timeout", None):
             iterator._timeout = seconds
+            if self._watch is not None:
+                self._watch.limit_s = seconds
 
     def _worker_iterator(self) -> Any:
         """PyTorch's own iterator, also where a subclass of the loader wraps it in one of its own."""
@@ -126,22 +137,36 @@ class SwitchedLoader:
         """
         if self._iterator is None:
             self.start()
+        watch = self._watch
+        try:
+            if watch is not None:
+                watch.waiting_since_s = time.monotonic()
+            batch = self._receive()
+        except Exception as error:
+            if watch is not None and watch.gave_up:
+                raise RuntimeError(f"DataLoader timed out after {watch.limit_s:g} seconds") from error
+            raise
+        finally:
+            if watch is not None:
+                watch.waiting_since_s = None
+        size = self._order.sizes[self._received] if self._received < len(self._order.sizes) else 0
+        self._received += 1
+        if self.num_workers and not self.workers:  # a subclass whose iterator is a generator starts them late
+            self._notice_workers()
+        return batch, size
+
+    def _receive(self) -> Any:
         assert self._iterator is not None
         try:
-            batch = next(self._iterator)
+            return next(self._iterator)
         except StopIteration:
             self._iterator = iter(self._loader)
             try:
-                batch = next(self._iterator)
+                return next(self._iterator)
             except StopIteration:
                 raise LoaderEnded(self._received) from None
         except (OSError, EOFError) as error:
             raise self._explain_lost_connection(error) from error
-        size = self._order.sizes[self._received] if self._received < len(self._order.sizes) else 0
-        self._received += 1
-        if self.num_workers and not self.workers:  # a subclass whose iterator is a generator starts them late
-            self.workers = self._find_workers()
-        return batch, size
 
     def _explain_lost_connection(self, error: Exception) -> Exception:
         """Return what the loader would raise of a worker that died while it was handing a tensor over."""
@@ -275,6 +300,8 @@ class SwitchedLoader:
         """
         iterator, self._iterator = self._worker_iterator(), None
         try:
+            if self._watch is not None:
+                self._watch.stop()
             if hasattr(iterator, "_workers"):
                 disarm(iterator)
                 self._order.stopped = True
@@ -286,6 +313,7 @@ class SwitchedLoader:
             self._loader.__dict__.update(dict.fromkeys(self._held), _iterator=None)
             self._engine.close()
             self._control.close()
+            self._watch = None  # it holds the iterator
             if not self._shared_handles:
                 resource_sharer.stop(timeout=1.0)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from bottleneck.staging import stages
 from bottleneck.staging.engine import Engine
+from bottleneck.staging.failures import UserCodeError, describe_failure
 from bottleneck.staging.stopping import keep_quiet_about_broken_receivers
 from bottleneck.staging.tracing import allow_tracing
 
@@ -82,6 +84,14 @@ class WorkerInit:
             allow_tracing()
         object.__setattr__(info, "dataset", engine.user_dataset)
         if self._worker_init_fn is not None:
-            self._worker_init_fn(worker)
+            self._initialise(worker)
         engine.user_dataset = info.dataset  # type: ignore[union-attr]  # in a worker
         engine.start()
+
+    def _initialise(self, worker: int) -> None:
+        assert self._worker_init_fn is not None
+        try:
+            self._worker_init_fn(worker)
+        except BaseException as error:  # noqa: BLE001 - whatever it raises ends the worker, and is told
+            described = describe_failure(error, "worker_init_fn", index=None, worker=worker, mode=stages.ALL)
+            raise UserCodeError(described) from None

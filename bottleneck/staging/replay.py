@@ -9,10 +9,11 @@ from typing import Any
 
 from bottleneck.pipeline import marks
 from bottleneck.staging import trees
+from bottleneck.staging.failures import PassesThrough
 from bottleneck.staging.tape import Call, Function, Tape
 
 
-class StopAfterCut(BaseException):
+class StopAfterCut(PassesThrough):
     """Leaves `__getitem__` after its last cut, so that the code behind it does not run."""
 
 

@@ -156,7 +156,7 @@ class Server:
                 outputs = [function(*args, **kwargs) for function, args, kwargs in given]
             else:
                 outputs = [call.function(*call.args, **call.kwargs) for call in unit.calls]
-        except Exception as error:
+        except BaseException as error:
             raise self._source.failure(error, unit.request) from None
         return unit.fill(self._sample(unit), outputs)
 
@@ -188,7 +188,7 @@ class Server:
     def _run_marks_alone(self, replay: MarkReplay, unit: Unit) -> Any:
         try:
             replay.run_calls(unit.calls, self.plan.marks.changes_arguments)
-        except Exception as error:
+        except BaseException as error:
             raise self._source.failure(error, unit.request) from None
         return self._sample(unit)
 
@@ -210,7 +210,7 @@ class Server:
             return self.replay_of(unit, mode).run(tail.function, local_variables)
         except StopAfterCut:
             return self._sample(unit)
-        except Exception as error:
+        except BaseException as error:
             raise self._source.failure(error, unit.request) from None
 
     def collate(self, mode: int, samples: Any) -> Any:
@@ -223,7 +223,7 @@ class Server:
         if mode & stages.SKIP_COLLATE_REST:
             try:
                 replay.run_calls(batch.calls, self.plan.marks.changes_arguments)
-            except Exception as error:
+            except BaseException as error:
                 raise self._source.failure(error, None, "collate_fn") from None
             return batch.collated.serve() if batch.collated is not None else None
         try:

@@ -1,4 +1,4 @@
-"""The user's dataset and collate function, as a worker calls them: any exception becomes a described failure."""
+"""The user's dataset and collate function, as a worker calls them: whatever it raises becomes a described failure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import Subset
 
 from bottleneck.staging import stages
-from bottleneck.staging.failures import UserCodeError, describe_failure
+from bottleneck.staging.failures import PassesThrough, UserCodeError, describe_failure
 
 
 class NoShareError(Exception):
@@ -47,7 +47,7 @@ class Source:
             samples = []
             for index in request:
                 samples.append(dataset[index])
-        except Exception as error:
+        except BaseException as error:
             raise self.failure(error, index) from None
         return samples
 
@@ -55,14 +55,14 @@ class Source:
         """Return one item."""
         try:
             return self.dataset[index]
-        except Exception as error:
+        except BaseException as error:
             raise self.failure(error, index) from None
 
     def batch(self, indices: Any) -> Any:
         """Return the items of a batch by one call of `__getitems__`."""
         try:
             return self.dataset.__getitems__(indices)
-        except Exception as error:
+        except BaseException as error:
             raise self.failure(error, list(indices)) from None
 
     def next_item(self, _: Any = None) -> Any:
@@ -81,18 +81,21 @@ class Source:
             return next(self._stream)
         except StopIteration:
             raise NoShareError from None
-        except Exception as error:
+        except BaseException as error:
             raise self.failure(error, None) from None
 
     def collate(self, samples: Any) -> Any:
         """Return the batch that the user's collate function makes."""
         try:
             return self._collate_fn(samples)
-        except Exception as error:
+        except BaseException as error:
             raise self.failure(error, None, "collate_fn") from None
 
-    def failure(self, error: Exception, index: Any, where: str = "dataset") -> UserCodeError:
-        """Describe an exception of the user's code."""
+    def failure(self, error: BaseException, index: Any, where: str = "dataset") -> BaseException:
+        """Describe what the user's code raised; what it has not raised by itself stays what it is."""
+        # Ctrl-C is for the main process; workers ignore it.
+        if isinstance(error, PassesThrough) or (self._worker is None and isinstance(error, KeyboardInterrupt)):
+            return error
         if getattr(index, "ndim", None) == 0:  # as samplers of tensors or arrays give them
             index = index.item()
         return UserCodeError(describe_failure(error, where, index=index, worker=self._worker, mode=self.mode))

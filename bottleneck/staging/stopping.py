@@ -67,6 +67,12 @@ def _receive_all(iterator: Any, deadline_s: float) -> bool:
     return False
 
 
+def give_up(iterator: Any) -> None:
+    """Kill workers that stand still, so that whoever waits for them gets an error."""
+    disarm(iterator)
+    _kill_workers(iterator)
+
+
 def _kill_workers(iterator: Any) -> None:
     for worker in iterator._workers:
         if worker.is_alive():

@@ -36,6 +36,13 @@ def test_too_few_rounds_is_said_in_each_case():
     assert message(measure(only_device)).startswith("raw was not measured")
 
 
+def test_a_larger_budget_is_no_remedy_for_a_job_that_failed():
+    part = keep_rounds(measure(AUGMENT_BOUND), 3)
+    failed = replace(part, warnings=(Warning("ended-early", "The measuring ended early."),))
+    assert "--budget" in analyse(part).warnings[0].message
+    assert all("--budget" not in warning.message for warning in analyse(failed).warnings)
+
+
 def test_halves_that_disagree_block_after_block():
     # The first half runs on what was prefetched: 20 % faster.
     measurement = map_blocks(

@@ -33,6 +33,18 @@ def test_where_nothing_is_used_up_too_little_runs_in_parallel():
     assert found.sentence.endswith("Too little runs in parallel.")
 
 
+@pytest.mark.parametrize(("others", "resources"), [(0.1, ()), (4.4, ("cores",))])
+def test_others_of_the_whole_diagnosis_count_where_blocks_are_too_short_to_see_them(others, resources):
+    row = {**QUIET, "cores_busy": None, "cores_other": None}
+    utilisation = {"cores": {"usable": 8, "quota": None, "allowed": 8}, "experiments": [row]}
+    found = find_saturation({"utilisation": utilisation, "other_load_cores": others}, "input_bound")
+    assert found.resources == resources
+    assert f"others {others:.2f}" in found.sentence
+    assert found.cores_other == others
+    alone = find_saturation({"utilisation": utilisation}, "input_bound")
+    assert "others" not in alone.sentence
+
+
 def test_a_main_process_that_fills_its_core_is_named():
     assert "main process fills one core" in find(cores_main=0.97, cores_workers=0.3).sentence
     assert "main process fills" not in find(cores_main=3.0, cores_workers=0.3).sentence  # a train step on the CPU

@@ -31,6 +31,7 @@ def test_what_persistent_workers_save_is_what_starting_takes_beyond_a_first_batc
     assert item.gain.estimate == pytest.approx(1 / (1 - 0.952 / 4.03), rel=0.02)
     slow = replace(job, drained={**job.drained, "raw": 0.26})
     assert "persistent-workers" not in advice(slow)
+    assert "persistent-workers" not in advice(replace(job, drained={}))  # what a first batch takes is not known
 
 
 def test_out_of_order_batches_are_advised_where_pytorch_and_the_loader_have_them():

@@ -86,8 +86,13 @@ def test_a_failure_is_raised_with_what_was_measured(measured, failure):
         ({**JOB, "batch_size": 5}, {}, "batch_size=5 is never filled"),
         (JOB, {"budget": "soon"}, "not a duration"),
         (JOB, {"budget": -1}, "not a duration"),
+        (JOB, {"budget": 10**400}, "not a duration"),
+        (JOB, {"progress": 5}, "progress must be a function"),
+        (JOB, {"flamegraph": 3}, "flamegraph must be the path of a folder, not 3"),
+        (JOB, {"trace": True}, "trace must be the path of a folder, not True"),
         (JOB, {"seed": 1.5}, "seed must be a whole number"),
-        (JOB, {"seed": -1}, "seed must be a whole number, 0 or more"),
+        (JOB, {"seed": -1}, "seed must be a whole number, 0 to 4294967295"),
+        (JOB, {"seed": 2**70}, "seed must be a whole number, 0 to 4294967295"),
         (JOB, {"cache_bytes": 0}, "cache_bytes must be a whole number, 1 or more"),
     ],
 )
@@ -95,6 +100,12 @@ def test_bad_input_is_refused_before_anything_is_measured(measured, pipeline, op
     with pytest.raises(UsageError, match=words):
         bottleneck.diagnose(pipeline, **options)
     assert measured["asked"] == []
+
+
+@pytest.mark.parametrize("pair", [("a.json", "b.json"), (None, None), (1, 2)])
+def test_what_is_no_diagnosis_cannot_be_compared(pair):
+    with pytest.raises(UsageError, match=r"compare needs two diagnoses.*bottleneck\.load"):
+        bottleneck.compare(*pair)
 
 
 def test_a_description_that_cannot_be_run_is_a_pipeline_error(measured):

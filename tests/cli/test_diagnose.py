@@ -84,6 +84,10 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--json", "no/such/folder/r.json"], "Cannot write 'no/such/folder/r.json': there is no folder"),
         (["--json", "."], "Cannot write '.': it is a folder"),
         (["--json", ""], "Cannot write '': the name is empty"),
+        (["--json", "new/"], "Cannot write 'new/': it is the name of a folder"),
+        (["--markdown", "./job.py"], "./job.py is the file of the target, which would be lost"),
+        (["--json", "new", "--flamegraph", "new"], "--json and --flamegraph both go to new"),
+        (["--html", "new", "--trace", "./new/traces"], "--html and --trace both go to new"),
         (["--json", "x" * 300], "file name too long"),
         (["--budget", "soon"], "'soon' is not a duration"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
@@ -94,17 +98,38 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--gpu-hour-price", "inf"], "'inf' is not a price above zero"),
         (["--gpu-hour-price", "2,5"], "'2,5' is not a price above zero"),
         (["--seed", "-1"], "--seed"),
+        (["--seed", str(2**70)], "--seed"),
         (["--set", "num_wrokers=3"], "Did you mean 'num_workers'?"),
         (["--set", "num_workers=three"], "must be a whole number, not 'three'"),
     ],
 )
 def test_wrong_options_are_refused_before_the_job_is_loaded(asked, arguments, words, capsys):
-    assert run(["diagnose", "job:build", *arguments]) == 2
+    assert run(["diagnose", "job.py:build", *arguments]) == 2
     output = capsys.readouterr()
     assert words in output.err
     assert output.err.startswith("Error: ")
     assert output.err.count("\n") == 1
     assert asked["calls"] == []
+
+
+def test_outputs_are_where_the_command_was_given_wherever_the_job_goes(asked, tmp_path):
+    (tmp_path / "away").mkdir()
+    moving = "import os\n" + (tmp_path / "job.py").read_text().replace(
+        "def build():", "def build():\n    os.chdir('away')"
+    )
+    (tmp_path / "moving.py").write_text(moving)
+    assert run(["diagnose", "moving.py:build", "--json", "here.json"]) == 0
+    assert (tmp_path / "here.json").is_file()
+    assert not list((tmp_path / "away").iterdir())
+
+
+def test_a_torch_that_does_not_work_is_told(asked, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run(["diagnose", "job:build"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("Error: PyTorch cannot be imported: ")
+    assert "pip install torch torchvision" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -32,6 +32,18 @@ def test_help_lists_every_command_with_the_exit_statuses(capsys):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_a_working_directory_that_was_removed_is_told(name, monkeypatch, tmp_path, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run([name, "x:y", "z"]) == ExitStatus.USAGE
+    assert capsys.readouterr().err == (
+        "Error: The working directory cannot be used: no such file or directory. Change to a folder that is there.\n"
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_shows_tracebacks_on_request(name, capsys):
     run([name, "--help"])
     assert "--traceback" in capsys.readouterr().out

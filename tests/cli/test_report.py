@@ -79,6 +79,16 @@ def test_a_broken_result_is_refused(tmp_path, capsys):
     assert "schema_version 99" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["report"], ["report", "--format", "html"], ["compare", "other.json"]])
+def test_a_result_that_is_read_is_not_replaced(saved, monkeypatch, command, capsys):
+    monkeypatch.chdir(saved.parent)
+    before = saved.read_bytes()
+    (saved.parent / "other.json").write_bytes(before)
+    assert run([*command, str(saved), "-o", f"./{saved.name}"]) == 2
+    assert "is a result that is read, which would be lost" in capsys.readouterr().err
+    assert saved.read_bytes() == before
+
+
 def test_an_output_that_cannot_be_written_is_found_first(saved, tmp_path, capsys):
     assert run(["report", str(saved), "-o", str(tmp_path)]) == 2
     assert "it is a folder" in capsys.readouterr().err

@@ -156,6 +156,40 @@ def test_help_that_goes_nowhere_is_no_fault_of_ours():
     assert err == "Error: No space is left where something was to be written. Make room there.\n"
 
 
+JOB = """
+import io, sys, torch
+def build():
+    {line}
+    return {{"dataset": torch.zeros(512, 4), "train_step": lambda batch: batch.sum(), "batch_size": 8}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("redirection", "line", "shown"),
+    [
+        ("2>&-", "print('said')", ""),
+        ("2>/dev/full", "pass", ""),
+        ("", "sys.stdout.close()", "Wrote"),
+        ("", "sys.stdout = io.TextIOWrapper(sys.stdout.buffer)", "Wrote"),
+        ("", "sys.stderr.close()", ""),
+    ],
+    ids=["closed", "full", "the job closes it", "the job wraps it", "the job closes the other"],
+)
+def test_a_diagnosis_does_not_need_standard_error(redirection, line, shown, tmp_path):
+    (tmp_path / "job.py").write_text(JOB.format(line=line), encoding="utf-8")
+    job, result = tmp_path / "job.py", tmp_path / "result.json"
+    status, out, err = in_a_shell(redirection, ["diagnose", f"{job}:build", "--budget", "1s", "--json", result])
+    assert status == ExitStatus.OK, err
+    assert out
+    assert json.loads(result.read_bytes())["schema_version"] == 1
+    assert shown in err
+
+
+def test_what_cannot_be_told_changes_no_status(tmp_path):
+    assert in_a_shell("2>/dev/full", ["report", tmp_path / "none.json"])[0] == ExitStatus.USAGE
+    assert in_a_shell("2>/dev/full", [])[0] == ExitStatus.USAGE
+
+
 def test_without_any_stream_only_the_status_tells(saved):
     assert in_a_shell("<&- >&- 2>&-", ["report", saved])[0] == ExitStatus.USAGE
 

@@ -10,6 +10,7 @@ from bottleneck.measure.failure import (
     loader_failures,
     name_mode,
 )
+from bottleneck.measure.patience import TookTooLong
 from bottleneck.staging import stages
 from bottleneck.staging.failures import UserCodeError, describe_failure
 from bottleneck.staging.loader import LoaderEnded
@@ -91,6 +92,35 @@ def test_failures_of_the_machine_have_remedies_of_their_own(text, message, remed
     assert remedy in failure.remedy
     assert "before_collate" in failure.message
     assert "\n" not in failure.message
+
+
+def test_what_a_worker_raised_is_told_instead_of_pytorchs_text_around_it():
+    text = (
+        "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+        '  File "worker.py", line 3, in _worker_loop\n    init_fn(0)\n    ~~~^^^\nValueError: no such shard\n'
+    )
+    failure = explain_loader_failure(caught(ValueError(text)), "raw")
+    assert failure.message == "The loader raised, experiment raw: ValueError: no such shard"
+
+
+def test_a_worker_init_fn_that_raised():
+    failure = explain_loader_failure(user_code_error(ValueError("x"), where="worker_init_fn", index=None), "raw")
+    assert failure.message.startswith("worker_init_fn raised in worker 3")
+
+
+def test_an_exception_whose_text_fails_is_told_by_its_kind():
+    class Mute(Exception):
+        def __str__(self):
+            raise OSError
+
+    assert "Mute" in explain_loader_failure(caught(Mute()), "raw").message
+    assert "Mute" in explain_step_failure(caught(Mute()), "raw").message
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TookTooLong()])
+def test_what_is_not_the_users_passes(error):
+    with pytest.raises(type(error)), loader_failures("raw"):
+        raise error
 
 
 def test_any_other_error_of_the_loader_is_shown():

@@ -1,12 +1,13 @@
 """How a diagnosis ends when the job fails, and that nothing is left of it (the leak check sees that)."""
 
 import itertools
+import multiprocessing.resource_tracker
 import os
 import signal
 import time
 
 import pytest
-from sessions import UNDECIDED, Numbers, Photos, blocks, known_helpers, pipeline_of, run, workers_left
+from sessions import UNDECIDED, Numbers, Photos, blocks, known_helpers, pipeline_of, run, run_simulated, workers_left
 from torch.utils.data import default_collate
 
 from bottleneck.errors import MeasurementError
@@ -34,6 +35,14 @@ def refuse():
     raise ValueError("truncated file")
 
 
+class Leave(BaseException):
+    pass
+
+
+def leave():
+    raise Leave("at once")
+
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -42,6 +51,8 @@ def check_failed(outcome, message, *, measured=True):
     assert isinstance(outcome.failure, MeasurementError), outcome.failure
     assert message in outcome.failure.message
     assert "\n" not in outcome.failure.message
+    (told,) = [warning for warning in outcome.measurement.warnings if warning.id == "ended-early"]
+    assert message in told.message
     if measured:
         assert any(found for found in blocks(outcome).values())
     assert not workers_left()
@@ -57,6 +68,52 @@ def test_a_sample_that_raises(workers):
     assert "experiment" in failure.message
     assert failure.details.count("ValueError: truncated file") == 1
     assert "in refuse" in failure.details
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sample_that_raises_what_is_no_exception(workers, capfd):
+    outcome = run(pipeline_of(Breaks(leave, at=0), num_workers=workers), judge=lambda _: UNDECIDED)
+    failure = check_failed(outcome, "The dataset raised at index 0", measured=False)
+    assert failure.message.endswith("Leave: at once")
+    assert "in leave" in failure.details
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", [Leave, SystemExit, ValueError])
+def test_workers_that_cannot_be_started(kind):
+    class Refuses(Photos):
+        def __getstate__(self):
+            raise kind("at once")
+
+    multiprocessing.resource_tracker.ensure_running()  # stays by design
+    known_helpers()
+    pipeline = pipeline_of(Refuses(), num_workers=1, multiprocessing_context="spawn")
+    failure = check_failed(run(pipeline, judge=lambda _: UNDECIDED), "The loader raised", measured=False)
+    assert failure.message.endswith(f"{kind.__name__}: at once")
+
+
+def test_what_was_measured_is_kept_when_code_of_the_jobs_leaves_the_measuring():
+    def on_progress(update):
+        if update.round == 3:
+            leave()
+
+    outcome = run_simulated(0.01, MeasureOptions(budget_s=20.0), on_progress=on_progress)
+    assert "in leave" in check_failed(outcome, "The job's own code raised").details
+
+
+@pytest.mark.integration
+def test_a_worker_init_fn_that_raises():
+    def refuse_worker(worker):
+        raise ValueError(f"no shard {worker}")
+
+    pipeline = pipeline_of(Photos(), num_workers=1, worker_init_fn=refuse_worker)
+    failure = check_failed(
+        run(pipeline, judge=lambda _: UNDECIDED), "worker_init_fn raised in worker 0", measured=False
+    )
+    assert failure.message.endswith("ValueError: no shard 0")
+    assert "in refuse_worker" in failure.details
 
 
 @pytest.mark.integration
@@ -157,6 +214,7 @@ def test_ctrl_c_keeps_what_was_measured(phase):
     outcome = run(pipeline_of(), judge=lambda _: UNDECIDED, on_progress=interrupt)
     assert isinstance(outcome.failure, KeyboardInterrupt)
     assert any(blocks(outcome).values()) == (phase == "measuring")
+    assert "it was interrupted" in next(w.message for w in outcome.measurement.warnings if w.id == "ended-early")
     assert not workers_left()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

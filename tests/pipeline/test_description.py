@@ -1,3 +1,4 @@
+import functools
 import warnings
 
 import pytest
@@ -32,6 +33,24 @@ class Endless(IterableDataset):
 class NoLength(Dataset):
     def __getitem__(self, index):
         return torch.zeros(3)
+
+
+class LengthGiven:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        if isinstance(self.length, BaseException):
+            raise self.length
+        return self.length
+
+    def __getitem__(self, index):
+        return index
+
+
+class Mute:
+    def __repr__(self):
+        raise RuntimeError("no words")
 
 
 class BrokenLength(NoLength):
@@ -202,6 +221,8 @@ def test_a_good_description_passes():
     check(job(dataset=NoLength(), sampler=range(20)))
     check(job(model=None, train_step=print))
     check(job(batch_size=None))
+    check(job(loss_fn=lambda output: output, model=None, train_step=lambda *batch: None))  # the step may call it so
+    check(job(to_device=functools.partial(lambda batch, device: batch), train_step=lambda batch, scale=1: None))
     check(job(dataset=list(range(20))))
     check(Pipeline.from_loader(DataLoader(samples(), batch_size=4), model=nn.Linear(3, 2)))
 
@@ -227,6 +248,11 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"loss_fn": nn.CrossEntropyLoss}, "loss_fn is the class"),
         ({"loss_fn": 3}, "loss_fn cannot be called"),
         ({"train_step": 3}, "train_step cannot be called"),
+        ({"train_step": lambda: None}, r"train_step cannot be called as train_step\(batch\): too many positional"),
+        ({"train_step": lambda batch, extra: None}, r"missing a required argument: 'extra'.*def step\(batch\)"),
+        ({"to_device": lambda batch: batch}, r"to_device cannot be called as to_device\(batch, device\)"),
+        ({"collate_fn": lambda a, b: a}, r"collate_fn cannot be called as collate_fn\(samples\)"),
+        ({"loss_fn": lambda output: output}, r"loss_fn cannot be called as loss_fn\(output, target\)"),
         ({"to_device": "cuda"}, "to_device cannot be called"),
         ({"collate_fn": []}, "collate_fn cannot be called"),
         ({"optimizer": torch.optim.SGD}, "optimizer is the class SGD"),
@@ -245,6 +271,11 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"dataset": {"train": [1], "test": [2]}}, r"'train', 'test'.*dataset=data\['train'\]"),
         ({"dataset": NoLength()}, "dataset has no length"),
         ({"dataset": BrokenLength()}, "raised OSError: the index file is gone"),
+        ({"dataset": LengthGiven(3.5)}, "raised TypeError: 'float' object.*Let its __len__ return"),
+        ({"dataset": LengthGiven(None)}, "raised TypeError: 'NoneType' object"),
+        ({"dataset": LengthGiven(-1)}, "raised ValueError"),
+        ({"dataset": LengthGiven(10**30)}, "raised OverflowError"),
+        ({"dataset": LengthGiven(SystemExit(3))}, "raised SystemExit: 3"),
         ({"dataset": DataLoader(samples())}, "from_loader"),
         ({"batch_size": 41}, "batch_size=41 is never filled.*only 40 samples.*batch_size=20"),
         ({"batch_size": 41, "drop_last": True}, "batch_size=41 is never filled"),
@@ -263,6 +294,16 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"shuffle": "yes"}, "shuffle must be True or False"),
         ({"sampler": range(40), "shuffle": True}, "does not accept.*mutually exclusive"),
         ({"sampler": [], "batch_size": None}, "chooses no samples"),
+        ({"sampler": []}, "chooses no samples"),
+        ({"sampler": 5}, r"sampler must be a sampler.*not 5.*sampler=RandomSampler"),
+        ({"sampler": torch.utils.data.RandomSampler}, "sampler must be a sampler"),
+        ({"batch_sampler": 5}, "batch_sampler must be an iterable of lists"),
+        ({"worker_init_fn": 5}, "worker_init_fn must be a function of the worker's number, not 5"),
+        ({"generator": 5}, r"generator must be a torch.Generator, not 5.*manual_seed"),
+        ({"num_workers": 10**9}, "num_workers must be 1024 at most, not 1000000000"),
+        ({"num_workers": 2, "prefetch_factor": 10**12}, "prefetch_factor must be 65536 at most"),
+        ({"collate_fn": Mute()}, "collate_fn cannot be called: it is <Mute object>"),
+        ({"num_workers": Mute()}, "num_workers must be a whole number, 0 or more, not <Mute object>"),
         ({"multiprocessing_context": "thread", "num_workers": 1}, "valid start method"),
         ({"device": "gpu"}, "device='gpu' is not a device"),
         ({"device": 1.5}, "device must be a name"),

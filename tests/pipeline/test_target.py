@@ -90,6 +90,9 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
         ("zzz:build", "no module 'zzz'.*path/to/file.py"),
         ("job e:build", "'job e' is not the name of a module"),
         ("job_f.py:build", "no file 'job_f.py'.*'job_e.py'"),
+        ("folder.py:build", "'folder.py' is a folder, not a file"),
+        (f"{'long' * 100}.py:build", "no file 'longlong"),
+        ("::", "names no function.*train.py:build"),
         ("nowhere/train.py:build", "no file 'nowhere/train.py'"),
         ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
         ("job_e:zzz", "has no 'zzz'.*Jobs, build, mapping"),
@@ -100,6 +103,7 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
 )
 def test_a_target_that_is_not_there_is_refused_with_what_is(folder, target, words):
     write(folder, "job_e.py", GOOD)
+    (folder / "folder.py").mkdir()
     with pytest.raises(TargetError, match=words) as caught:
         load_target(target)
     assert "\n" not in str(caught.value)
@@ -120,6 +124,17 @@ def test_a_target_that_is_not_there_is_refused_with_what_is(folder, target, word
             r"ValueError: first second \(job_raises.py, line 2\)",
         ),
         ("exits", "import sys\nsys.exit(3)\n", r"SystemExit: 3 .*__main__"),
+        ("leaves", "class Leave(BaseException): pass\nraise Leave('at once')\n", "Leave: at once"),
+        (
+            "parses",
+            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('data')\nparser.parse_args([])\n",
+            r"SystemExit: 2 \(job_parses.py, line 4\)",
+        ),
+        (
+            "mute",
+            "class Mute(Exception):\n    def __str__(self): raise OSError\nraise Mute\n",
+            r"raised Mute \(job_mute.py, line 3\)",
+        ),
     ],
 )
 @pytest.mark.parametrize("form", ["job_{}:build", "job_{}.py:build"])
@@ -137,6 +152,7 @@ def test_code_that_fails_at_import_is_shown_on_one_line(folder, form, name, text
         ("def build(root, size=3): pass", r"needs arguments: root\..*build\(root=\.\.\.\)"),
         ("def build(): raise KeyError('train')", r"raised KeyError: 'train' \(job_g.py, line 1\)"),
         ("def build(): raise SystemExit('usage')", "raised SystemExit: usage"),
+        ("def build(): raise GeneratorExit('left')", "raised GeneratorExit: left"),
         ("def build(): pass", "returned None, not a Pipeline"),
         ("def build(): return [1]", "returned a list, not a Pipeline"),
         ("async def build(): pass", "returned a coroutine.*not with async def"),

@@ -73,6 +73,7 @@ def test_percent_interval(interval, text):
     [
         (Interval(2.3, 2.2, 2.4), "2.3x (2.2–2.4)"),
         (Interval(1.02, 1.0, 1.04), "1.02x (1.00–1.04)"),
+        (Interval(1.36, 0.001, 1293.18), "1.36x (0.00–100+)"),
         (Interval(2.3, 2.2, INF), "2.3x"),
         (None, "–"),
     ],

@@ -142,6 +142,17 @@ def test_a_worker_that_hangs_is_noticed():
             wrapped.next_batch()
 
 
+def test_a_worker_that_stands_still_while_it_hands_a_tensor_over_is_noticed():
+    # PyTorch's timeout does not: the main process waits for a socket of the worker's.
+    loader = plain(Traced(), num_workers=1)
+    with switched(loader, hang_s=0.5) as wrapped:
+        wrapped.switch(stages.ALL)
+        os.kill(wrapped.workers[0], signal.SIGSTOP)
+        with pytest.raises(RuntimeError, match=r"timed out after 0\.5 seconds"):
+            for _ in range(10):
+                wrapped.next_batch()
+
+
 def test_after_a_sample_raised():
     def fail(wrapped):
         wrapped.switch(stages.ALL)

@@ -1,0 +1,24 @@
+"""Words about what belongs to the user, for messages: its own `__str__` or `__repr__` may fail."""
+
+from __future__ import annotations
+
+
+def quote(value: object) -> str:
+    """The repr of a value; its class where that fails."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a message about an object must not fail because of it
+        return f"<{type(value).__name__} object>"
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says; nothing where its `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - as above
+        return ""
+
+
+def said_by(error: BaseException) -> str:
+    """What an exception says, on one line; nothing where its `__str__` fails."""
+    return " ".join(text_of(error).split())
