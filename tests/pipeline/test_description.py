@@ -1,4 +1,5 @@
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -218,6 +219,15 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         del Endless.__len__
 
 
+def yielding_step(*batch):
+    yield batch
+
+
+class AsyncStep:
+    async def __call__(self, batch):
+        return batch
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -227,6 +237,9 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"loss_fn": nn.CrossEntropyLoss}, "loss_fn is the class"),
         ({"loss_fn": 3}, "loss_fn cannot be called"),
         ({"train_step": 3}, "train_step cannot be called"),
+        ({"train_step": yielding_step}, r"train_step is a generator function.*def step\(batch\)"),
+        ({"train_step": partial(yielding_step, 1)}, "train_step is a generator function"),
+        ({"train_step": AsyncStep()}, "train_step is a coroutine function"),
         ({"to_device": "cuda"}, "to_device cannot be called"),
         ({"collate_fn": []}, "collate_fn cannot be called"),
         ({"optimizer": torch.optim.SGD}, "optimizer is the class SGD"),
