@@ -55,12 +55,19 @@ def copy_leaf(leaf: Any) -> Any:
         return leaf
     try:
         if isinstance(leaf, torch.Tensor):
-            return leaf.detach().clone() if not leaf.requires_grad else leaf.clone()
+            return copy_tensor(leaf)
         if isinstance(leaf, (np.ndarray, Image.Image)):
             return leaf.copy()
         return copy.deepcopy(leaf)
     except Exception:  # noqa: BLE001 - any user type may refuse; the caller checks for mutation
         return leaf
+
+
+def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor; one that wants a gradient stays a leaf, because no other goes to another process."""
+    if tensor.requires_grad and tensor.is_leaf:
+        return tensor.detach().clone().requires_grad_()
+    return tensor.clone()
 
 
 def is_data(value: Any) -> bool:
