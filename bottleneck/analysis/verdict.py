@@ -128,8 +128,7 @@ def _inferred(inputs: Sequence[Stage]) -> str | None:
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
         return _surely_costliest(side)
-    timed = [stage for stage in side if _is_timed(stage)]
-    return max(timed, key=cost_s).name if timed else None
+    return max(side, key=cost_s).name if side and all(_is_timed(stage) for stage in side) else None
 
 
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:

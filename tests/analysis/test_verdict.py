@@ -205,6 +205,12 @@ def test_nothing_is_inferred_from_costs_of_which_some_are_missing():
     assert choose("input_bound", [collate, stage("augment", cost=0.011)]).bottleneck == "augment"
 
 
+def test_nothing_is_inferred_from_exposed_times_of_which_some_are_missing():
+    collate = stage("collate", exposed=0.0002)
+    assert choose("input_bound", [collate, stage("fetch")]).bottleneck is None
+    assert choose("input_bound", [collate, stage("fetch", exposed=0.018)]).bottleneck == "fetch"
+
+
 def test_a_stage_that_surely_takes_the_worker_longer_is_not_passed_over_for_a_gain_that_was_measured_better():
     shorter = stage("augment", gain=Interval(1.3, 1.05, 1.6), cost=0.003)
     longer = stage("load", gain=Interval(2.4, 0.9, 6.0), cost=0.019)
