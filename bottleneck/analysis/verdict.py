@@ -15,6 +15,10 @@ Basis = Literal["gain", "shared", "inferred"]
 no gain was measured."""
 
 
+_FAR_MORE = 2.0
+"""How many times the most that a stage surely gains another one has to seem to gain, to keep it from being named."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """The bottleneck and its contributors; `basis` is None where there was nothing to choose from."""
@@ -72,9 +76,20 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
     able = [stage for stage in useful if gains[stage.name].high * MARGIN >= surest]
     tied = [stage for stage in able if stage in sure]
     winner = _costlier_in_worker(max(tied, key=cost_s), able)
+    if any(_upsets(stage, winner, gains) for stage in able):
+        return Choice(basis="gain")
     others = [stage for stage in tied if stage is not winner]
     others.sort(key=lambda stage: gains[stage.name].estimate, reverse=True)
     return Choice(winner.name, tuple(stage.name for stage in others), "gain")
+
+
+def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
+    """Tell whether a stage seems to cost more, and to gain far more than the winner surely does at most.
+
+    That the winner's small gain was measured better is no reason to name it.
+    """
+    seems, at_most = gains[rival.name].estimate - 1, gains[winner.name].high - 1
+    return seems > _FAR_MORE * at_most and cost_s(rival) > cost_s(winner)
 
 
 def _costlier_in_worker(winner: Stage, able: Sequence[Stage]) -> Stage:
@@ -113,8 +128,7 @@ def _inferred(inputs: Sequence[Stage]) -> str | None:
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
         return _surely_costliest(side)
-    timed = [stage for stage in side if _is_timed(stage)]
-    return max(timed, key=cost_s).name if timed else None
+    return max(side, key=cost_s).name if side and all(_is_timed(stage) for stage in side) else None
 
 
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:

@@ -14,13 +14,15 @@ from bottleneck.analysis.precision import LEAST_ROUNDS
 from bottleneck.analysis.readings import COLD, COMPUTE, DEVICE, RAW, Readings
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import Choice, cost_s
-from bottleneck.results.format import count, names, percent, plural
+from bottleneck.results.format import count, duration, names, percent, plural
 from bottleneck.results.records import Block, Measurement, Stage, State, Warning
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
 _HALVES_MARGIN = 1.06
 _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
+_SAMPLER_SHARE = 0.05
+"""Of the step, from which on the time of the sampler is told: a job is worth touching from such a loss on."""
 _TREND_CORRELATION = 0.8
 _TREND_CHANGE = 1.25
 """Rank correlation with the round, and ratio of the last to the first third, from which a trend is told."""
@@ -38,7 +40,23 @@ def doubts(
         *_trends(readings),
         *_warm_reads(measurement),
         *(_doubtful_choice(readings, stages, choice) if state == "input_bound" else ()),
+        *(_slow_sampler(measurement, readings) if state == "input_bound" else ()),
     )
+
+
+def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warning]:
+    """Warn where choosing the samples of a batch takes a part of the step that no stage stands for."""
+    choosing_s = lookup.number_at(measurement.evidence, "sampler_s_per_batch")
+    if choosing_s is None or readings.raw is None:
+        return
+    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    if choosing_s > _SAMPLER_SHARE * step_s:
+        yield Warning(
+            "slow-sampler",
+            f"The sampler takes {duration(choosing_s)} to choose the samples of a batch, of a step of "
+            f"{duration(step_s)}. It runs in the main process, where more workers do not help, and counts as loading. "
+            "Choose the samples of an epoch at once, or beforehand.",
+        )
 
 
 def _too_few_rounds(readings: Readings, *, ended_early: bool) -> Iterator[Warning]:

@@ -240,6 +240,8 @@ class Session:
         if self._utilisation is not None and self._ledger.ladder is not None:
             cached = self._loader.cache_bytes
             self._ledger.evidence["utilisation"] = self._utilisation.evidence(self._ledger.ladder, cached)
+        if self._loader.choosing_s_per_batch is not None:
+            self._ledger.evidence["sampler_s_per_batch"] = self._loader.choosing_s_per_batch
         self._cold.note(self._reads)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -150,6 +151,23 @@ def _check_callable(name: str, value: Any) -> None:
         raise PipelineError(
             f"{name} cannot be called: it is {_described(value)}.", f"Write {_CALLABLE_EXAMPLES[name]}."
         )
+    kind = _kind_of_late_work(value)
+    if kind is not None:
+        raise PipelineError(
+            f"{name} is {kind}, so that calling it does none of its work.", f"Write {_CALLABLE_EXAMPLES[name]}."
+        )
+
+
+def _kind_of_late_work(function: Any) -> str | None:
+    """What a callable is that only returns something whose work is done later; None for any other."""
+    while isinstance(function, partial):
+        function = function.func
+    for code in (function, type(function).__call__):
+        if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+            return "a generator function (it has a yield)"
+        if inspect.iscoroutinefunction(code):
+            return "a coroutine function (async def)"
+    return None
 
 
 _EXAMPLE_NAMES = {"loss_fn": "loss", "train_step": "step", "to_device": "move", "collate_fn": "collate"}

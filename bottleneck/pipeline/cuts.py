@@ -20,16 +20,17 @@ from torch.utils.data import Dataset
 from bottleneck.errors import PipelineError
 from bottleneck.pipeline.paths import parse_path, resolve, write_path
 from bottleneck.pipeline.recipes import registry
-from bottleneck.pipeline.recipes.interface import CutStage, Key, Path, entries
+from bottleneck.pipeline.recipes.interface import CutStage, Key, Path, entries, listed_callables
 
 _AUGMENT_NAME = re.compile(
-    r"(^|_)(transforms?|transformations?|augment(ation|ations|er|or|ed)?|augs?|tfms?|tf|pre_?process(or|ing)?)($|_)",
+    r"(^|_)(transforms?|transformations?|augment(ation|ations|er|or|ed)?|augs?|tfms?|tf|pipeline|pre_?process(or|ing)?|tokeni[sz](e|er|ation))($|_)",
     re.IGNORECASE,
 )
 _LOAD_NAME = re.compile(
     r"(^|_)(load|loads|loader|loading|read|reads|reader|open|opener|fetch|fetcher|decode|decoder|imread|parse|parser)($|_)",
     re.IGNORECASE,
 )
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _AUGMENT_MODULES = ("torchvision.transforms", "albumentations", "monai.transforms", "kornia", "timm.data")
 _MAX_DEPTH = 16
 MAX_MEMBERS = 64
@@ -145,14 +146,23 @@ def _callables_in(name: str, value: Any, path: Path) -> Iterator[CutSite]:
     """Yield the site of a callable attribute, or of the functions in a list that the dataset calls one by one."""
     if callable(value):
         if not isinstance(value, type):
-            yield CutSite(path, name, _guess_stage(name, value))
+            yield from _single_or_members(name, value, path)
     elif isinstance(value, (list, tuple, dict)) and 0 < len(value) <= MAX_MEMBERS:
         parts = list(entries(value, (*path, name)))
         if all(callable(member) and not isinstance(member, type) for _, member in parts):
-            for place, member in parts:
-                stage = _guess_stage(name, member)
-                if stage is not None:  # a list of functions may be for anything
-                    yield CutSite(place[:-1], place[-1], stage)
+            found = [(place, _guess_from_class(member) or _guess_stage(name, member)) for place, member in parts]
+            if any(stage is not None for _, stage in found):  # a list of functions may be for anything
+                yield from (CutSite(place[:-1], place[-1], stage) for place, stage in found)
+
+
+def _single_or_members(name: str, value: Any, path: Path) -> Iterator[CutSite]:
+    """Yield the site of a callable; of each of its members where it is composed and some of them load."""
+    members = {place: _guess_from_class(resolve(value, place)) for place in listed_callables(value, "transforms")}
+    if "load" not in members.values():
+        yield CutSite(path, name, _guess_stage(name, value))
+        return
+    for (*way, key), stage in members.items():
+        yield CutSite((*path, name, *way), key, stage or "augment")
 
 
 def _plain_method(cls: type, name: str) -> Any:
@@ -200,11 +210,21 @@ def _guess_stage(name: str, value: Any) -> CutStage | None:
     while isinstance(value, partial):
         value = value.func
     for known in (name, str(getattr(value, "__name__", ""))):
-        if _AUGMENT_NAME.search(known):
-            return "augment"
-        if _LOAD_NAME.search(known):
-            return "load"
+        stage = _guess_from_name(known)
+        if stage is not None:
+            return stage
     cls = value if isinstance(value, (FunctionType, MethodType)) else type(value)
     if str(getattr(cls, "__module__", "")).startswith(_AUGMENT_MODULES) or isinstance(value, torch.nn.Module):
         return "augment"
-    return None
+    return _guess_from_class(value)
+
+
+def _guess_from_class(value: Any) -> CutStage | None:
+    """Guess by the name of an object's class, such as `LoadImageFromFile`."""
+    return _guess_from_name(_BETWEEN_WORDS.sub("_", type(value).__name__))
+
+
+def _guess_from_name(name: str) -> CutStage | None:
+    if _AUGMENT_NAME.search(name):
+        return "augment"
+    return "load" if _LOAD_NAME.search(name) else None

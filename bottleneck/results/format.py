@@ -13,6 +13,9 @@ from bottleneck.results.records import Interval
 _MINUS = "−"
 
 
+_MOST_OF_THE_WHOLE = 10.0
+
+
 def number(value: float, decimals: int = 0) -> str:
     """Return `value` with thousands separators, a true minus sign and no negative zero."""
     text = f"{value:,.{decimals}f}"
@@ -42,7 +45,12 @@ def percent(fraction: float, decimals: int | None = None) -> str:
 
 
 def percent_interval(interval: Interval) -> str:
-    """Return fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look alike."""
+    """Return fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look alike.
+
+    A bound beyond ten times the whole says only that too little was measured, and so does the text.
+    """
+    if max(abs(interval.low), abs(interval.high)) > _MOST_OF_THE_WHOLE:
+        return f"{percent(interval.estimate)} (nothing sure yet)"
     decimals = 1 if abs(interval.estimate) < 0.0995 or round(100 * (interval.high - interval.low)) < 2 else 0
     low, high = (number(100 * bound, decimals) for bound in (interval.low, interval.high))
     return f"{percent(interval.estimate, decimals)} ({_span(low, high)} %)"

@@ -286,6 +286,11 @@ class SwitchedLoader:
         return self._passes_tokens
 
     @property
+    def choosing_s_per_batch(self) -> float | None:
+        """What the user's sampler takes in this process to choose the samples of a batch; None: not known."""
+        return self._order.choosing_s_per_batch
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes in the caches of all workers together."""
         return self._control.cache_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -112,10 +113,20 @@ class RequestOrder:
         loader: The user's loader.
         control: Tells the present mode.
         iterable: The dataset is an iterable one; its workers choose their samples themselves.
+        clock: Seconds from any beginning.
     """
 
-    def __init__(self, loader: DataLoader[Any], control: Control, *, iterable: bool) -> None:
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        control: Control,
+        *,
+        iterable: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._loader = loader
+        self._clock = clock
+        self._choosing_s, self._chosen = 0.0, 0
         self._control = control
         self._iterable = iterable
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
@@ -169,12 +180,22 @@ class RequestOrder:
     def _next_real(self) -> tuple[Any, int]:
         if self._real is None:
             self._real = _requests(self._loader)
-        request = next(self._real)
+            request = next(self._real)
+        else:
+            started_s = self._clock()
+            request = next(self._real)
+            self._choosing_s += self._clock() - started_s
+            self._chosen += 1
         if self._loader.batch_sampler is None:
             return request, 1
         if not hasattr(request, "__len__"):  # an iterator over indices
             request = list(request)
         return request, len(request)
+
+    @property
+    def choosing_s_per_batch(self) -> float | None:
+        """What the user's sampler takes to choose a batch, its first one left out; None where it was not asked."""
+        return self._choosing_s / self._chosen if self._chosen else None
 
     def fill_pool(self, batches: int) -> int:
         """Ask for the same batches again and again from now on: the next ones of the user's order.

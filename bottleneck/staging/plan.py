@@ -39,6 +39,8 @@ class Report:
     has_collated: bool
     chosen: frozenset[str] = frozenset()
     """Sites that the user named."""
+    guessed: frozenset[str] = frozenset()
+    """Sites whose stage only their arguments told."""
     sample_marks: MarkFacts = field(default_factory=MarkFacts)
     collate_marks: MarkFacts = field(default_factory=MarkFacts)
     marked: frozenset[str] = frozenset()
@@ -107,7 +109,7 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     warnings = _warn_of_unused(reports, unusable, called, len(facts.items))
     if strategy == "template" and iterable and _rest_of_stream_s(facts) > 0:
         warnings.append(_REST_COUNTS_AS_LOAD)
-    if strategy == "fetch" and (augment or load):
+    if strategy == "fetch" and (augment | load) - _guessed(reports):
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     if strategy != "fetch":
         warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
@@ -193,6 +195,8 @@ def _choose(
     times = ItemTimes.sum(facts.items)
     negligible_s = _negligible_s(facts, times)
     reason = _why_no_cut(facts, times, verified, augment, load, negligible_s if not iterable else math.inf)
+    if not reason and not augment and load <= _guessed(reports):
+        reason = _why_no_load(times, load, negligible_s)
     if reason:
         return "fetch", ("fetch",), reason
     finish_s = times.total_s - times.head_s - times.augment_s
@@ -218,6 +222,10 @@ def _choose(
     return "replay", ("finish", "augment", "load"), ""
 
 
+def _guessed(reports: list[Report]) -> frozenset[str]:
+    return frozenset().union(*(report.guessed for report in reports))
+
+
 def _negligible_s(facts: Facts, times: ItemTimes) -> float:
     """Time that is not worth a stage of its own, over all items."""
     return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * len(facts.items))
@@ -227,6 +235,14 @@ def _rest_of_stream_s(facts: Facts) -> float:
     """Time that a stream takes after its augmentation, beyond what is negligible."""
     times = ItemTimes.sum(facts.items)
     return times.total_s - times.head_s - times.augment_s - _negligible_s(facts, times)
+
+
+def _why_no_load(times: ItemTimes, load: frozenset[str], negligible_s: float) -> str:
+    """Return why functions that take an index, whose names say nothing, are not what loads; empty if they are."""
+    if times.total_s - times.load_s > negligible_s:
+        return ""
+    names = ", ".join(f"`{site}`" for site in sorted(load))
+    return f"{names} does all of its work, and nothing in there tells loading from augmentation"
 
 
 def _why_no_cut(

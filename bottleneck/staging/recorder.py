@@ -215,6 +215,7 @@ class Recorder:
             has_samples=bool(batches) and all(batch.units for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
             chosen=frozenset(self._tape.chosen),
+            guessed=frozenset(self._tape.guessed),
             sample_marks=self._sample_marks,
             collate_marks=self._collate_marks,
             marked=frozenset(marks.names),

@@ -150,19 +150,19 @@ def _is_shared(tensor: torch.Tensor) -> bool:
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor into fresh shared memory, in one pass, with the strides that a clone would have."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
-        return tensor.clone()
+        return trees.copy_tensor(tensor)
     if not tensor.numel() or tensor.device.type != "cpu":
-        return tensor.clone()
+        return trees.copy_tensor(tensor)
     strides = torch.empty_like(tensor, device="meta").stride()
     size = tensor.numel() * tensor.element_size()
     storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]  # torch's
     fresh = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, tensor.shape, strides)
-    return fresh.copy_(tensor)
+    return fresh.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
 def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor within this process."""
-    return tensor.clone()
+    return trees.copy_tensor(tensor)
 
 
 class Pool:

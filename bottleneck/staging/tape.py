@@ -86,7 +86,7 @@ class Tape:
 
     def __post_init__(self) -> None:
         self._open: list[str] = []
-        self._guessed: set[str] = set()
+        self.guessed: set[str] = set()
         """Sites whose stage only their arguments told."""
         self._passed: set[str] = set()
         """Sites that are no cuts, which is not worth telling."""
@@ -183,13 +183,9 @@ class Tape:
         stage = self.stages[site]
         if stage is None:
             stage = self.stages[site] = _stage_from_arguments(args, kwargs)
-            self._guessed.add(site)
+            self.guessed.add(site)
         if self._open:
-            outer = self._open[-1]
-            # A helper that takes a number is no loader because of that: the name of what calls it says more.
-            named = outer in self.chosen or (site in self._guessed and outer not in self._guessed)
-            if not named and self.stages[outer] != stage:
-                self.unusable[outer] = "it does the work of two stages"
+            self._weigh(self._open[-1], site)
             return function(*args, **kwargs)
         before = self.clock()
         if self.tail is not None and stage == "augment" and self.locals is None:
@@ -205,14 +201,29 @@ class Tape:
             self._open.pop()
         call.ended_s = self.clock()
         if isinstance(output, (Generator, Iterator)):
-            if site in self._guessed:  # a helper such as the one that shares out the shards; nobody called it a stage
-                self._passed.add(site)
-            else:
-                self.unusable[site] = "it returns a generator, whose work is done later"
+            self._refuse(site, "it returns a generator, whose work is done later")
+        if site in self._passed or site in self.unusable:
             return output
         call.original = output
         self._keep(call, output, before)
         return output
+
+    def _weigh(self, outer: str, inner: str) -> None:
+        """Decide which of two cuts, of which one calls the other, gives way: only one of them can be served."""
+        if outer in self.chosen:
+            return
+        # A helper that takes a number is no loader because of that: the name of the other says more.
+        if outer in self.guessed and inner not in self.guessed:
+            self._refuse(outer, "it calls what is a stage by its name")
+        elif (outer in self.guessed or inner not in self.guessed) and self.stages[outer] != self.stages[inner]:
+            self._refuse(outer, "it does the work of two stages")
+
+    def _refuse(self, site: str, why: str) -> None:
+        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth telling."""
+        if site in self.guessed:
+            self._passed.add(site)
+        else:
+            self.unusable[site] = why
 
     def _keep(self, call: Call, output: Any, before_s: float) -> None:
         """Keep a call that has been made.

@@ -6,6 +6,7 @@ A tree is any nesting of mappings, lists, tuples, named tuples and dataclasses; 
 from __future__ import annotations
 
 import copy
+import copyreg
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -54,12 +55,19 @@ def copy_leaf(leaf: Any) -> Any:
         return leaf
     try:
         if isinstance(leaf, torch.Tensor):
-            return leaf.detach().clone() if not leaf.requires_grad else leaf.clone()
+            return copy_tensor(leaf)
         if isinstance(leaf, (np.ndarray, Image.Image)):
             return leaf.copy()
         return copy.deepcopy(leaf)
     except Exception:  # noqa: BLE001 - any user type may refuse; the caller checks for mutation
         return leaf
+
+
+def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor; one that wants a gradient stays a leaf, because no other goes to another process."""
+    if tensor.requires_grad and tensor.is_leaf:
+        return tensor.detach().clone().requires_grad_()
+    return tensor.clone()
 
 
 def is_data(value: Any) -> bool:
@@ -114,27 +122,14 @@ class Copier:
         return fresh
 
 
-def _equal_leaves(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor):
-        if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
-            return False
-        if a.layout != torch.strided:
-            a, b = a.to_dense(), b.to_dense()
-        return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
-    if isinstance(a, np.ndarray):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        return bool(a.dtype == object or a.tobytes() == b.tobytes())
-    if isinstance(a, Image.Image):
-        return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
-    if is_primitive(a):
-        return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
-    try:
-        if bool(a == b):
-            return True
-        return pickle.dumps(a) == pickle.dumps(b)
-    except Exception:  # noqa: BLE001 - a user type that cannot be compared says nothing either way
-        return True
+def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.is_nested or b.is_nested:
+        return a.is_nested == b.is_nested and equal(list(a.unbind()), list(b.unbind()))
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
+        return False
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -142,16 +137,71 @@ def equal(a: Any, b: Any) -> bool:
 
     Leaves of types that can neither be compared nor pickled count as equal.
     """
-    if type(a) is not type(b):
+    return _Comparison().equal(a, b)
+
+
+class _Comparison:
+    """Compares two trees, and the objects in them by what they hold."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[int, int], tuple[Any, Any]] = {}
+        """Objects that are compared or have been, kept so that their identities stay theirs."""
+
+    def equal(self, a: Any, b: Any) -> bool:
+        if type(a) is not type(b):
+            return False
+        parts_a = None if is_primitive(a) else children(a)
+        if parts_a is None:
+            return self._equal_leaves(a, b)
+        parts_b = children(b) or []
+        return len(parts_a) == len(parts_b) and all(
+            key_a == key_b and self.equal(part_a, part_b)
+            for (key_a, part_a), (key_b, part_b) in zip(parts_a, parts_b, strict=True)
+        )
+
+    def _equal_leaves(self, a: Any, b: Any) -> bool:
+        if isinstance(a, np.ndarray):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                return False
+            return bool(a.dtype == object or a.tobytes() == b.tobytes())
+        if isinstance(a, Image.Image):
+            return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
+        if is_primitive(a):
+            return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
+        try:
+            return _equal_tensors(a, b) if isinstance(a, torch.Tensor) else self._equal_objects(a, b)
+        except Exception:  # noqa: BLE001 - a user type that cannot be compared says nothing either way
+            return True
+
+    def _equal_objects(self, a: Any, b: Any) -> bool:
+        """Compare objects of any type by what would be pickled of them.
+
+        Their own `==` may look at identities only, or refuse; the pickles of equal tensors are not equal.
+        """
+        if (id(a), id(b)) in self._begun:
+            return True
+        self._begun[id(a), id(b)] = a, b
+        return _says_equal(a, b) or self.equal(_pickled_parts(a), _pickled_parts(b))
+
+
+def _says_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # noqa: BLE001 - such as the truth of an array of several elements
         return False
-    parts_a = None if is_primitive(a) else children(a)
-    if parts_a is None:
-        return _equal_leaves(a, b)
-    parts_b = children(b) or []
-    return len(parts_a) == len(parts_b) and all(
-        key_a == key_b and equal(part_a, part_b)
-        for (key_a, part_a), (key_b, part_b) in zip(parts_a, parts_b, strict=True)
-    )
+
+
+def _pickled_parts(value: Any) -> list[Any]:
+    """Return what a pickle of an object holds: how it is made, and its attributes and elements.
+
+    Raises:
+        Exception: If it cannot be pickled.
+    """
+    reduce = copyreg.dispatch_table.get(type(value))
+    parts = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL) if reduce is None else reduce(value)
+    if isinstance(parts, str):  # the name of something global
+        return [parts]
+    return [list(part) if isinstance(part, Iterator) else part for part in parts]
 
 
 def similar(a: Any, b: Any) -> bool:

@@ -23,6 +23,7 @@ from bottleneck.results.records import Interval
         (Interval(0.991, 0.989, 0.993), "99.1 % (98.9–99.3 %)"),
         (Interval(-0.003, -0.01, 0.004), "−0.3 % (−1.0 to 0.4 %)"),
         (Interval(0.0, -0.0001, 0.0001), "0.0 % (0.0–0.0 %)"),
+        (Interval(0.59, -247.23, 1.0), "59 % (nothing sure yet)"),
     ],
 )
 def test_percent_interval(interval, text):

@@ -205,15 +205,32 @@ def test_nothing_is_inferred_from_costs_of_which_some_are_missing():
     assert choose("input_bound", [collate, stage("augment", cost=0.011)]).bottleneck == "augment"
 
 
+def test_nothing_is_inferred_from_exposed_times_of_which_some_are_missing():
+    collate = stage("collate", exposed=0.0002)
+    assert choose("input_bound", [collate, stage("fetch")]).bottleneck is None
+    assert choose("input_bound", [collate, stage("fetch", exposed=0.018)]).bottleneck == "fetch"
+
+
 def test_a_stage_that_surely_takes_the_worker_longer_is_not_passed_over_for_a_gain_that_was_measured_better():
     shorter = stage("augment", gain=Interval(1.3, 1.05, 1.6), cost=0.003)
     longer = stage("load", gain=Interval(2.4, 0.9, 6.0), cost=0.019)
     choice = choose("input_bound", [shorter, longer])
     assert (choice.bottleneck, choice.contributors) == ("load", ("augment",))
     unsure = replace(longer, cost_s_per_batch=Interval(0.019, 0.002, 0.036))
-    assert choose("input_bound", [shorter, unsure]).bottleneck == "augment"
+    assert choose("input_bound", [shorter, unsure]).bottleneck is None
     useless = replace(longer, gain_if_free=near(1.0))
     assert choose("input_bound", [shorter, useless]).bottleneck == "augment"
+
+
+def test_a_small_gain_that_is_sure_is_not_named_beside_a_far_larger_one_that_is_not():
+    load = stage("load", gain=Interval(1.12, 1.04, 1.21), cost=0.001)
+    augment = stage("augment", gain=Interval(4.0, 0.9, 18.0), cost=0.018)
+    unsure = replace(augment, cost_s_per_batch=Interval(0.018, -0.005, 0.041))
+    assert choose("input_bound", [unsure, load]).bottleneck is None
+    cheap = replace(augment, cost_s_per_batch=near(0.0005))
+    assert choose("input_bound", [cheap, load]).bottleneck == "load"
+    quiet = replace(unsure, gain_if_free=Interval(1.3, 0.9, 18.0))
+    assert choose("input_bound", [quiet, load]).bottleneck == "load"
 
 
 def test_where_nothing_surely_gains_only_a_cost_that_is_surely_the_largest_names_a_stage():

@@ -136,6 +136,38 @@ class Columns(Map):
         return {**columns, "pixels": columns["pixels"] + 1}
 
 
+class Pipelined(Map):
+    """A list of transforms of which the first one loads, called one by one in a helper, as in OpenMMLab's datasets."""
+
+    def __init__(self, slow):
+        super().__init__(slow)
+        self.pipeline = [LoadFromFile(slow == "load"), Flip(slow == "augment")]
+
+    def __getitem__(self, index):
+        return self.prepare_data(index)
+
+    def prepare_data(self, index):
+        record = {"index": index}
+        for transform in self.pipeline:
+            record = transform(record)
+        return record
+
+
+class LoadFromFile:
+    def __init__(self, slow):
+        self.slow = slow
+
+    def __call__(self, record):
+        rest(self.slow)
+        return record | {"image": torch.zeros(8)}
+
+
+class Flip(LoadFromFile):
+    def __call__(self, record):
+        rest(self.slow)
+        return record | {"image": record["image"].flip(0)}
+
+
 class Opaque(Map):
     """Nothing in it can be cut."""
 

@@ -9,6 +9,7 @@ from slow_parts import (
     Locked,
     Map,
     Opaque,
+    Pipelined,
     Unpicklable,
     WithItems,
     check_slow_part,
@@ -27,6 +28,11 @@ def test_items_fetched_a_batch_at_a_time(slow):
 @pytest.mark.parametrize("slow", ["load", "augment"])
 def test_a_subset_of_a_dataset_that_transforms_whole_batches(slow):
     check_slow_part(slow, Subset(Columns(slow), range(5, 90_000)))
+
+
+@pytest.mark.parametrize("slow", ["load", "augment"])
+def test_a_list_of_transforms_that_begins_with_loading(slow):
+    check_slow_part(slow, Pipelined(slow))
 
 
 def test_a_concatenation():

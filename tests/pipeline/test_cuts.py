@@ -267,6 +267,58 @@ def test_a_function_is_known_by_its_own_name_where_the_attribute_says_nothing():
     assert by_name(find_sites(Named())) == {"first": "load", "second": "load"}
 
 
+class LoadImageFromFile:
+    def __call__(self, record):
+        return record
+
+
+class Flip(LoadImageFromFile):
+    pass
+
+
+def test_an_object_is_known_by_its_own_class_where_the_attribute_says_nothing():
+    class Held(Dataset):
+        def __init__(self):
+            self.first, self.second, self.third = LoadImageFromFile(), Flip(), Flip.__call__
+
+    assert by_name(find_sites(Held())) == {"first": "load", "second": None, "third": None}
+
+
+def test_what_loads_in_a_list_of_transforms_is_known_by_its_class():
+    class Listed(Dataset):
+        def __init__(self):
+            self.pipeline, self.steps = [LoadImageFromFile(), Flip()], [LoadImageFromFile(), Flip()]
+            self.callbacks = [Flip()]
+
+    assert by_name(find_sites(Listed())) == {
+        "pipeline[0]": "load",
+        "pipeline[1]": "augment",
+        "steps[0]": "load",
+        "steps[1]": None,
+    }
+
+
+def test_a_composed_transform_is_cut_member_by_member_where_one_of_them_loads():
+    class Composed(Dataset):
+        def __init__(self, *members):
+            self.transform = transforms.Compose(members)
+
+    assert by_name(find_sites(Composed(LoadImageFromFile(), Flip()))) == {
+        "transform.transforms[0]": "load",
+        "transform.transforms[1]": "augment",
+    }
+    assert by_name(find_sites(Composed(Flip(), Flip()))) == {"transform": "augment"}
+
+
+@pytest.mark.parametrize("name", ["tokenize", "tokenizer", "tokenise", "pipeline"])
+def test_what_makes_numbers_of_a_text_is_augmentation(name):
+    class Texts(Dataset):
+        def __init__(self):
+            setattr(self, name, len)
+
+    assert by_name(find_sites(Texts())) == {name: "augment"}
+
+
 def test_datasets_in_mappings_are_searched():
     dataset = StackDataset(photos=Photos())
     assert "datasets['photos'].augment" in by_name(find_sites(dataset))

@@ -1,5 +1,6 @@
 import functools
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -239,6 +240,15 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         del Endless.__len__
 
 
+def yielding_step(*batch):
+    yield batch
+
+
+class AsyncStep:
+    async def __call__(self, batch):
+        return batch
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -253,6 +263,9 @@ def test_check_leaves_no_trace_in_an_iterable_loader():
         ({"to_device": lambda batch: batch}, r"to_device cannot be called as to_device\(batch, device\)"),
         ({"collate_fn": lambda a, b: a}, r"collate_fn cannot be called as collate_fn\(samples\)"),
         ({"loss_fn": lambda output: output}, r"loss_fn cannot be called as loss_fn\(output, target\)"),
+        ({"train_step": yielding_step}, r"train_step is a generator function.*def step\(batch\)"),
+        ({"train_step": partial(yielding_step, 1)}, "train_step is a generator function"),
+        ({"train_step": AsyncStep()}, "train_step is a coroutine function"),
         ({"to_device": "cuda"}, "to_device cannot be called"),
         ({"collate_fn": []}, "collate_fn cannot be called"),
         ({"optimizer": torch.optim.SGD}, "optimizer is the class SGD"),

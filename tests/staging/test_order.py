@@ -302,3 +302,24 @@ def test_it_ends_when_it_is_stopped(control):
     next(order)
     order.stopped = True
     assert take(order, 3) == []
+
+
+def test_the_time_of_the_sampler_is_known_without_that_of_its_first_batch(control):
+    now_s = 0.0
+
+    class Slow(Sampler):
+        def __iter__(self):
+            nonlocal now_s
+            now_s += 100.0
+            for index in range(8):
+                now_s += 0.5
+                yield index
+
+        def __len__(self):
+            return 8
+
+    loader = DataLoader(range(8), batch_size=2, sampler=Slow())
+    order = RequestOrder(loader, control, iterable=False, clock=lambda: now_s)
+    assert order.choosing_s_per_batch is None
+    take(order, 4)
+    assert order.choosing_s_per_batch == 1.0

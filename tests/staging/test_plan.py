@@ -23,7 +23,7 @@ UNCOVERED = {**FINISHING, "load": 0.1}
 """And 0.3 s in front of it that no cut covers."""
 
 
-def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=None, **times):
+def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=None, guessed=(), **times):
     return Report(
         facts=facts(**times),
         verification=verification,
@@ -35,6 +35,7 @@ def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=Non
         batch_sizes=(4, 4),
         has_samples=True,
         has_collated=True,
+        guessed=frozenset(guessed),
     )
 
 
@@ -81,6 +82,16 @@ def test_replay_of_the_loading_alone():
     assert plan.strategy == "replay"
     assert plan.within_sample == ("augment", "load")
     assert plan.sites == {"loader"}
+
+
+def test_a_function_that_does_all_the_work_is_not_what_loads_because_it_takes_an_index():
+    alone = {"site_stages": {"loader": "load"}, "orders": (("loader",),), "augment": 0.0, "head": 1.0, "load": 0.99}
+    plan = plan_for(report(guessed=["loader"], **alone))
+    assert plan.strategy == "fetch"
+    assert "`loader` does all of its work" in plan.reason
+    assert plan.warnings == ()  # nobody said that it is a stage
+    assert plan_for(report(**alone)).strategy == "replay"  # its name says that it loads
+    assert plan_for(report(guessed=["loader"], **alone | {"load": 0.9})).strategy == "replay"
 
 
 def test_tail_where_code_before_the_augmentation_has_no_function_of_its_own():

@@ -45,6 +45,13 @@ def call(output):
 # --- fresh copies ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("make", [shared_copy, private_copy, trees.copy_leaf])
+def test_a_copy_of_a_tensor_that_wants_a_gradient_can_go_to_another_process(make):
+    copied = make(torch.ones(3, requires_grad=True))
+    assert copied.requires_grad
+    assert copied.is_leaf
+
+
 @pytest.mark.parametrize("make", [shared_copy, private_copy])
 def test_each_serving_has_storages_of_its_own(make):
     # Guards: the same tensor returned twice by a worker travels as a mere file descriptor.

@@ -89,6 +89,22 @@ def test_a_cut_that_does_the_work_of_two_stages_gives_way_to_those_inside():
     assert [call.site for call in calls] == ["load_image", "augment"]
 
 
+@pytest.mark.parametrize("inner", [LOAD, AUGMENT])
+def test_a_helper_that_takes_an_index_gives_way_to_what_has_a_name_and_nobody_is_told(inner):
+    class Helped(Photos):
+        def __getitem__(self, index):
+            return self.sample(index)
+
+        def sample(self, index):
+            return self.augment(self.load_image(index))
+
+    dataset, tape = cut_photos(Helped(), (inner, CutSite((), "sample", None)))
+    record(dataset, tape, 0)
+    _, calls = record(dataset, tape, 0)
+    assert [call.site for call in calls] == [inner.attribute]
+    assert not tape.unusable
+
+
 def test_the_users_choice_of_an_augmentation_is_kept_although_it_loads():
     class Prepared(Photos):
         def __getitem__(self, index):

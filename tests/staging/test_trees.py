@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import threading
+import warnings
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from types import MappingProxyType
 from typing import NamedTuple
@@ -72,6 +73,36 @@ class Plain:
         self.number = number
 
 
+class Graph:
+    """Holds tensors, and compares by identity, as the samples of graph and detection libraries do."""
+
+    def __init__(self, nodes):
+        self.__dict__["store"] = {"nodes": nodes}
+        self.__dict__["whole"] = self
+
+
+class Slots:
+    __slots__ = ("nodes",)
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+
+class Ambiguous(Plain):
+    """Its comparison gives an array."""
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+    __hash__ = None
+
+
+def nested(*lengths):
+    with warnings.catch_warnings():  # of a prototype
+        warnings.simplefilter("ignore")
+        return torch.nested.as_nested_tensor([torch.ones(length) for length in lengths])
+
+
 def samples():
     image = Image.new("RGB", (4, 3), (1, 2, 3))
     return [
@@ -90,6 +121,10 @@ def samples():
         (torch.Size([2, 3]), 1 + 2j),
         torch.eye(3).to_sparse(),
         torch.zeros(0, 3),
+        Graph(torch.ones(2)),
+        Slots(torch.ones(2)),
+        Ambiguous(torch.ones(2)),
+        nested(2, 3),
     ]
 
 
@@ -138,6 +173,10 @@ def test_a_change_in_a_copy_is_seen_and_does_not_reach_the_original():
         (True, 1),
         (math.nan, 0.0),
         (Plain(1), Plain(2)),
+        (Graph(torch.ones(2)), Graph(torch.zeros(2))),
+        (Slots(torch.ones(2)), Slots(torch.zeros(2))),
+        (Ambiguous(torch.ones(2)), Ambiguous(torch.zeros(2))),
+        (nested(2, 3), nested(2, 2)),
         (Pair(1, 2), Pair(1, 3)),
     ],
 )
