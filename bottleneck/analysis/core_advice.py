@@ -43,7 +43,14 @@ def _workers_cannot_help(case: Case) -> Iterator[Item]:
     # Beside a crowd nobody knows what the job itself would need; the first thing to do is to send it away.
     crowded = found.cores is not None and others >= _OTHERS * found.cores
     advice = _without_others(found, own, others) if crowded else _less_work(case, found, workers, own)
-    yield Item(case.at_most_headroom((own + others) / own) if crowded else case.headroom, advice)
+    yield Item(case.at_most_headroom(_gain_of_freed_cores(case, own, others)) if crowded else case.headroom, advice)
+
+
+def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
+    """Return the most that the job gains by the cores of others: what it got no core for, where that was seen."""
+    core_wait = case.evidence_number(CORE_WAIT)
+    most = (own + others) / own
+    return most if core_wait is None else min(most, 1 + max(0.0, core_wait))
 
 
 def _without_others(found: Saturation, own: float, others: float) -> Advice:
