@@ -20,7 +20,8 @@ from bottleneck.analysis import (
     worker_advice,
 )
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
-from bottleneck.analysis.readings import BEYOND_THE_WORKER, COPY, Readings
+from bottleneck.analysis.names import BEYOND_THE_WORKER, COPY
+from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.saturation import find_saturation
 from bottleneck.analysis.worker_room import worker_room
 from bottleneck.results.format import duration, gain, percent_interval

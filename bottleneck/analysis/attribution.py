@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bottleneck.analysis.readings import COLD, COMPUTE, COPY, Readings
+from bottleneck.analysis.names import COLD, COMPUTE, COPY
+from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.statistics import Series, Spread, jackknife, paired_log_difference, ratio
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN
+from bottleneck.analysis.names import COMPUTE, RAW
 from bottleneck.analysis.precision import loss
-from bottleneck.analysis.readings import COMPUTE, RAW, Readings
+from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.statistics import align
 from bottleneck.results.records import Advice, GainBasis, Interval, Measurement, Stage, Verdict

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bottleneck.analysis.attribution import MARGIN
-from bottleneck.analysis.readings import DEVICE, RAW, Readings, read
+from bottleneck.analysis.names import DEVICE, RAW
+from bottleneck.analysis.readings import Readings, read
 from bottleneck.analysis.statistics import CONFIDENCE, Spread, jackknife, log_seconds, welch
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError

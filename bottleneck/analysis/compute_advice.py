@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bottleneck.analysis.case import Case, Item, rule
-from bottleneck.analysis.readings import COMPUTE
+from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.step_facts import StepFacts, facts_of_bound_step
 from bottleneck.results.format import duration, percent
 from bottleneck.results.records import Advice

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at
-from bottleneck.analysis.readings import BEYOND_THE_WORKER
+from bottleneck.analysis.names import BEYOND_THE_WORKER
 from bottleneck.analysis.saturation import THROTTLED, Saturation, find_saturation, raw_usage
 from bottleneck.analysis.waiting import CORE_WAIT
 from bottleneck.results.format import duration, number, percent, plural

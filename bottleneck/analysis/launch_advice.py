@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at, text_at
-from bottleneck.analysis.readings import COMPUTE
+from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.step_facts import LAUNCH_S, StepFacts, facts_of_bound_step, step_facts
 from bottleneck.results.format import duration, number, percent
 from bottleneck.results.records import Advice

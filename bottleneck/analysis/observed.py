@@ -9,7 +9,7 @@ from typing import Any
 
 from bottleneck.analysis.case import Case
 from bottleneck.analysis.lookup import list_at, number_at, text_at
-from bottleneck.analysis.readings import COMPUTE, COPY
+from bottleneck.analysis.names import COMPUTE, COPY
 from bottleneck.analysis.waiting import waiting_share
 from bottleneck.results.records import Stage
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at
-from bottleneck.analysis.readings import BEYOND_THE_WORKER
+from bottleneck.analysis.names import BEYOND_THE_WORKER
 from bottleneck.results.format import duration, percent
 from bottleneck.results.records import Advice, Stage
 

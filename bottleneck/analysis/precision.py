@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from bottleneck.analysis.attribution import exposed_share, worker_cost
-from bottleneck.analysis.readings import COLD, COMPUTE, Readings
+from bottleneck.analysis.names import COLD, COMPUTE
+from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.records import Interval, State
 

@@ -7,18 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bottleneck.analysis.names import COLD, DEVICE, RAW
 from bottleneck.analysis.statistics import Series, Spread, jackknife, log_ratio, series
 from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
-
-DEVICE = "device"
-RAW = "raw"
-COMPUTE = "compute"
-COPY = "copy"
-HANDOFF = "handoff"
-BEYOND_THE_WORKER = (COPY, HANDOFF)
-"""Stages of which a part or all is done by other threads and processes than the worker's."""
-COLD = "cold"
-"""The experiment in which the files of the samples are not in memory; the stage that it adds to raw is `storage`."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import list_at, number_at, text_at
-from bottleneck.analysis.readings import COMPUTE
+from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.saturation import raw_usage
 from bottleneck.analysis.worker_room import batch_room_bytes
 from bottleneck.results.format import count, number, plural

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bottleneck.analysis.case import Case, Item, rule
+from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.observed import shows_images
-from bottleneck.analysis.readings import COMPUTE
 from bottleneck.analysis.waiting import waiting_share
 from bottleneck.results.format import duration, percent, percent_interval
 from bottleneck.results.records import Advice, Stage

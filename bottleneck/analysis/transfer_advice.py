@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at, text_at
+from bottleneck.analysis.names import COMPUTE, COPY
 from bottleneck.analysis.observed import amount, gain_of_part, held_stage, mostly_waits, work_s_per_batch
-from bottleneck.analysis.readings import COMPUTE, COPY
 from bottleneck.results.format import duration, number, percent, significant
 from bottleneck.results.records import Advice
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bottleneck.analysis.attribution import MARGIN
-from bottleneck.analysis.readings import BEYOND_THE_WORKER, COLD, COMPUTE, COPY
+from bottleneck.analysis.names import BEYOND_THE_WORKER, COLD, COMPUTE, COPY
 from bottleneck.results.records import Interval, Stage, State
 
 Basis = Literal["gain", "shared", "inferred"]

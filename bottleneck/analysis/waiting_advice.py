@@ -9,7 +9,7 @@ from typing import Any
 from bottleneck.analysis import lookup
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.data_reads import fits_in_memory, raw_source, reads_of
-from bottleneck.analysis.readings import COLD, RAW
+from bottleneck.analysis.names import COLD, RAW
 from bottleneck.analysis.waiting import waiting_share
 from bottleneck.results.format import count, duration, gain_interval, number, percent
 from bottleneck.results.records import Advice, GainBasis, Stage

@@ -10,8 +10,9 @@ import numpy as np
 from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
 from bottleneck.analysis.data_reads import dataset_bytes, raw_source
+from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.analysis.precision import LEAST_ROUNDS
-from bottleneck.analysis.readings import COLD, COMPUTE, DEVICE, RAW, Readings
+from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import Choice, cost_s
 from bottleneck.results.format import count, duration, names, percent, plural

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import text_at
+from bottleneck.analysis.names import BEYOND_THE_WORKER, COMPUTE, COPY
 from bottleneck.analysis.observed import amount, held_stage, memory_bytes, setting, work_s_per_batch
-from bottleneck.analysis.readings import BEYOND_THE_WORKER, COMPUTE, COPY
 from bottleneck.results.format import duration, names, number, percent, plural, significant
 from bottleneck.results.records import Advice
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bottleneck.analysis import lookup
-from bottleneck.analysis.readings import BEYOND_THE_WORKER
+from bottleneck.analysis.names import BEYOND_THE_WORKER
 from bottleneck.reports import clean, numbers
 from bottleneck.results.records import Result
 
