@@ -257,8 +257,12 @@ def seconds_per_batch(blocks):
 
 @pytest.mark.integration
 def test_what_a_job_waits_for_cold_files_is_storage(disk_folder):
-    found = run(Files(disk_folder))
-    evidence, measured = found.evidence["cold"], {e.name: e for e in found.experiments}
+    files = Files(disk_folder)
+    for budget_s in (6.0, 25.0):  # at length where others keep the machine busy
+        found = run(files, budget_s)
+        evidence, measured = found.evidence["cold"], {e.name: e for e in found.experiments}
+        if measured["cold"].coupled and measured["raw"].coupled:
+            break
     if "stayed in memory" in (evidence["reason"] or ""):
         pytest.skip("this machine is busy, and holds on to pages for longer than is waited for")
     assert evidence["verified"], evidence["reason"]
