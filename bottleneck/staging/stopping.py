@@ -75,9 +75,13 @@ def give_up(iterator: Any) -> None:
 
 def _kill_workers(iterator: Any) -> None:
     for worker in iterator._workers:
-        if worker.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGKILL)
+        _kill(worker)
+
+
+def _kill(worker: Any) -> None:
+    if worker.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
 
 
 def stop_workers(iterator: Any, *, kill: bool) -> None:
@@ -91,7 +95,11 @@ def stop_workers(iterator: Any, *, kill: bool) -> None:
                 left.unlink(missing_ok=True)
     iterator._shutdown_workers()
     for worker in iterator._workers:
-        worker.join(timeout=5)
+        worker.join(timeout=1)
+        if worker.is_alive():
+            # A process that is stopped hears nothing of torch's SIGTERM.
+            _kill(worker)
+            worker.join(timeout=5)
         if not worker.is_alive():
             worker.close()
     for queue in (*iterator._index_queues, iterator._worker_result_queue):
