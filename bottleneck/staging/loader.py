@@ -305,10 +305,11 @@ class SwitchedLoader:
         """
         iterator, self._iterator = self._worker_iterator(), None
         try:
+            # First of all: from then on no death of a worker interrupts what follows.
+            disarm(iterator)
             if self._watch is not None:
                 self._watch.stop()
             if hasattr(iterator, "_workers"):
-                disarm(iterator)
                 self._order.stopped = True
                 self._control.mode = stages.STOP
                 drained = drain(iterator, patience_s)
