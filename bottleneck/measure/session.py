@@ -112,22 +112,25 @@ def measure(
                 session.run()
             finally:
                 session.close()
-    except (MeasurementError, KeyboardInterrupt) as error:
-        failure = error
-    except RuntimeError as error:
-        # PyTorch's handler of SIGCHLD raises wherever this process happens to be when a worker dies.
-        if not came_from_loader(error):
-            raise
-        failure = explain_loader_failure(error, "raw")
-    except BaseException as error:
-        if isinstance(error, Exception):
-            raise  # a fault of ours
-        failure = explain_escape(error)
+    except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
+        failure = _what_ended_it(error)
     if failure is not None:
         ledger.warn("ended-early", explain_early_end(failure))
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces)
+
+
+def _what_ended_it(error: BaseException) -> BaseException:
+    """Return what ended the measuring, for people; raise what is a fault of ours."""
+    if isinstance(error, (MeasurementError, KeyboardInterrupt)):
+        return error
+    # PyTorch's handler of SIGCHLD raises wherever this process happens to be when a worker dies.
+    if isinstance(error, RuntimeError) and came_from_loader(error):
+        return explain_loader_failure(error, "raw")
+    if isinstance(error, Exception):
+        raise error
+    return explain_escape(error)
 
 
 def _left_as_found(

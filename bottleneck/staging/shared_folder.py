@@ -17,8 +17,8 @@ from typing import IO
 
 try:
     import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+except ImportError:
+    fcntl = None  # type: ignore[assignment]  # Windows has none
 
 CONTROL = "control"
 _PREFIX = "torch-bottleneck-"
@@ -69,6 +69,8 @@ def _open_control(folder: Path, size: int) -> IO[bytes]:
 
 def remove_abandoned(parent: Path) -> None:
     """Remove the folders of our own user whose owner and all of its workers are gone."""
+    if fcntl is None:
+        return
     for folder in _old_folders(parent):
         with contextlib.suppress(OSError), (folder / CONTROL).open("r+b") as control:
             if _lock(control):
