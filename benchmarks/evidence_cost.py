@@ -10,7 +10,6 @@ taken many times as often, and what they cost together is shared out among them.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +20,13 @@ from torch.utils.data import Dataset
 from benchmarks.checks import Check, markdown_table
 from benchmarks.observer import enough_pairs, mean_ratio
 from benchmarks.planted import find_planted
+from benchmarks.staged import staged_job
 from benchmarks.work import Work
 from bottleneck.measure.arms import Arm
-from bottleneck.measure.batches import BatchCache, CachedBatch
 from bottleneck.measure.blocks import Bench, block_batches
-from bottleneck.measure.reads import StorageReads
 from bottleneck.measure.utilisation import INTERVAL_S, Utilisation
-from bottleneck.pipeline.description import Pipeline
+from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Interval
-from bottleneck.staging import stages
-from bottleneck.staging.loader import SwitchedLoader
 
 TOLERANCE = 0.01
 TIMES_AS_OFTEN = 20
@@ -40,7 +36,6 @@ PRECISION = 0.04
 FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 40, 160, 16
 BLOCK_S = 0.25
 """Short, so that both of a pair meet the machine in the same state; as long as one interval of the watching."""
-RAW = Arm(stages.ALL, "loader")
 _LENGTH = 100_000
 _ROUNDS = 100
 
@@ -98,53 +93,36 @@ class EvidenceCost:
 
 def measure_evidence_cost(name: str, fields: dict[str, Any], *, most_pairs: int = MOST_PAIRS) -> EvidenceCost:
     """Alternate watched blocks and others, until the interval of their ratio is narrow."""
-    pipeline = Pipeline.from_mapping(fields)
-    loader = SwitchedLoader(pipeline.make_loader(), (), cache_bytes=1 << 20, seed=0, hang_s=60.0)
-    try:
-        loader.start()
-        batch, samples = loader.next_batch()
-        cache = BatchCache([CachedBatch(batch, samples)])
-        bench = Bench(
-            loader=loader, host=cache, device=cache, transfer=_leave, step=fields["train_step"],
-            synchronize=lambda: None, clock=time.perf_counter,
-        )  # fmt: skip
-        ratios = _ratios(bench, most_pairs)
-    finally:
-        loader.close()
+    with staged_job(fields) as (bench, ladder):
+        ratios = _ratios(bench, ladder.raw, most_pairs)
     return EvidenceCost(name, len(ratios), mean_ratio(ratios))
 
 
-def _ratios(bench: Bench, most_pairs: int) -> list[float]:
-    bench.prepare(RAW)
-    trial = bench.measure(RAW, 0, 4 * max(1, bench.loader.num_workers))
-    batches = block_batches(RAW, trial.seconds / trial.batches, BLOCK_S, bench.loader.num_workers)
+def _ratios(bench: Bench, raw: Arm, most_pairs: int) -> list[float]:
+    bench.prepare(raw)
+    trial = bench.measure(raw, 0, 4 * max(1, bench.loader.num_workers))
+    batches = block_batches(raw, trial.seconds / trial.batches, BLOCK_S, bench.loader.num_workers)
     ratios: list[float] = []
     # Watched first in every other pair, so that drift does for both what it does.
     for watched_first in itertools.cycle((True, False)):
-        seconds = {watched: _block_s(bench, batches, watched=watched) for watched in (watched_first, not watched_first)}
+        order = (watched_first, not watched_first)
+        seconds = {watched: _block_s(bench, raw, batches, watched=watched) for watched in order}
         ratios.append(seconds[True] / seconds[False])
         if enough_pairs(ratios, fewest=FEWEST_PAIRS, most=most_pairs, precision=PRECISION):
             return ratios
     raise AssertionError("a cycle has no end")
 
 
-def _block_s(bench: Bench, batches: int, *, watched: bool) -> float:
+def _block_s(bench: Bench, raw: Arm, batches: int, *, watched: bool) -> float:
     """Seconds of a block, as the rounds measure it or without what they watch on the way."""
     if not watched:
-        bench.prepare(RAW)
-        bench.settle(RAW)
-        return bench.measure(RAW, 0, batches).seconds
-    usage, reads = Utilisation(interval_s=INTERVAL_S / TIMES_AS_OFTEN), StorageReads()
-    reads.start(bench.loader.workers)
-    with usage.watching(bench.loader.workers, torch.device("cpu")):
-        # Opening the counters takes milliseconds, in which the workers would make batches for nothing.
-        bench.prepare(RAW)
-        before = reads.read()
-        usage.begin_block(RAW)
-        settling = bench.settle(RAW)
-        block = bench.measure(RAW, 0, batches)
-        usage.end_block()
-        reads.add(RAW, before, settling + block.samples)
+        bench.prepare(raw)
+        bench.settle(raw)
+        return bench.measure(raw, 0, batches).seconds
+    counters = Counters(utilisation=Utilisation(interval_s=INTERVAL_S / TIMES_AS_OFTEN))
+    counters.reads.start(bench.loader.workers)
+    with counters.utilisation.watching(bench.loader.workers, torch.device("cpu")):
+        block, _ = visit(bench, raw, 0, batches, counters)
     return block.seconds
 
 
@@ -177,7 +155,3 @@ def evidence_cost_table(costs: Sequence[EvidenceCost]) -> str:
     return markdown_table(
         ("pipeline", "pairs", ratio, "95 % interval", "cost at the usual rate", "95 % interval", ""), rows
     )
-
-
-def _leave(batch: Any) -> Any:
-    return batch

@@ -1,16 +1,18 @@
 """The observer effect: is the job that the diagnosis measures as fast as the one that the user runs?
 
-The diagnosis' own number for the job as it is (coupled raw) is compared with a plain training loop over a
-plain DataLoader with the same arguments. Plain loops run before and after each diagnosis, so that a machine
-that gets slower or faster in the meantime does so for both sides of a pair.
+Blocks of coupled raw, measured as a diagnosis does, alternate with blocks of a plain training loop over a plain
+DataLoader with the same arguments. Before each block of coupled raw another experiment runs, in turn, so that what it
+leaves behind is part of what is looked at.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +22,22 @@ from scipy import stats
 from benchmarks.checks import Check, markdown_table
 from benchmarks.plain import plain_loader, plain_move
 from benchmarks.planted import Planted
-from benchmarks.verdicts import run_trial
+from benchmarks.staged import staged_job
+from bottleneck.measure.arms import Ladder
+from bottleneck.measure.blocks import Bench, block_batches
+from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Interval
 
 TOLERANCE = 0.02
-WARM_UP_BATCHES = 10
 PRECISION = 0.01
 """Half the interval at which there are pairs enough."""
-FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 4, 10, 2
+FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 20, 120, 8
+BLOCK_S = 0.5
+"""Short, so that both of a pair meet the machine in the same state."""
+_LENGTH = 10_000_000
+"""Samples: no plain loop comes to the end of its epoch."""
+_WARM_UP_TURNS = 6
+"""Batches of each worker to let go before a plain block: what lies in its queues was made while nobody took it."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +54,70 @@ class ObserverEffect:
         return abs(self.ratio.estimate - 1) <= TOLERANCE
 
 
-def measure_observer_effect(planted: Planted, *, most_pairs: int, plain_seconds: float) -> ObserverEffect:
-    """Interleaves plain loops and diagnoses: plain, diagnosis, plain, diagnosis, ..., plain.
+class PlainLoop:
+    """The loop that a user would write, on warm persistent workers; it goes on where it stopped."""
 
-    It goes on until the interval of their ratio is narrow: a disturbed machine needs more pairs than a quiet one.
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._step, self._move = fields["train_step"], plain_move(fields)
+        self._device = torch.device(fields["device"])
+        self._batches = iter(plain_loader(fields))
+        self._warm_up = _WARM_UP_TURNS * max(fields["num_workers"], 1)
 
-    Raises:
-        RuntimeError: A diagnosis failed.
-    """
-    plain = [time_plain_loop(planted.build(), plain_seconds)]
-    observed: list[float] = []
-    while True:
-        trial = run_trial(planted, quick=True, seed=len(observed))
-        if trial.coupled_raw_s is None:
-            raise RuntimeError(f"{planted.name} was not measured: {trial.failure}")
-        observed.append(trial.coupled_raw_s)
-        plain.append(time_plain_loop(planted.build(), plain_seconds))
-        ratios = pair_ratios(plain, observed)
-        if enough_pairs(ratios, fewest=min(FEWEST_PAIRS, most_pairs), most=most_pairs, precision=PRECISION):
-            return ObserverEffect(planted, tuple(ratios), mean_ratio(ratios))
+    def seconds_per_batch(self, batches: int) -> float:
+        """Train on some batches until steady, and then on so many more."""
+        self._train(self._warm_up)
+        start = time.perf_counter()
+        self._train(batches)
+        return (time.perf_counter() - start) / batches
 
-
-def time_plain_loop(fields: dict[str, Any], seconds: float) -> float:
-    """Seconds per batch of the loop that a user would write, on warm persistent workers."""
-    step, move, device = fields["train_step"], plain_move(fields), torch.device(fields["device"])
-    batches = iter(plain_loader(fields))
-    for _ in range(WARM_UP_BATCHES):
-        step(move(next(batches), device))
-    done = 0
-    start = time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        # Whole turns of the workers: they deliver in bursts.
-        for _ in range(max(fields["num_workers"], 1) * 4):
-            step(move(next(batches), device))
-            done += 1
-    return (time.perf_counter() - start) / done
+    def _train(self, batches: int) -> None:
+        for _ in range(batches):
+            self._step(self._move(next(self._batches), self._device))
 
 
-def pair_ratios(plain: Sequence[float], observed: Sequence[float]) -> list[float]:
-    """Each observed time over the geometric mean of the plain times before and after it."""
-    return [time_s / math.sqrt(plain[k] * plain[k + 1]) for k, time_s in enumerate(observed)]
+class StagedRaw:
+    """Blocks of coupled raw as a diagnosis measures them, each after a block of another experiment."""
+
+    def __init__(self, bench: Bench, ladder: Ladder, counters: Counters) -> None:
+        self._bench, self._raw, self._counters = bench, ladder.raw, counters
+        self._others = itertools.cycle([arm for arm in ladder.arms() if arm != ladder.raw])
+        self._fewest = block_batches(ladder.raw, 1.0, 0.0, bench.loader.num_workers)
+        self.batches = self._fewest
+        self.batches = block_batches(ladder.raw, self.seconds_per_batch(), BLOCK_S, bench.loader.num_workers)
+
+    def seconds_per_batch(self) -> float:
+        """Measure a block."""
+        visit(self._bench, next(self._others), 0, self._fewest, self._counters)
+        block, _ = visit(self._bench, self._raw, 0, self.batches, self._counters)
+        return block.seconds / block.batches
+
+
+def measure_observer_effect(planted: Planted, *, most_pairs: int) -> ObserverEffect:
+    """Alternate plain and staged blocks until the interval of their ratio is narrow."""
+    ratios: list[float] = []
+    with _staged(planted) as staged:
+        plain = PlainLoop(planted.build(length=_LENGTH))
+        # Each comes first in every other pair, so that drift does for both what it does.
+        for plain_first in itertools.cycle((True, False)):
+            if plain_first:
+                plain_s = plain.seconds_per_batch(staged.batches)
+                ratios.append(staged.seconds_per_batch() / plain_s)
+            else:
+                staged_s = staged.seconds_per_batch()
+                ratios.append(staged_s / plain.seconds_per_batch(staged.batches))
+            if enough_pairs(ratios, fewest=min(FEWEST_PAIRS, most_pairs), most=most_pairs, precision=PRECISION):
+                break
+        del plain  # its workers stop before those of the staged job
+    return ObserverEffect(planted, tuple(ratios), mean_ratio(ratios))
+
+
+@contextmanager
+def _staged(planted: Planted) -> Iterator[StagedRaw]:
+    with staged_job(planted.build(length=_LENGTH)) as (bench, ladder):
+        counters, workers = Counters(), bench.loader.workers
+        counters.reads.start(workers)
+        with counters.utilisation.watching(workers, torch.device("cpu")):
+            yield StagedRaw(bench, ladder, counters)
 
 
 def mean_ratio(ratios: Sequence[float]) -> Interval:

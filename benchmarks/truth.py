@@ -1,4 +1,9 @@
-"""What planted stages really cost: a plain training loop over a plain DataLoader, with a clock around each of them.
+"""What planted stages really cost: plain loops over a plain DataLoader, with a clock around each of the stages.
+
+The costs of the loader's stages are told of the loader alone, so their clocks are read in a loop that does nothing
+else, and with no workers: a worker's thread that hands batches over takes the interpreter whenever the stages let it
+go, and their clocks would show its time, which is the hand-off's. Those of the main process are read in a loop that
+trains, with the workers.
 
 Planted work lasts a given time by the clock; calling it, torchvision's own code around a transform and what else a
 stage does come on top, and cost more where the machine is slow or disturbed. Nothing of the diagnosis runs here, so
@@ -102,14 +107,14 @@ class WithClocks:
 
 
 def measure_truth(planted: Planted, seconds: float) -> dict[str, float]:
-    """Run the job for a while, as a user would, and return stage -> seconds per batch, as planted costs are told.
+    """Run the loader alone and then the job for so long each, and return stage -> seconds per batch.
 
     Stages that have no clock are left out.
     """
-    fields = clocked_fields(planted)
+    alone, _ = _run(clocked_fields(planted) | {"num_workers": 0}, seconds, trains=False)
     workers = max(planted.num_workers, 1)
-    turns_s, main_s = _run_job(fields, workers, seconds)
-    found = stage_seconds(planted, clocks_per_batch(turns_s, workers))
+    found = stage_seconds(planted, {name: time_s / workers for name, time_s in clocks_per_batch(alone).items()})
+    _, main_s = _run(clocked_fields(planted), seconds, trains=True)
     found["compute"] = main_s["compute"]
     if "copy" in planted.costs_s_per_batch:
         found["copy"] = main_s["copy"]
@@ -145,9 +150,9 @@ def _clock_single_transforms(composed: Any) -> None:
             composed.transforms[number] = Clocked(type(transform).__name__, transform)
 
 
-def _run_job(fields: dict[str, Any], workers: int, seconds: float) -> tuple[list[dict[str, float]], dict[str, float]]:
+def _run(fields: dict[str, Any], seconds: float, *, trains: bool) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Return the clocks that came with each batch, and seconds per batch of what the main process does."""
-    batches = iter(plain_loader(fields))
+    batches, turn = iter(plain_loader(fields)), max(fields["num_workers"], 1)
     device = torch.device(fields["device"])
     # The clocks of this process may have run before, and with no workers they are those of the samples.
     _clocks_s.clear()
@@ -156,30 +161,22 @@ def _run_job(fields: dict[str, Any], workers: int, seconds: float) -> tuple[list
     step = Clocked("compute", fields["train_step"])
     seen: list[dict[str, float]] = []
     begun, start = dict(_clocks_s), time.perf_counter()
-    while len(seen) < (WARM_UP_TURNS + 2) * workers or time.perf_counter() - start < seconds:
-        if len(seen) == WARM_UP_TURNS * workers:
+    while len(seen) < (WARM_UP_TURNS + 2) * turn or time.perf_counter() - start < seconds:
+        if len(seen) == WARM_UP_TURNS * turn:
             begun, start = dict(_clocks_s), time.perf_counter()
         batch, clocks = take()
-        step(move(batch, device))
+        if trains:
+            step(move(batch, device))
         seen.append(clocks)
-    taken = len(seen) - WARM_UP_TURNS * workers
+    taken = len(seen) - WARM_UP_TURNS * turn
     main_s = {name: (_clocks_s[name] - begun.get(name, 0.0)) / taken for name in ("next", "copy", "compute")}
-    return seen[WARM_UP_TURNS * workers :], main_s
+    return seen[WARM_UP_TURNS * turn :], main_s
 
 
-def clocks_per_batch(seen: Sequence[Mapping[str, float]], workers: int) -> dict[str, float]:
-    """Return what each clock shows per batch of the job: a worker's time over the number of workers.
-
-    Args:
-        seen: What came with each batch; workers deliver in turn.
-        workers: How many there are; at least 1.
-    """
-    total: defaultdict[str, float] = defaultdict(float)
-    for worker in range(workers):
-        own = seen[worker::workers]
-        for name, last_s in own[-1].items():
-            total[name] += (last_s - own[0].get(name, 0.0)) / (len(own) - 1)
-    return {name: time_s / workers**2 for name, time_s in total.items()}
+def clocks_per_batch(seen: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return by how much each clock goes on from batch to batch; at least two are needed."""
+    first, last = seen[0], seen[-1]
+    return {name: (last_s - first.get(name, 0.0)) / (len(seen) - 1) for name, last_s in last.items()}
 
 
 def stage_seconds(planted: Planted, clocks: Mapping[str, float]) -> dict[str, float]:

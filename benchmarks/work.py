@@ -11,6 +11,7 @@ cost of the stage and not its cost on top of an unknown one.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,8 +19,12 @@ Kind = Literal["wait", "spin"]
 
 MAX_DEBT_S = 1e-3
 
-_debt_s = 0.0
-"""By how much the work of this process has lasted too long so far; the next is shorter by as much."""
+_debts_s: defaultdict[int, float] = defaultdict(float)
+"""By how much each piece of work of this process has lasted too long so far; its next turn is shorter by as much.
+
+One for each, by its identity: were they to share one, a stage would pay for the lateness of the stage before it, and
+would cost something else as soon as that one is served from a cache.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,21 +47,21 @@ class Work:
         """Goes on working until the planted time since the mark is over, on average.
 
         A sleep always ends late, by 0.05 to 0.2 ms, and spinning by up to a round. With many short pieces of work in a
-        batch that would be a tenth of the planted cost, so the excess is taken off the next. It is bounded: a process
-        that was stopped for long has really lost that time.
+        batch that would be a tenth of the planted cost, so the excess is taken off the next turn. It is bounded: a
+        process that was stopped for long has really lost that time.
         """
-        global _debt_s  # noqa: PLW0603 - one clock error per process is what is meant
         if self.seconds <= 0:
             return
         deadline_s = mark + self.seconds
-        end_s = deadline_s - _debt_s
+        end_s = deadline_s - _debts_s[id(self)]
         if self.kind == "spin":
             _spin_until(end_s)
         else:
             remaining_s = end_s - time.perf_counter()
             if remaining_s > 0:
                 time.sleep(remaining_s)
-        _debt_s = min(max(_debt_s + time.perf_counter() - deadline_s, 0.0), MAX_DEBT_S)
+        late_s = _debts_s[id(self)] + time.perf_counter() - deadline_s
+        _debts_s[id(self)] = min(max(late_s, 0.0), MAX_DEBT_S)
 
     def run(self) -> None:
         """The whole work at once.

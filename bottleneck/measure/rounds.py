@@ -21,7 +21,7 @@ from bottleneck.measure.failure import (
 )
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.reads import StorageReads, find_blind_spots
+from bottleneck.measure.reads import find_blind_spots
 from bottleneck.measure.schedule import (
     MIN_ROUNDS,
     SHORTEST_BLOCK_S,
@@ -33,7 +33,7 @@ from bottleneck.measure.schedule import (
     rounds_fit,
     total_budget_s,
 )
-from bottleneck.measure.utilisation import Utilisation
+from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Block, Judgement, Measurement
 from bottleneck.staging.loader import LoaderEnded
 
@@ -85,8 +85,7 @@ class Rounds:
         self._full_rounds = 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
-        self.reads = StorageReads()
-        self.utilisation = Utilisation()
+        self.counters = Counters()
 
     def run(self) -> None:
         """Measure.
@@ -96,7 +95,7 @@ class Rounds:
         """
         self._other_load.start()
         workers = self._bench.loader.workers
-        self.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
+        self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
         for arm in self._ends:
             self._try_out(arm)
         self._deadline_s = find_deadline_s(
@@ -221,15 +220,7 @@ class Rounds:
     def _run_block(self, arm: Arm, batches: int) -> tuple[Block, float]:
         """Return a block of an arm, and the seconds that its preparation took."""
         with self._failures(arm):
-            started = self._clock()
-            self._bench.prepare(arm)
-            before = self.reads.read()
-            self.utilisation.begin_block(arm)
-            settling = self._bench.settle(arm)
-            preparing_s = self._clock() - started
-            block = self._bench.measure(arm, self._round, batches)
-            self.utilisation.end_block()
-            self.reads.add(arm, before, settling + block.samples)
+            block, preparing_s = visit(self._bench, arm, self._round, batches, self.counters)
             self._mend_caches()
         if arm.cold:
             self._withdraw_cold()

@@ -35,12 +35,11 @@ from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
-from bottleneck.measure.reads import StorageReads
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
 from bottleneck.measure.unread import WatchedStep
-from bottleneck.measure.utilisation import Utilisation
+from bottleneck.measure.visit import Counters
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import make_train_step
@@ -185,8 +184,7 @@ class Session:
         self._transfer = _stay if nothing_to_copy else make_transfer(pipeline, device, self._pinned)
         self._step = make_train_step(pipeline, device)
         self._bench: Bench | None = None
-        self._reads: StorageReads | None = None
-        self._utilisation: Utilisation | None = None
+        self._counters: Counters | None = None
         self._cold = ColdSession(self._loader, ledger, clock)
 
     # --- the whole -----------------------------------------------------------------------------------------
@@ -219,8 +217,8 @@ class Session:
         if crowded is not None:
             self._ledger.warn("threads-share-cores", crowded)
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
-        self._reads, self._utilisation = rounds.reads, rounds.utilisation
-        with self._utilisation.watching(self._loader.workers, self._device):
+        self._counters = rounds.counters
+        with self._counters.utilisation.watching(self._loader.workers, self._device):
             rounds.run()
         self._cold.warm()
         passes = Passes(self._pipeline, self._device, bench, self._ledger, self._options, self._budget_s, self._tell)
@@ -238,14 +236,14 @@ class Session:
         if bench is not None:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
             note_waits(bench, self._ledger)
-        if self._reads is not None:
-            self._ledger.evidence["reads"] = self._reads.summary(self._ledger.ladder)
-        if self._utilisation is not None and self._ledger.ladder is not None:
-            cached = self._loader.cache_bytes
-            self._ledger.evidence["utilisation"] = self._utilisation.evidence(self._ledger.ladder, cached)
+        if self._counters is not None:
+            ladder, cached = self._ledger.ladder, self._loader.cache_bytes
+            self._ledger.evidence["reads"] = self._counters.reads.summary(ladder)
+            if ladder is not None:
+                self._ledger.evidence["utilisation"] = self._counters.utilisation.evidence(ladder, cached)
         if self._loader.choosing_s_per_batch is not None:
             self._ledger.evidence["sampler_s_per_batch"] = self._loader.choosing_s_per_batch
-        self._cold.note(self._reads)
+        self._cold.note(self._counters.reads if self._counters is not None else None)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
         self._ledger.cost = Cost(seconds, batches, samples, caches)

@@ -35,10 +35,9 @@ def test_a_stage_without_a_clock_is_the_rest():
     assert found["finish"] == pytest.approx(0.015)
 
 
-def test_costs_are_those_of_a_worker_over_the_number_of_workers():
-    # Two workers in turn; one takes 8 ms for a batch, the other 12: every 5 ms a batch comes.
-    seen = [{"load": time_s} for turn in range(4) for time_s in (1.0 + 0.008 * turn, 7.0 + 0.012 * turn)]
-    assert clocks_per_batch(seen, workers=2) == {"load": pytest.approx(0.005)}
+def test_clocks_are_told_per_batch():
+    seen = [{"load": 1.0}, {"load": 1.004}, {"load": 1.012, "late": 0.5}]
+    assert clocks_per_batch(seen) == {"load": pytest.approx(0.006), "late": pytest.approx(0.25)}
 
 
 def test_estimates_are_judged_by_what_was_real():
@@ -59,7 +58,7 @@ def test_waiting_of_real_workers_is_found_again():
     planted = Planted("twice", "", "augment", stages, num_workers=2, batch_size=4, step_s=0.001)
     started = time.perf_counter()
     found = measure_truth(planted, 1.0)
-    assert time.perf_counter() - started > 1.0
+    assert time.perf_counter() - started > 2.0
     assert set(found) == {"load", "augment", "compute"}
     assert 0.9 * 0.008 <= found["load"] < found["augment"]
     assert found["augment"] / found["load"] == pytest.approx(2.0, rel=0.5)

@@ -1,0 +1,46 @@
+"""One visit to an arm: prepare, open the counters, settle, measure, close the counters, in the order that is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bottleneck.measure.arms import Arm
+from bottleneck.measure.blocks import Bench
+from bottleneck.measure.reads import StorageReads
+from bottleneck.measure.utilisation import Utilisation
+from bottleneck.results.records import Block
+
+
+@dataclass
+class Counters:
+    """What is counted beside the blocks."""
+
+    reads: StorageReads = field(default_factory=StorageReads)
+    utilisation: Utilisation = field(default_factory=Utilisation)
+
+
+def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> tuple[Block, float]:
+    """Measure one block of an arm, with the counters open for as long as it is steady.
+
+    Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it.
+
+    Args:
+        bench: Runs the job.
+        arm: What to run.
+        round_: The round that the block belongs to.
+        batches: Its length; `block_batches` gives good ones.
+        counters: They are being watched and have been started.
+
+    Returns:
+        The block, and the seconds that its preparation took.
+    """
+    started = bench.clock()
+    bench.prepare(arm)
+    before = counters.reads.read()
+    counters.utilisation.begin_block(arm)
+    settling = bench.settle(arm)
+    preparing_s = bench.clock() - started
+    block = bench.measure(arm, round_, batches)
+    counters.utilisation.end_block()
+    counters.reads.add(arm, before, settling + block.samples)
+    return block, preparing_s
