@@ -1,26 +1,27 @@
 """Runs every bar of the design and writes RESULTS.md: `python -m benchmarks.bench`.
 
-Exits with status 1 when a bar is missed. Measure on a machine that does nothing else.
+It takes the better part of an hour, so that its parts can be run by themselves: `--part agreement`. Exits with status
+1 when a bar is missed. Measure on a machine that does nothing else.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
 
-from benchmarks import evidence_cost, large_results, marks, observer, resources, verdicts
-from benchmarks.checks import Check, checks_table, markdown_table
+from benchmarks import evidence_cost, kept, large_results, marks, observer, resources, verdicts
+from benchmarks.checks import Check, checks_table
 from benchmarks.machine import describe_machine, describe_steadiness
 from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
 from benchmarks.truth import measure_truth
 from benchmarks.verdicts import Trial, run_trial
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
+RESULTS = Path(__file__).with_name("results.json")
 OBSERVED = ("augment_spin", "load_wait", "copy_slow", "no_workers", "device_bound")
 REPEATED = ("last_straw", "augment_wait", "device_bound")
 TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
@@ -31,10 +32,8 @@ TWICE_THE_TIME = "2m"
 
 @dataclass
 class Report:
-    """What has been measured so far."""
+    """What a part has measured so far."""
 
-    steadiness: str = ""
-    """How long a fixed computation took on this machine when it all began."""
     checks: list[Check] = field(default_factory=list)
     sections: list[tuple[str, str]] = field(default_factory=list)
 
@@ -44,113 +43,94 @@ class Report:
         self.checks.extend(checks)
         click.echo(f"\n## {title}\n\n{table}\n\n{checks_table(checks)}\n")
 
-    def to_markdown(self, seconds: float, options: str = "") -> str:
-        """The whole of RESULTS.md; `options` says with which part of the measurements it was made."""
-        steadiness = {
-            "a fixed computation, before": self.steadiness,
-            "the same, afterwards": describe_steadiness(),
-        }
-        machine = markdown_table(("machine", ""), list((describe_machine() | steadiness).items()))
-        parts = [
-            "# Results of `make bench`",
-            "Written by `benchmarks/bench.py`, not edited by hand. A train step that sleeps stands for an "
-            "accelerator. Costs are per batch, of the loader alone. They are judged by what the stage takes in a plain "
-            "loop over a plain DataLoader, with a clock around it, before and after the diagnosis.",
-            machine,
-            f"Taken on {time.strftime('%Y-%m-%d', time.gmtime())}, in {seconds / 60:.0f} minutes{options}.",
-            "## Bars",
-            checks_table(self.checks),
-        ]
-        for title, table in self.sections:
-            parts += [f"## {title}", table]
-        return "\n\n".join(parts) + "\n"
-
 
 @click.command()
-@click.option("--only", multiple=True, metavar="NAME", help="Only the verdict on this planted pipeline; repeatable.")
-@click.option("--quick", is_flag=True, help="Quick diagnoses and fewer pairs; writes no RESULTS.md.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Where to write.")
-def main(only: tuple[str, ...], quick: bool, output: Path | None) -> None:
+@click.option("--part", "parts", multiple=True, help="Only this part of the measurements; repeatable.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only the verdict on this planted pipeline; keeps nothing.")
+@click.option("--quick", is_flag=True, help="Quick diagnoses and fewer pairs; keeps nothing.")
+def main(parts: tuple[str, ...], only: tuple[str, ...], quick: bool) -> None:
     """Measure the numbers to hold and write them down."""
     try:
-        chosen = [find_planted(name) for name in only] or list(PLANTED)
+        chosen = [find_planted(name) for name in only]
     except KeyError as error:
         raise click.BadParameter(str(error.args[0]), param_hint="--only") from error
-    # Part of the measurements must not pass for all of them.
-    if output is None and not only and not quick:
-        output = RESULTS
-    report = Report(describe_steadiness())
-    start = time.perf_counter()
-
-    def save(missing: str) -> None:
-        if output is not None:
-            options = ", with --quick" * quick + f", only the verdicts on {len(chosen)} pipelines" * bool(only)
-            options += f", without {missing}" if missing else ""
-            output.write_text(report.to_markdown(time.perf_counter() - start, options), encoding="utf-8")
-
-    trials, firsts = measure_verdicts(report, chosen, quick=quick)
-    if not only:
-        # Written after each part: what was measured for half an hour must not be lost to what fails in the end.
-        save("the marks, the large result, the observer effect, the times and the resources")
-        measure_marks(report)
-        measure_large_results(report)
-        measure_observer(report, quick=quick)
-        measure_evidence_cost(report, quick=quick)
-        save("the times and the resources")
-        measure_resources(report, trials, quick=quick)
-        save("the times")
-        measure_speed(report, firsts, quick=quick)
-    save("")
-    if output is not None:
-        click.echo(f"Wrote {output.name}")
-    missed = [check.what for check in report.checks if not check.held]
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise click.BadParameter(f"{min(unknown)!r} is none of {', '.join(PARTS)}.", param_hint="--part")
+    missed: list[str] = []
+    if chosen:
+        report = Report()
+        measure_verdicts(report, chosen, quick=quick)
+        missed = [check.what for check in report.checks if not check.held]
+    else:
+        for name in parts or PARTS:
+            part = run_part(name, quick=quick)
+            missed += [check.what for check in part.checks if not check.held]
+            # Part of the measurements must not pass for all of them.
+            if not quick:
+                kept.write(RESULTS, kept.merged(kept.read(RESULTS), part, list(PARTS)))
     if missed:
         click.echo(f"Missed: {'; '.join(missed)}", err=True)
     sys.exit(1 if missed else 0)
 
 
-def measure_verdicts(report: Report, chosen: Sequence[Planted], *, quick: bool) -> tuple[list[Trial], list[Trial]]:
+def run_part(name: str, *, quick: bool) -> kept.Part:
+    """Run one part of the bench."""
+    report, before = Report(), describe_steadiness()
+    PARTS[name](report, quick=quick)
+    steadiness = {"a fixed computation took, before,": before, "and afterwards": describe_steadiness()}
+    taken = time.strftime("%Y-%m-%d", time.gmtime())
+    return kept.Part(name, taken, describe_machine() | steadiness, tuple(report.sections), tuple(report.checks))
+
+
+def measure_planted(report: Report, *, quick: bool) -> None:
+    """Verdicts and costs of all planted pipelines, and how long each takes."""
+    firsts = measure_verdicts(report, PLANTED, quick=quick)
+    limit_s, mode = (resources.QUICK_LIMIT_S, "--quick") if quick else (resources.DEFAULT_LIMIT_S, "default")
+    report.checks.append(resources.check_time(firsts, limit_s, mode))
+
+
+def measure_verdicts(report: Report, chosen: Sequence[Planted], *, quick: bool) -> list[Trial]:
     """Diagnoses every planted pipeline, between two looks at what its stages really cost.
 
-    One that leaves its verdict open is diagnosed again with twice the time, as its user would; the table says so.
-
     Returns:
-        The trials, and those of the first diagnoses.
+        The first trial of each.
     """
     trials, firsts = [], []
     for planted in chosen:
         before = measure_truth(planted, TRUTH_SECONDS)
-        trial = announced_trial(planted, quick=quick)
-        firsts.append(trial)
-        if trial.unsure and not planted.at_the_balance:
-            trial = replace(announced_trial(planted, seed=1, budget=TWICE_THE_TIME), unsure_before=True)
+        first = announced_trial(planted, quick=quick)
+        firsts.append(first)
+        trial = settled(first)
         trials.append(trial.judged_by(before, measure_truth(planted, TRUTH_SECONDS)))
     table = f"{verdicts.verdicts_table(trials)}\n\n{verdicts.costs_table(trials)}"
     report.add("Planted bottlenecks", table, verdicts.check_trials(trials))
-    return trials, firsts
+    return firsts
 
 
-def measure_speed(report: Report, trials: Sequence[Trial], *, quick: bool) -> None:
-    """How long a diagnosis takes: at the default, with `--quick`, and with a step of one second."""
-    limit_s, mode = (resources.QUICK_LIMIT_S, "--quick") if quick else (resources.DEFAULT_LIMIT_S, "default")
-    checks = [resources.check_time(trials, limit_s, mode)]
-    rows = list(trials)
-    if not quick:
-        quicks = [announced_trial(find_planted(name), quick=True) for name in TIMED_QUICK]
-        checks.append(resources.check_time(quicks, resources.QUICK_LIMIT_S, "--quick"))
-        rows = quicks
-    slow = [announced_trial(planted) for planted in SLOW_STEPS]
-    checks.append(resources.check_slow_steps(slow))
-    report.add("Time to a verdict", verdicts.verdicts_table([*rows, *slow]), checks)
+def settled(trial: Trial) -> Trial:
+    """The trial, or where it leaves the verdict open one with twice the time; the tables say so."""
+    if not trial.unsure or trial.planted.at_the_balance:
+        return trial
+    return replace(announced_trial(trial.planted, seed=1, budget=TWICE_THE_TIME), unsure_before=True)
 
 
-def measure_marks(report: Report) -> None:
+def measure_speed(report: Report, *, quick: bool) -> None:
+    """How long a diagnosis takes with `--quick`, and with a step of one second."""
+    quicks = [announced_trial(find_planted(name), quick=True) for name in TIMED_QUICK]
+    slow = [] if quick else [announced_trial(planted) for planted in SLOW_STEPS]
+    checks = [resources.check_time(quicks, resources.QUICK_LIMIT_S, "--quick")]
+    checks += [resources.check_slow_steps(slow)] if slow else []
+    report.add("Time to a verdict", verdicts.verdicts_table([*quicks, *slow]), checks)
+
+
+def measure_marks(report: Report, *, quick: bool) -> None:
     """What a marked stage costs in ordinary training."""
     prices = marks.measure_prices()
     report.add("Price of a mark", marks.prices_table(prices), [marks.check_prices(prices)])
 
 
-def measure_large_results(report: Report) -> None:
+def measure_large_results(report: Report, *, quick: bool) -> None:
     """How long a large saved result takes to be shown."""
     click.echo("a result of 5 MB …", err=True)
     showings = large_results.measure_showings()
@@ -180,14 +160,20 @@ def measure_evidence_cost(report: Report, *, quick: bool) -> None:
     report.add("Cost of the evidence", table, [evidence_cost.check_evidence_cost(costs)])
 
 
-def measure_resources(report: Report, trials: Sequence[Trial], *, quick: bool) -> None:
-    """Length of the dataset, memory of the caches, agreement of two runs."""
+def measure_resources(report: Report, *, quick: bool) -> None:
+    """Length of the dataset, memory of the caches."""
     lengths = (resources.SHORT_LENGTH, resources.LONG_LENGTH)
     footprints = [resources.measure_footprint(find_planted(SIZED), length) for length in lengths]
     checks = [resources.check_length(*footprints), resources.check_cache(find_planted(SIZED))]
     report.add("Size of the dataset and of the caches", resources.footprints_table(footprints), checks)
-    first = [trial for trial in trials if trial.planted.name in REPEATED]
-    second = [announced_trial(trial.planted, quick=quick, seed=1) for trial in first]
+
+
+def measure_agreement(report: Report, *, quick: bool) -> None:
+    """Two runs of the same pipelines, one right after the other: the machine of an hour ago may be another."""
+    first, second = [], []
+    for name in REPEATED:
+        for trials, seed in ((first, 0), (second, 2)):
+            trials.append(settled(announced_trial(find_planted(name), quick=quick, seed=seed)))
     report.add("Two runs", resources.agreement_table(first, second), [resources.check_agreement(first, second)])
 
 
@@ -199,6 +185,19 @@ def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0, bud
     judged = "right" if trial.right else "open" if trial.unsure else "WRONG"
     click.echo(f"{judged}: {found} in {trial.seconds:.0f} s", err=True)
     return trial
+
+
+PARTS: dict[str, Callable[..., None]] = {
+    "verdicts": measure_planted,
+    "marks": measure_marks,
+    "large-results": measure_large_results,
+    "observer": measure_observer,
+    "evidence": measure_evidence_cost,
+    "resources": measure_resources,
+    "agreement": measure_agreement,
+    "speed": measure_speed,
+}
+"""What can be run by itself, in the order of RESULTS.md."""
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""What `make bench` has measured, part by part: kept in `results.json`, shown in `RESULTS.md`.
+
+Each part carries its day and how steady the machine was, so that one of them can be taken again without the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from benchmarks.checks import Check, checks_table, markdown_table
+
+_INTRODUCTION = (
+    "Written by `make bench`, not edited by hand. A train step that sleeps stands for an accelerator. Costs are per "
+    "batch, of the loader alone. They are judged by what the stage takes in a plain loop over a plain DataLoader, with "
+    "a clock around it, before and after the diagnosis."
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part of the bench has measured.
+
+    Attributes:
+        name: By which it is asked for.
+        taken: The day.
+        machine: Property -> value, how steady it was among them.
+        sections: (title, tables in markdown).
+        checks: The bars of this part.
+    """
+
+    name: str
+    taken: str
+    machine: dict[str, str]
+    sections: tuple[tuple[str, str], ...]
+    checks: tuple[Check, ...]
+
+
+def to_markdown(parts: Sequence[Part]) -> str:
+    """The whole of RESULTS.md, the parts in the order in which they are given."""
+    blocks = ["# Results of `make bench`", _INTRODUCTION]
+    # What all parts share is told once.
+    shared = {
+        what: value
+        for what, value in parts[0].machine.items()
+        if all(part.machine.get(what) == value for part in parts)
+    }
+    blocks.append(markdown_table(("machine", ""), list(shared.items())))
+    blocks += ["## Bars", checks_table(check for part in parts for check in part.checks)]
+    for part in parts:
+        own = [f"{what} {value}" for what, value in part.machine.items() if what not in shared]
+        note = f"Taken on {part.taken}" + (f"; {'; '.join(own)}" if own else "") + "."
+        for number, (title, table) in enumerate(part.sections):
+            blocks += [f"## {title}", *([note] if number == 0 else []), table]
+    return "\n\n".join(blocks) + "\n"
+
+
+def merged(kept: Sequence[Part], new: Part, order: Sequence[str]) -> list[Part]:
+    """The parts with one taken again, in the order of the bench."""
+    by_name = {part.name: part for part in kept} | {new.name: new}
+    return [by_name[name] for name in order if name in by_name]
+
+
+def read(path: Path) -> list[Part]:
+    """The parts in a file; none where there is no file."""
+    if not path.exists():
+        return []
+    return [
+        replace(
+            Part(**fields),
+            sections=tuple((title, table) for title, table in fields["sections"]),
+            checks=tuple(Check(**check) for check in fields["checks"]),
+        )
+        for fields in json.loads(path.read_text(encoding="utf-8"))
+    ]
+
+
+def write(path: Path, parts: Sequence[Part]) -> None:
+    """Keep the parts in a file, and beside it what they look like in markdown."""
+    text = json.dumps([asdict(part) for part in parts], indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+    path.with_name("RESULTS.md").write_text(to_markdown(parts), encoding="utf-8")
