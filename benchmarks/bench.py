@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -27,7 +27,6 @@ REPEATED = ("last_straw", "augment_wait", "device_bound")
 TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
 SIZED = "augment_wait"
 TRUTH_SECONDS = 2.0
-TWICE_THE_TIME = "2m"
 
 
 @dataclass
@@ -85,34 +84,21 @@ def run_part(name: str, *, quick: bool) -> kept.Part:
 
 def measure_planted(report: Report, *, quick: bool) -> None:
     """Verdicts and costs of all planted pipelines, and how long each takes."""
-    firsts = measure_verdicts(report, PLANTED, quick=quick)
+    trials = measure_verdicts(report, PLANTED, quick=quick)
     limit_s, mode = (resources.QUICK_LIMIT_S, "--quick") if quick else (resources.DEFAULT_LIMIT_S, "default")
-    report.checks.append(resources.check_time(firsts, limit_s, mode))
+    report.checks.append(resources.check_time(trials, limit_s, mode))
 
 
 def measure_verdicts(report: Report, chosen: Sequence[Planted], *, quick: bool) -> list[Trial]:
-    """Diagnoses every planted pipeline, between two looks at what its stages really cost.
-
-    Returns:
-        The first trial of each.
-    """
-    trials, firsts = [], []
+    """Diagnoses every planted pipeline, between two looks at what its stages really cost."""
+    trials = []
     for planted in chosen:
         before = measure_truth(planted, TRUTH_SECONDS)
-        first = announced_trial(planted, quick=quick)
-        firsts.append(first)
-        trial = settled(first)
+        trial = announced_trial(planted, quick=quick)
         trials.append(trial.judged_by(before, measure_truth(planted, TRUTH_SECONDS)))
     table = f"{verdicts.verdicts_table(trials)}\n\n{verdicts.costs_table(trials)}"
     report.add("Planted bottlenecks", table, verdicts.check_trials(trials))
-    return firsts
-
-
-def settled(trial: Trial) -> Trial:
-    """The trial, or where it leaves the verdict open one with twice the time; the tables say so."""
-    if not trial.unsure or trial.planted.at_the_balance:
-        return trial
-    return replace(announced_trial(trial.planted, seed=1, budget=TWICE_THE_TIME), unsure_before=True)
+    return trials
 
 
 def measure_speed(report: Report, *, quick: bool) -> None:
@@ -173,17 +159,16 @@ def measure_agreement(report: Report, *, quick: bool) -> None:
     first, second = [], []
     for name in REPEATED:
         for trials, seed in ((first, 0), (second, 2)):
-            trials.append(settled(announced_trial(find_planted(name), quick=quick, seed=seed)))
+            trials.append(announced_trial(find_planted(name), quick=quick, seed=seed))
     report.add("Two runs", resources.agreement_table(first, second), [resources.check_agreement(first, second)])
 
 
-def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0, budget: str | None = None) -> Trial:
+def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0) -> Trial:
     """A trial that says on standard error what it found."""
     click.echo(f"{planted.name} … ", err=True, nl=False)
-    trial = run_trial(planted, quick=quick, seed=seed, budget=budget)
+    trial = run_trial(planted, quick=quick, seed=seed)
     found = trial.failure or f"{trial.state}, {trial.bottleneck}"
-    judged = "right" if trial.right else "open" if trial.unsure else "WRONG"
-    click.echo(f"{judged}: {found} in {trial.seconds:.0f} s", err=True)
+    click.echo(f"{'right' if trial.right else 'WRONG'}: {found} in {trial.seconds:.0f} s", err=True)
     return trial
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.checks import Check, checks_table, markdown_table
@@ -68,10 +68,12 @@ def read(path: Path) -> list[Part]:
     if not path.exists():
         return []
     return [
-        replace(
-            Part(**fields),
-            sections=tuple((title, table) for title, table in fields["sections"]),
-            checks=tuple(Check(**check) for check in fields["checks"]),
+        Part(
+            **{
+                **fields,
+                "sections": tuple((title, table) for title, table in fields["sections"]),
+                "checks": tuple(Check(**check) for check in fields["checks"]),
+            }
         )
         for fields in json.loads(path.read_text(encoding="utf-8"))
     ]

@@ -64,9 +64,6 @@ class Planted:
     layout: Layout = "torchvision"
     boxes: int = 0
     """Python objects per sample of the `annotated` layout."""
-    at_the_balance: bool = False
-    """Loader and step are as fast as each other but for what the machine makes of them: it is right to leave open
-    which of them the job waits for, too."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of the pipeline."""
 
@@ -151,7 +148,6 @@ PLANTED: tuple[Planted, ...] = (
         bottleneck="compute",
         step_s=0.060,
         stages=_stages(load=(28, "wait"), augment=(26, "spin")),
-        at_the_balance=True,
     ),
     Planted(
         name="load_wait",

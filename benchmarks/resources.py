@@ -118,10 +118,8 @@ def agreement_table(first: Sequence[Trial], second: Sequence[Trial]) -> str:
     rows = [
         (
             a.planted.name,
-            *(
-                f"{run.bottleneck}, {interval_percent(run.efficiency)}" + ", at the second try" * run.unsure_before
-                for run in (a, b)
-            ),
+            f"{a.bottleneck}, {interval_percent(a.efficiency)}",
+            f"{b.bottleneck}, {interval_percent(b.efficiency)}",
         )
         for a, b in zip(first, second, strict=True)
     ]

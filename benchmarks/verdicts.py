@@ -64,20 +64,11 @@ class Trial:
     cache_bytes: int = 0
     failure: str = ""
     """Why there is no verdict; empty when there is one."""
-    unsure_before: bool = False
-    """A first diagnosis left the verdict open; this one had twice the time."""
 
     @property
     def right(self) -> bool:
         """Whether the verdict is the planted one."""
-        if self.planted.at_the_balance and self.unsure:
-            return True
         return (self.state, self.bottleneck) == (self.planted.state, self.planted.bottleneck)
-
-    @property
-    def unsure(self) -> bool:
-        """Whether the state or the bottleneck was left open, as too much noise makes it."""
-        return not self.failure and (self.state == "undecided" or self.bottleneck is None)
 
     def judged_by(self, before: Mapping[str, float], after: Mapping[str, float]) -> Trial:
         """The same with the real costs of the stages, seconds per batch, as seen before and after the diagnosis."""
@@ -95,13 +86,12 @@ def run_trial(
     seed: int = 0,
     cache_bytes: int | None = None,
     length: int | None = None,
-    budget: str | None = None,
 ) -> Trial:
     """Diagnoses a planted pipeline. A failure is a wrong verdict, not the end of the benchmark."""
     fields = planted.build() if length is None else planted.build(length=length)
     start = time.perf_counter()
     try:
-        result = diagnose(fields, quick=quick, seed=seed, cache_bytes=cache_bytes, budget=budget)
+        result = diagnose(fields, quick=quick, seed=seed, cache_bytes=cache_bytes)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the other pipelines are still to be run
         seconds = time.perf_counter() - start
         return Trial(planted, seconds, "failed", None, None, None, (), failure=f"{type(error).__name__}: {error}")
@@ -142,7 +132,6 @@ def _transform_costs(planted: Planted, result: Result) -> dict[str, Interval | N
 def check_trials(trials: Sequence[Trial]) -> list[Check]:
     """The two bars about being right."""
     wrong = [trial.planted.name for trial in trials if not trial.right]
-    again = [trial.planted.name for trial in trials if trial.right and trial.unsure_before]
     costs = [(trial.planted.name, cost) for trial in trials for cost in trial.costs]
     beyond = [(name, cost) for name, cost in costs if not cost.within_tolerance]
     off = [f"{name}/{cost.stage} ({percent(cost.error)})" for name, cost in beyond if not cost.surely_off]
@@ -154,9 +143,7 @@ def check_trials(trials: Sequence[Trial]) -> list[Check]:
         Check(
             "verdicts on planted pipelines",
             "all right",
-            f"{len(trials) - len(wrong)} of {len(trials)} right"
-            + (f", of these with twice the time: {', '.join(again)}" if again else "")
-            + (f"; wrong: {', '.join(wrong)}" if wrong else ""),
+            f"{len(trials) - len(wrong)} of {len(trials)} right" + (f"; wrong: {', '.join(wrong)}" if wrong else ""),
             not wrong,
         ),
         Check(
@@ -176,7 +163,7 @@ def verdicts_table(trials: Sequence[Trial]) -> str:
             trial.planted.what,
             trial.planted.bottleneck,
             trial.failure or f"{trial.bottleneck or trial.state}",
-            ("right" if trial.right else "**wrong**") + ", at the second try" * trial.unsure_before,
+            "right" if trial.right else "**wrong**",
             interval_percent(trial.efficiency),
             f"{trial.seconds:.0f} s",
         )

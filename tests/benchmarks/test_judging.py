@@ -1,7 +1,6 @@
 """How the benchmark judges: right and wrong verdicts, costs, ratios, agreement, tables."""
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -35,25 +34,6 @@ def test_a_verdict_is_right_when_state_and_bottleneck_are():
     assert trial().right
     assert not trial(bottleneck="load").right
     assert not trial(state="undecided").right
-
-
-def test_an_open_verdict_is_right_only_at_the_balance():
-    balanced = replace(LAST_STRAW, at_the_balance=True)
-    for open_one in ({"state": "undecided", "bottleneck": None}, {"bottleneck": None}):
-        assert trial(**open_one).unsure
-        assert not trial(**open_one).right
-        assert trial(**open_one, planted=balanced).right
-    assert not trial(bottleneck="load", planted=balanced).right
-    failed = trial(state="failed", bottleneck=None, failure="ValueError", planted=balanced)
-    assert not failed.unsure
-    assert not failed.right
-
-
-def test_a_second_try_is_told():
-    second = trial(unsure_before=True)
-    assert "1 of 1 right, of these with twice the time: last_straw" in check_trials([second])[0].measured
-    assert "right, at the second try" in verdicts_table([second])
-    assert "second" not in verdicts_table([trial()])
 
 
 @pytest.mark.parametrize(("estimate_s", "within"), [(0.0153, True), (0.0127, True), (0.0156, False), (0.0124, False)])
