@@ -10,6 +10,7 @@ import click
 import pytest
 
 import bottleneck
+from benchmarks import bench
 from bottleneck.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,8 +56,7 @@ def commands_of(page):
 COMMAND_LINES = [(page, words) for page in PAGES for words in commands_of(page)]
 
 
-def options_of(name):
-    command = cli.get_command(click.Context(cli), name)
+def options_of(command):
     return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
@@ -92,7 +92,8 @@ def test_commands_are_found_at_all():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_option_in_the_text_exists(page):
-    known = set().union(*(options_of(name) for name in COMMANDS)) | OF_OTHER_TOOLS | {"--help", "--version"}
+    ours = [cli.get_command(click.Context(cli), name) for name in COMMANDS] + [bench.main]
+    known = set().union(*map(options_of, ours)) | OF_OTHER_TOOLS | {"--help", "--version"}
     named = {
         option for code in re.findall(r"`([^`\n]+)`", prose_of(page)) for option in re.findall(r"--[a-z][a-z-]+", code)
     }
