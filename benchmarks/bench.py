@@ -22,7 +22,7 @@ from benchmarks.truth import measure_truth
 from benchmarks.verdicts import Trial, run_trial
 
 RESULTS = Path(__file__).with_name("results.json")
-OBSERVED = ("augment_spin", "load_wait", "copy_slow", "no_workers", "device_bound")
+OBSERVED = ("balanced", "augment_spin", "load_wait", "copy_slow", "no_workers", "device_bound")
 REPEATED = ("last_straw", "augment_wait", "device_bound")
 TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
 SIZED = "augment_wait"

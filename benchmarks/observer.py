@@ -31,7 +31,7 @@ from bottleneck.results.records import Interval
 TOLERANCE = 0.02
 PRECISION = 0.01
 """Half the interval at which there are pairs enough."""
-FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 20, 80, 8
+FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 20, 240, 8
 BLOCK_S = 0.5
 """Short, so that both of a pair meet the machine in the same state."""
 _LENGTH = 10_000_000

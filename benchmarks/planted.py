@@ -137,17 +137,18 @@ PLANTED: tuple[Planted, ...] = (
         what="a loader twice as fast as the step",
         state="device_bound",
         bottleneck="compute",
-        # Taking a batch from a queue costs one or two milliseconds, which must stay well under 5 % of the step.
-        step_s=0.060,
-        stages=_stages(load=(16, "spin"), augment=(12, "spin")),
+        # Taking a batch from a queue whose worker computes costs up to four milliseconds, which must be well under
+        # 5 % of the step: else the loss is real, and on the edge of what the verdict calls input-bound.
+        step_s=0.100,
+        stages=_stages(load=(27, "spin"), augment=(20, "spin")),
     ),
     Planted(
         name="balanced",
         what="a loader 10 % faster than the step: within noise of it",
         state="device_bound",
         bottleneck="compute",
-        step_s=0.060,
-        stages=_stages(load=(28, "wait"), augment=(26, "spin")),
+        step_s=0.100,
+        stages=_stages(load=(47, "wait"), augment=(43, "spin")),
     ),
     Planted(
         name="load_wait",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,11 @@ _KEEPS_UP_SHARE = 0.25
 """Share of the time spent waiting below which the loader may be as fast as the step."""
 _QUEUE_TURNS = 4
 """Batches per worker to run on for; twice the default prefetch_factor."""
+_FEWEST_LOOKS = 3
+"""Batches after which it is judged whether the loader keeps up, if that is a turn of all workers."""
+_LOST_SHARE = 0.03
+"""Share of the time lost to batches that had not arrived below which the loader keeps up: the margin of the ladder."""
+_LOOK_EVERY_S = 2e-3
 
 
 @dataclass
@@ -33,6 +39,8 @@ class Bench:
     step: Callable[[Any], Any]
     synchronize: Callable[[], None]
     clock: Callable[[], float]
+    pause: Callable[[float], None] = time.sleep
+    """Lets time pass by the clock."""
     split_blocks: bool = True
     """Note when half of a block was done; meaningless where steps run asynchronously."""
     waits_s: dict[Arm, list[float]] = field(default_factory=dict)
@@ -94,10 +102,10 @@ class Bench:
             if self.clock() - started > _WARM_UP_S:
                 break
             self._run_once(arm, waits)
-        if arm.coupled and sum(waits) <= _KEEPS_UP_SHARE * (self.clock() - started - first_s):
-            self._fill_queue(arm, started)
-        self.synchronize()
         self._batches_are_quick = self.clock() - started <= _WARM_UP_S
+        if arm.coupled and sum(waits) <= _KEEPS_UP_SHARE * (self.clock() - started - first_s):
+            self._fill_queue(arm)
+        self.synchronize()
 
     def settle(self, arm: Arm) -> int:
         """Run one batch more before a block, so that it begins as it ends: right after a batch.
@@ -116,19 +124,43 @@ class Bench:
             return 0
         return self._run_once(arm, [])
 
-    def _fill_queue(self, arm: Arm, started: float) -> None:
+    def _fill_queue(self, arm: Arm) -> None:
         """Run on where the loader seems to keep up: its queue, empty after a switch, evens out uneven batches.
 
-        A loader that is hardly faster than the step needs many steps to fill it. Without that, a job whose queue
-        is full in the long run would be measured as one that waits.
+        A loader that is hardly faster than the step needs many steps to fill it, and a job whose queue is full in the
+        long run would be measured as one that waits. So the job stands still for the loader as soon as a turn of all
+        workers has lost next to no time; the queue of a loader that is slower stays empty, as it does in the long run.
         """
-        batches = _QUEUE_TURNS * self.loader.num_workers
+        batches, turn = _QUEUE_TURNS * self.loader.num_workers, max(_FEWEST_LOOKS, self.loader.num_workers)
         if arm.cold and self.cold is not None:
             batches = min(batches, self.cold.spare())
-        for _ in range(batches):
+        started = since = self.clock()
+        lost_s, looks = 0.0, 0
+        for number in range(batches):
             if self.clock() - started > _WARM_UP_S:
+                break
+            if self.loader.is_ahead():
                 return
-            self._run_once(arm, [])
+            lost_s, looks = lost_s + self._run_looking(arm), looks + 1
+            if looks == turn:
+                if lost_s <= _LOST_SHARE * (self.clock() - since) or number + 1 == batches:
+                    break
+                lost_s, looks, since = 0.0, 0, self.clock()
+        whole_turn = looks >= max(2, self.loader.num_workers)
+        if whole_turn and not arm.cold and lost_s <= _LOST_SHARE * (self.clock() - since):
+            self._let_loader_get_ahead()
+
+    def _run_looking(self, arm: Arm) -> float:
+        """Run one batch; return how long the job waited for it if it had not arrived [s]: infinitely if unknown."""
+        waits: list[float] = []
+        there = self.loader.arrived()
+        self._run_once(arm, waits)
+        return math.inf if there is None else 0.0 if there else waits[0]
+
+    def _let_loader_get_ahead(self) -> None:
+        until = self.clock() + _WARM_UP_S
+        while self.clock() < until and not self.loader.is_ahead():
+            self.pause(_LOOK_EVERY_S)
 
     def measure(self, arm: Arm, round_: int, batches: int) -> Block:
         """Time a block; the device is waited for at its edges only.

@@ -175,6 +175,22 @@ class SwitchedLoader:
         pids = [str(worker.pid) for worker in workers if worker.sentinel in ended]
         return RuntimeError(f"DataLoader worker (pid(s) {', '.join(pids)}) exited unexpectedly") if pids else error
 
+    def arrived(self) -> int | None:
+        """Return how many batches workers have delivered that nobody has taken; None where that cannot be seen."""
+        iterator = self._worker_iterator()
+        try:
+            in_queue = iterator._data_queue.qsize()
+            # Out of turn: taken from the queue already, and kept beside the number of the worker.
+            out_of_turn = sum(len(info) > 1 for info in iterator._task_info.values())
+        except (AttributeError, TypeError, NotImplementedError):  # another loader, or macOS, which cannot count
+            return None
+        return int(in_queue) + out_of_turn
+
+    def is_ahead(self) -> bool:
+        """Whether the workers have surely delivered everything that they were asked for."""
+        arrived = self.arrived()
+        return arrived is not None and arrived >= self._order.sent - self._received
+
     @property
     def mode(self) -> int:
         """The loader stages that work for real at present."""

@@ -48,6 +48,12 @@ class World:
     def rest(self):
         self.spend("rest", 1.0)
 
+    def arrived(self):
+        return None  # as where it cannot be seen
+
+    def is_ahead(self):
+        return False
+
     # --- as a job ---
 
     def transfer(self, batch):
@@ -135,6 +141,79 @@ def test_a_loader_that_keeps_up_gets_time_to_fill_its_queue():
     world.log.clear()
     world.bench.prepare(DRAINED)
     assert world.log.count("next") == 3
+
+
+class Queue:
+    """Workers that make the batches asked for in turn, each its own one after the other, and a job that takes them."""
+
+    def __init__(self, period_s, step_s, workers=1):
+        self.now_s, self.steps = 10.0, 0
+        self.worker_s, self.step_s = period_s * workers, step_s  # what a worker takes for a batch
+        self.num_workers, self.length = workers, 2 * workers
+        self.due_s = []  # when each batch in flight arrives
+        self.free_s = [self.now_s] * workers
+        self.asked = 0
+        nothing = BatchCache([CachedBatch("batch", 4)])
+        self.bench = Bench(
+            loader=self, host=nothing, device=nothing, transfer=lambda batch: batch, step=self.step,
+            synchronize=lambda: None, clock=lambda: self.now_s, pause=self.pass_time,
+        )  # fmt: skip
+
+    def pass_time(self, seconds):
+        self.now_s += seconds
+
+    def step(self, batch):
+        self.steps += 1
+        self.now_s += self.step_s
+
+    def ask(self):
+        worker = self.asked % self.num_workers
+        self.asked += 1
+        self.free_s[worker] = max(self.free_s[worker], self.now_s) + self.worker_s
+        self.due_s.append(self.free_s[worker])
+
+    def switch(self, mode):
+        self.free_s, self.due_s, self.asked = [self.now_s] * self.num_workers, [], 0
+        for _ in range(self.length):
+            self.ask()
+
+    def arrived(self):
+        return sum(due_s <= self.now_s for due_s in self.due_s)
+
+    def is_ahead(self):
+        return self.arrived() == self.length
+
+    def next_batch(self):
+        self.now_s = max(self.now_s, self.due_s.pop(0))
+        self.ask()
+        return "batch", 4
+
+
+WORKERS = pytest.mark.parametrize("workers", [1, 2, 4])
+
+
+@WORKERS
+@pytest.mark.parametrize(("period_s", "step_s"), [(0.045, 0.050), (0.009, 0.010), (0.019, 0.020), (0.001, 0.060)])
+def test_a_loader_that_keeps_up_begins_a_block_with_a_full_queue(period_s, step_s, workers):
+    # Guards: in the long run that is how a loader is that is only just faster; filling it takes it dozens of steps.
+    queue = Queue(period_s, step_s, workers)
+    queue.bench.prepare(RAW)
+    assert queue.arrived() == queue.length
+    assert queue.steps <= 2 * workers + 4
+    queue.bench.settle(RAW)
+    assert queue.bench.measure(RAW, 0, 4 * workers).seconds == pytest.approx(4 * workers * step_s)
+
+
+@WORKERS
+@pytest.mark.parametrize(("period_s", "step_s"), [(0.105, 0.100), (0.011, 0.010), (0.030, 0.010)])
+def test_a_loader_that_is_slower_begins_a_block_with_an_empty_queue(period_s, step_s, workers):
+    # Guards: batches that piled up while nobody took them come for free, and hide the loss.
+    queue = Queue(period_s, step_s, workers)
+    queue.bench.prepare(RAW)
+    queue.bench.settle(RAW)
+    assert queue.arrived() < workers
+    block = queue.bench.measure(RAW, 0, 4 * workers)
+    assert block.seconds == pytest.approx(4 * workers * period_s, rel=0.02)
 
 
 @pytest.mark.parametrize("arm", [RAW, DRAINED], ids=["coupled", "drained"])

@@ -281,3 +281,45 @@ def test_what_is_to_be_thrown_away_is_not_made_any_more():
         assert wrapped._order.sent - wrapped._received >= 8
         after = column(take(wrapped, "raw", 1), LOAD_CALL)  # the batch under way is made, and perhaps the next
         assert min(after) - max(before) - 1 <= 4 * 3
+
+
+# --- how far ahead the workers are -------------------------------------------------------------------------
+
+
+def until_ahead(wrapped):
+    deadline = time.monotonic() + 20.0
+    while not wrapped.is_ahead() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return wrapped.is_ahead()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_batches_that_have_arrived_are_counted_until_they_are_taken(in_order):
+    class Uneven(Traced):
+        """Every other batch takes long, so that the one after it arrives before it and has to wait for its turn."""
+
+        def load(self, index):
+            time.sleep(0.02 * (index // 4 % 2))
+            return super().load(index)
+
+    with switched(plain(Uneven(), num_workers=2, prefetch_factor=3, in_order=in_order), record=False) as wrapped:
+        assert until_ahead(wrapped)
+        assert wrapped.arrived() == wrapped.queue_length == 6
+        for _ in range(8):
+            wrapped.next_batch()
+        assert until_ahead(wrapped)
+        assert wrapped.arrived() == 6
+
+
+def test_nothing_has_arrived_while_the_workers_are_still_at_it():
+    with switched(plain(Traced(pause_s=0.3), num_workers=1)) as wrapped:
+        wrapped.switch(stages.ALL)
+        assert wrapped.arrived() == 0
+        assert not wrapped.is_ahead()
+
+
+def test_without_workers_nothing_arrives_by_itself():
+    with switched(plain(Traced(), num_workers=0)) as wrapped:
+        wrapped.next_batch()
+        assert wrapped.arrived() is None
+        assert not wrapped.is_ahead()
