@@ -31,12 +31,19 @@ def judge(measurement: Measurement) -> Judgement:
 
     Returns:
         The state, the efficiency (None before two whole rounds), whether every share is precise, the rounds that
-        an undecided state would probably still take, and whether the costs of the stages are precise.
+        an undecided state would probably still take, whether the costs of the stages are precise, and whether the
+        stage that holds an input-bound job can be named.
     """
     readings = read(measurement)
-    spread = readings.log_efficiency()
-    present, efficiency, further = _state(spread)
-    return Judgement(present, efficiency, is_precise(readings), further, costs_are_precise(readings))
+    present, efficiency, further = _state(readings.log_efficiency())
+    return Judgement(
+        state=present,
+        efficiency=efficiency,
+        precise=is_precise(readings),
+        further_rounds=further,
+        costs_precise=costs_are_precise(readings),
+        named=present != "input_bound" or choose(present, attribute(readings)).bottleneck is not None,
+    )
 
 
 def analyse(measurement: Measurement) -> Result:

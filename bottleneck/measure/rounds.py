@@ -23,6 +23,7 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.reads import find_blind_spots
 from bottleneck.measure.schedule import (
+    FIRST_ROUNDS_SHARE,
     MIN_ROUNDS,
     SHORTEST_BLOCK_S,
     OrderOfArms,
@@ -80,7 +81,8 @@ class Rounds:
         self._workers = bench.loader.num_workers
         self._paces: dict[Arm, Pace] = {}
         self._order, self._order_of_ends = OrderOfArms(options.seed), OrderOfArms(options.seed + 1)
-        self._deadline_s = math.inf
+        self._order_of_costs = OrderOfArms(options.seed + 3)
+        self._deadline_s = self._first_rounds_until_s = math.inf
         self._round = 0
         self._full_rounds = 0
         self._judgement: Judgement | None = None
@@ -102,46 +104,73 @@ class Rounds:
             self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
             budget_s=self._options.budget_s, quick=self._options.quick,
         )  # fmt: skip
+        self._first_rounds_until_s = self._clock() + FIRST_ROUNDS_SHARE * self._left_s
         if rounds_fit(self._ladder, self._guessed_paces(), self._workers, self._left_s):
             for arm in self._order.next_round(self._ladder.arms()):
                 if arm not in self._ends:
                     self._try_out(arm)
         else:
             self._decide_first()
-        while not self._is_enough():
-            self._run_round(self._order.next_round(self._ladder.arms()))
-            self._full_rounds += 1
+        while self._full_rounds < MIN_ROUNDS and not self._is_over():
+            self._run_full_round()
+        self._settle_verdict()
+        while not self._is_precise and not self._is_over():
+            self._run_full_round()
+            self._run_cost_round()
         self._refine_costs()
         self._note_other_load()
 
     def _decide_first(self) -> None:
         """Measure a slow job: what decides comes first, then what names the bottleneck, then the rest."""
+        until_s = self._clock() + self._left_s / 3
         for number in range(MIN_ROUNDS):
-            self._run_round(self._order_of_ends.next_round(self._ends))
+            self._run_round(self._order_of_ends.next_round(self._ends), MIN_ROUNDS - number, until_s)
             settled = self._judgement is not None and self._judgement.state != "undecided"
             if settled and number + 1 >= _FEWEST_DECIDING_ROUNDS:
                 break
         naming = OrderOfArms(self._options.seed + 2)
         for _ in range(_NAMING_ROUNDS):
-            self._run_round(naming.next_round(self._ladder.naming_arms()))
+            self._run_round(naming.next_round(self._ladder.naming_arms()), MIN_ROUNDS)
+
+    def _settle_verdict(self) -> None:
+        """Where six rounds left the verdict open, spend what is left on it: on the state, or else on the name.
+
+        What to spend it on is chosen once, and then it is spent to the end: to go on only until there is a verdict
+        would be to let the noise draw it.
+        """
+        if self._judgement is None or self._full_rounds < MIN_ROUNDS:
+            return
+        if self._judgement.state == "undecided":
+            arms: tuple[Arm, ...] = self._ends
+        elif not self._judgement.named:
+            arms = self._ladder.naming_arms()
+        else:
+            return
+        order, rounds = OrderOfArms(self._options.seed + 4), MIN_ROUNDS
+        while self._fits(arms):
+            self._run_round(order.next_round(arms), rounds)
+            rounds = max(1, rounds - 1)
 
     def _refine_costs(self) -> None:
-        """Go on for a while with the workers alone, where the shares are precise and the costs are not.
+        """Go on for a while with the workers alone, where the shares are precise and the costs are not."""
+        budget_s = total_budget_s(self._options.budget_s, quick=False)
+        until_s = self._clock() + _REFINING_SHARE * budget_s
+        while self._clock() < until_s and self._run_cost_round():
+            pass
+
+    def _run_cost_round(self) -> bool:
+        """Visit the workers alone, if their costs are not precise and there is time; return whether that was so.
 
         These arms need no train step, and take turns quickly: what disturbs a machine for some seconds meets the
         two arms of a cost alike.
         """
         arms = self._ladder.cost_arms()
-        if not arms or self._options.quick:
-            return
-        order = OrderOfArms(self._options.seed + 3)
-        budget_s = total_budget_s(self._options.budget_s, quick=False)
-        until_s = self._clock() + _REFINING_SHARE * budget_s
-        while self._clock() < until_s and self._judgement is not None and not self._judgement.costs_precise:
-            lengths = lengths_for({arm: self._paces[arm] for arm in arms if arm in self._paces}, 0.0, self._workers)
-            if len(lengths.seconds) < len(arms) or lengths.round_s(arms) > self._left_s:
-                return
-            self._run_round(order.next_round(arms))
+        if not arms or self._options.quick or self._judgement is None or self._judgement.costs_precise:
+            return False
+        if not self._fits(arms):
+            return False
+        self._run_round(self._order_of_costs.next_round(arms), 1)
+        return True
 
     @property
     def device_bound(self) -> bool:
@@ -161,11 +190,19 @@ class Rounds:
         device, raw = (self._paces[arm] for arm in self._ends)
         return {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
 
-    def _run_round(self, arms: list[Arm]) -> None:
+    def _run_full_round(self) -> None:
+        """Visit all arms; the first six such rounds leave time for what is open after them."""
+        rounds_left = MIN_ROUNDS - self._full_rounds
+        until_s = self._first_rounds_until_s if rounds_left > 0 else self._deadline_s
+        self._run_round(self._order.next_round(self._ladder.arms()), max(1, rounds_left), until_s)
+        self._full_rounds += 1
+
+    def _run_round(self, arms: list[Arm], rounds: int, until_s: float = math.inf) -> None:
+        """Visit arms, for so long that so many rounds of them are done by then, or by the deadline."""
         self._round += 1
         lengths = plan_round(
-            self._ladder, self._guessed_paces(), self._workers, left_s=self._left_s, rounds_done=self._full_rounds,
-            quick=self._options.quick,
+            self._ladder, arms, self._guessed_paces(), self._workers,
+            left_s=max(0.0, min(until_s, self._deadline_s) - self._clock()), rounds=rounds, quick=self._options.quick,
         )  # fmt: skip
         for arm in arms:
             # Two rounds of device and raw are the least that says anything at all.
@@ -179,13 +216,21 @@ class Rounds:
             self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
         self._judgement = self._judge(self._ledger.measurement())
 
-    def _is_enough(self) -> bool:
+    @property
+    def _is_precise(self) -> bool:
+        return self._judgement is not None and self._judgement.precise
+
+    def _is_over(self) -> bool:
+        """Whether there is no time for even one more visit, after the two rounds that there have to be."""
         if self._round < _LEAST_ROUNDS:
             return False
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
-        if self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s:
-            return True
-        return self._full_rounds >= MIN_ROUNDS and self._judgement is not None and self._judgement.precise
+        return self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s
+
+    def _fits(self, arms: tuple[Arm, ...]) -> bool:
+        """Whether there is time for another round over some arms, all of which have been visited before."""
+        lengths = lengths_for({arm: self._paces[arm] for arm in arms if arm in self._paces}, 0.0, self._workers)
+        return len(lengths.seconds) == len(arms) and lengths.round_s(arms) <= self._left_s
 
     # --- one visit -----------------------------------------------------------------------------------------
 

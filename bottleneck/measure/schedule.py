@@ -17,8 +17,8 @@ _LONGEST_BUDGET_S = 170.0
 """What the default budget may grow to for a slow job."""
 _CLOSING_S = 1.5
 """Kept for stopping the workers and putting everything back."""
-_FIRST_ROUNDS_SHARE = 0.7
-"""The share of the budget in which the first six rounds shall fit; the rest is for more of them."""
+FIRST_ROUNDS_SHARE = 0.7
+"""The share of the time for measuring in which the first six rounds shall fit; the rest is for what is still open."""
 _BLOCK_BATCHES = 20
 _QUICK_BLOCK_BATCHES = 8
 SHORTEST_BLOCK_S = 0.15
@@ -127,29 +127,36 @@ def find_deadline_s(
 
 
 def plan_round(
-    ladder: Ladder, paces: dict[Arm, Pace], workers: int, *, left_s: float, rounds_done: int, quick: bool
+    ladder: Ladder,
+    arms: Sequence[Arm],
+    paces: dict[Arm, Pace],
+    workers: int,
+    *,
+    left_s: float,
+    rounds: int,
+    quick: bool,
 ) -> Lengths:
     """Choose the length of the visits of the next round.
 
-    The first six rounds shall fit into most of the budget, so the blocks get shorter where time is short, down to
-    one burst of the workers.
+    The rounds shall fit into the time, so the blocks get shorter where it is short, down to one burst of the workers.
 
     Args:
         ladder: What is to be measured.
+        arms: What the round visits.
         paces: The speed of every arm, as far as it is known.
         workers: Workers of the loader.
-        left_s: Time until the deadline.
-        rounds_done: Full rounds measured so far.
+        left_s: Time for the rounds.
+        rounds: How many of them shall fit into it.
         quick: Aim at 20 seconds.
+
+    Returns:
+        Lengths for all arms of the ladder.
     """
-    arms = ladder.arms()
     wanted = _QUICK_BLOCK_BATCHES if quick else _BLOCK_BATCHES
     target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * paces[ladder.device].seconds_per_batch))
-    rounds_left = max(1, MIN_ROUNDS - rounds_done)
-    share = _FIRST_ROUNDS_SHARE if rounds_done == 0 else 1.0
     lengths = lengths_for(paces, target_s, workers)
     for _ in range(_SHRINKINGS):
-        if rounds_left * lengths.round_s(arms) <= share * left_s:
+        if rounds * lengths.round_s(arms) <= left_s:
             break
         target_s *= 0.75
         lengths = lengths_for(paces, target_s, workers)

@@ -236,3 +236,5 @@ class Judgement:
     """Rounds that would probably decide an undecided state."""
     costs_precise: bool = True
     """What each stage costs the loader is known to the wanted precision, too."""
+    named: bool = True
+    """If the input holds the job, the stage that does can be named."""

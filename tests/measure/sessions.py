@@ -11,6 +11,7 @@ from bottleneck.results.records import Judgement
 
 QUICK = MeasureOptions(budget_s=4.0)
 PRECISE = Judgement("device_bound", None, precise=True)
+NAMED = Judgement("input_bound", None, precise=False)
 UNDECIDED = Judgement("undecided", None, precise=False)
 
 

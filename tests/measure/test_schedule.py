@@ -32,8 +32,8 @@ def deadline(step_s, **options):
     return find_deadline_s(LADDER, paces(step_s), WORKERS, **given)
 
 
-def plan(step_s, left_s, rounds_done=0, quick=False):
-    return plan_round(LADDER, paces(step_s), WORKERS, left_s=left_s, rounds_done=rounds_done, quick=quick)
+def plan(step_s, left_s, rounds=MIN_ROUNDS, quick=False, arms=ARMS):
+    return plan_round(LADDER, arms, paces(step_s), WORKERS, left_s=left_s, rounds=rounds, quick=quick)
 
 
 # --- orders ------------------------------------------------------------------------------------------------
@@ -94,7 +94,12 @@ def test_blocks_get_shorter_where_time_is_short_and_never_empty():
 
 
 def test_rounds_that_are_left_share_the_time_that_is_left():
-    assert plan(0.02, 12.0, rounds_done=5).round_s(ARMS) > plan(0.02, 12.0, rounds_done=1).round_s(ARMS)
+    assert plan(0.02, 12.0, rounds=1).round_s(ARMS) > plan(0.02, 12.0, rounds=5).round_s(ARMS)
+
+
+def test_fewer_arms_share_the_time_that_is_left():
+    ends = (LADDER.device, LADDER.raw)
+    assert plan(0.02, 5.0, arms=ends).batches[LADDER.raw] > plan(0.02, 5.0).batches[LADDER.raw]
 
 
 def test_a_visit_takes_its_preparation_too():

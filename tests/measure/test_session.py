@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from sessions import (
+    NAMED,
     PRECISE,
     UNDECIDED,
     Numbers,
@@ -48,10 +49,43 @@ def test_it_goes_on_until_it_is_precise_and_never_less_than_six_rounds():
 
     def judge(measurement):
         asked.append(measurement)
-        return PRECISE if len(asked) >= 9 else UNDECIDED
+        return PRECISE if len(asked) >= 9 else NAMED
 
     run_simulated(0.02, MeasureOptions(), judge)
     assert len(asked) == 9
+
+
+@pytest.mark.parametrize("step_s", [0.02, 0.1])
+def test_what_is_left_after_six_rounds_goes_to_an_undecided_state_to_the_end(step_s):
+    # From the eighth round on there is a verdict; to stop there would be to stop when noise has drawn one.
+    asked = []
+
+    def judge(measurement):
+        asked.append(measurement)
+        return UNDECIDED if len(asked) < 8 else PRECISE
+
+    outcome = run_simulated(step_s, MeasureOptions(budget_s=40.0), judge)
+    found = blocks(outcome)
+    late = {name: sum(b.seconds for b in of if b.round > 6) for name, of in found.items() if of}
+    early = {name: sum(b.seconds for b in of if b.round <= 6) for name, of in found.items() if of}
+    assert {name for name, seconds in late.items() if seconds} == {"device", "raw"}
+    assert late["raw"] > early["raw"]
+    assert len([b for b in found["raw"] if b.round > 6]) >= 6
+    assert 30.0 <= outcome.measurement.cost.seconds <= 40.0
+
+
+def test_what_is_left_after_six_rounds_goes_to_the_name_where_there_is_none():
+    unnamed = Judgement("input_bound", None, precise=False, named=False)
+    outcome = run_simulated(0.02, MeasureOptions(budget_s=30.0), judge=lambda _: unnamed)
+    late = [w.stage for w in outcome.measurement.without if any(b.round > 6 for b in w.coupled or ())]
+    assert set(late) == {"collate", "augment", "load"}
+    assert [b for b in blocks(outcome)["raw"] if b.round > 6]
+
+
+def test_the_first_six_rounds_leave_time_for_what_is_open():
+    outcome = run_simulated(0.02, MeasureOptions(budget_s=30.0), judge=lambda _: NAMED)
+    rounds = [b.round for b in blocks(outcome)["raw"]]
+    assert max(rounds) >= 8
 
 
 @pytest.mark.parametrize("quick", [False, True])
