@@ -24,6 +24,8 @@ _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
 _SAMPLER_SHARE = 0.05
 """Of the step, from which on the time of the sampler is told: a job is worth touching from such a loss on."""
+_STOLEN_SHARE = 0.05
+"""Of the time of the job's cores, from which on what a hypervisor gives to others is told."""
 _TREND_CORRELATION = 0.8
 _TREND_CHANGE = 1.25
 """Rank correlation with the round, and ratio of the last to the first third, from which a trend is told."""
@@ -40,9 +42,22 @@ def doubts(
         *_unsteady_blocks(measurement),
         *_trends(readings),
         *_warm_reads(measurement),
+        *_stolen_time(measurement),
         *(_doubtful_choice(readings, stages, choice) if state == "input_bound" else ()),
         *(_slow_sampler(measurement, readings) if state == "input_bound" else ()),
     )
+
+
+def _stolen_time(measurement: Measurement) -> Iterator[Warning]:
+    """Warn where a hypervisor took much of the job's time, also in the blocks that were kept."""
+    share = lookup.number_at(measurement.evidence, "stolen_share")
+    if share is not None and share > _STOLEN_SHARE:
+        yield Warning(
+            "stolen-time",
+            f"While blocks were measured, the hypervisor gave {percent(share)} of the time of this job's cores to "
+            "other virtual machines. The numbers are those of a disturbed machine. Measure on a dedicated one, or when "
+            "the others are quiet.",
+        )
 
 
 def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warning]:

@@ -25,7 +25,7 @@ from bottleneck.measure.cgroup import (
     memory_limit_bytes,
     read_text,
 )
-from bottleneck.measure.cores import allowed_cpus, usable_cores
+from bottleneck.measure.cores import allowed_cpu_times, usable_cores
 
 _SHM = "/dev/shm"
 
@@ -184,11 +184,8 @@ def _read_busy_seconds() -> float:
     Time stolen by other virtual machines counts, as it is load by others. Interrupts do not: they belong to
     nobody, and much of them to this job's own reading.
     """
-    cpus = psutil.cpu_times(percpu=True)
-    usable = allowed_cpus()
-    if usable and usable[-1] < len(cpus):
-        cpus = [cpus[number] for number in usable]
-    return sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus)
+    cpus = allowed_cpu_times()
+    return float(sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus))
 
 
 class OtherLoad:

@@ -34,8 +34,9 @@ from bottleneck.measure.schedule import (
     rounds_fit,
     total_budget_s,
 )
-from bottleneck.measure.visit import Counters, visit
-from bottleneck.results.records import Block, Judgement, Measurement
+from bottleneck.measure.stolen import Repeats
+from bottleneck.measure.visit import Counters, Visit, visit
+from bottleneck.results.records import Judgement, Measurement
 from bottleneck.staging.loader import LoaderEnded
 
 Judge = Callable[[Measurement], Judgement]
@@ -87,6 +88,7 @@ class Rounds:
         self._full_rounds = 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
+        self._repeats = Repeats(self._clock)
         self.counters = Counters()
 
     def run(self) -> None:
@@ -204,6 +206,7 @@ class Rounds:
             self._ladder, arms, self._guessed_paces(), self._workers,
             left_s=max(0.0, min(until_s, self._deadline_s) - self._clock()), rounds=rounds, quick=self._options.quick,
         )  # fmt: skip
+        disturbed: list[tuple[Arm, Visit]] = []
         for arm in arms:
             # Two rounds of device and raw are the least that says anything at all.
             if lengths.seconds[arm] > self._left_s and not (self._round <= _LEAST_ROUNDS and arm in self._ends):
@@ -213,7 +216,13 @@ class Rounds:
             )
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
-            self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
+            made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
+            if self._repeats.wanted(made.stolen) and not arm.cold:
+                disturbed.append((arm, made))
+            else:
+                self._keep(arm, made)
+        for arm, made in disturbed:
+            self._keep(arm, self._repeated(arm, made))
         self._judgement = self._judge(self._ledger.measurement())
 
     @property
@@ -237,7 +246,7 @@ class Rounds:
     def _try_out(self, arm: Arm) -> None:
         """Run an arm for a moment, to know how long its blocks take."""
         self._tell("trying out", arm=arm)
-        block, preparing_s = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
+        block, preparing_s, _ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
         self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
         if block.seconds >= SHORTEST_BLOCK_S:
             # Of a slow job every batch is dear: this was a block like any other.
@@ -245,11 +254,25 @@ class Rounds:
         else:
             self._bench.waits_s.pop(arm, None)
 
-    def _visit(self, arm: Arm, batches: int) -> None:
-        block, preparing_s = self._run_block(arm, batches)
-        self._ledger.add(arm, block)
-        pace = Pace(block.seconds / block.batches, preparing_s)
+    def _visit(self, arm: Arm, batches: int) -> Visit:
+        made = self._run_block(arm, batches)
+        pace = Pace(made.block.seconds / made.block.batches, made.preparing_s)
         self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
+        return made
+
+    def _repeated(self, arm: Arm, made: Visit) -> Visit:
+        """Visit an arm again, if there is time; return the visit that was disturbed less."""
+        seconds = made.preparing_s + made.block.seconds
+        if not self._repeats.affordable(seconds, self._left_s):
+            return made
+        begun_s = self._clock()
+        again = self._visit(arm, made.block.batches)
+        self._repeats.repeat(self._clock() - begun_s)
+        return min(made, again, key=lambda one: one.stolen.share)
+
+    def _keep(self, arm: Arm, made: Visit) -> None:
+        self._ledger.add(arm, made.block)
+        self._repeats.keep(made.stolen)
 
     def _mend_caches(self) -> None:
         """See whether cached batches were changed in place, and serve clones of the others if so."""
@@ -262,14 +285,13 @@ class Rounds:
                     "Make the step copy before it works in place, and measure again.",
                 )
 
-    def _run_block(self, arm: Arm, batches: int) -> tuple[Block, float]:
-        """Return a block of an arm, and the seconds that its preparation took."""
+    def _run_block(self, arm: Arm, batches: int) -> Visit:
         with self._failures(arm):
-            block, preparing_s = visit(self._bench, arm, self._round, batches, self.counters)
+            made = visit(self._bench, arm, self._round, batches, self.counters)
             self._mend_caches()
         if arm.cold:
             self._withdraw_cold()
-        return block, preparing_s
+        return made
 
     def _withdraw_cold(self) -> None:
         """Measure no more with cold files, and let what was measured go, once they were seen to be warm."""
@@ -295,9 +317,11 @@ class Rounds:
     def _note_other_load(self) -> None:
         cores = self._other_load.stop()
         self._ledger.evidence["other_load_cores"] = cores
+        self._ledger.evidence["stolen_share"] = self._repeats.stolen_share
+        self._ledger.evidence["blocks_repeated"] = self._repeats.repeated
         if cores > _OTHER_LOAD_CORES:
             self._ledger.warn(
                 "other-load",
-                f"Other processes kept {cores:.1f} cores busy during the diagnosis; the job might be faster on a "
-                "quiet machine. Stop them, or measure again when they are done.",
+                f"Other processes, or virtual machines, kept {cores:.1f} cores busy during the diagnosis; the job "
+                "might be faster on a quiet machine. Stop them, or measure again when they are done.",
             )

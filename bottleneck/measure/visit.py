@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import Bench
 from bottleneck.measure.reads import StorageReads
+from bottleneck.measure.stolen import Stolen, StolenTime
 from bottleneck.measure.utilisation import Utilisation
 from bottleneck.results.records import Block
 
@@ -17,9 +19,24 @@ class Counters:
 
     reads: StorageReads = field(default_factory=StorageReads)
     utilisation: Utilisation = field(default_factory=Utilisation)
+    stolen: StolenTime = field(default_factory=StolenTime)
 
 
-def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> tuple[Block, float]:
+class Visit(NamedTuple):
+    """What a visit gave.
+
+    Attributes:
+        block: What was timed.
+        preparing_s: Seconds of switching, discarding and warming up.
+        stolen: What other virtual machines took meanwhile.
+    """
+
+    block: Block
+    preparing_s: float
+    stolen: Stolen
+
+
+def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> Visit:
     """Measure one block of an arm, with the counters open for as long as it is steady.
 
     Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it.
@@ -30,17 +47,16 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
         round_: The round that the block belongs to.
         batches: Its length; `block_batches` gives good ones.
         counters: They are being watched and have been started.
-
-    Returns:
-        The block, and the seconds that its preparation took.
     """
     started = bench.clock()
     bench.prepare(arm)
     before = counters.reads.read()
     counters.utilisation.begin_block(arm)
+    counters.stolen.begin()
     settling = bench.settle(arm)
     preparing_s = bench.clock() - started
     block = bench.measure(arm, round_, batches)
+    stolen = counters.stolen.end(processes=1 + bench.loader.num_workers)
     counters.utilisation.end_block()
     counters.reads.add(arm, before, settling + block.samples)
-    return block, preparing_s
+    return Visit(block, preparing_s, stolen)

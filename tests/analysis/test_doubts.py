@@ -111,3 +111,14 @@ def test_a_sampler_that_takes_a_part_of_the_step_is_told():
     assert warning.id == "slow-sampler"
     assert "takes 10.0 ms to choose" in warning.message
     assert told(0.0001) == []
+
+
+def test_time_that_a_hypervisor_took_is_told_where_it_was_much():
+    def told(share):
+        measurement = measure(AUGMENT_BOUND)
+        return list(analyse(replace(measurement, evidence={"stolen_share": share})).warnings)
+
+    (warning,) = told(0.12)
+    assert warning.id == "stolen-time"
+    assert "gave 12 % of the time of this job's cores to other virtual machines" in warning.message
+    assert told(0.02) == []

@@ -237,9 +237,9 @@ def test_only_cpus_that_we_may_use_count(monkeypatch):
     Times = namedtuple("Times", "user nice system idle iowait steal")
     table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: table)
-    monkeypatch.setattr(environment, "allowed_cpus", lambda: [0, 2])
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
-    monkeypatch.setattr(environment, "allowed_cpus", lambda: [70])  # numbers that do not match the table
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: [70])  # numbers that do not match the table
     assert environment._read_busy_seconds() == 11 + 100 + 26
 
 

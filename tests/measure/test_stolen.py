@@ -1,0 +1,122 @@
+"""What other virtual machines take away is seen, and blocks that lost much to them are measured again."""
+
+from collections import namedtuple
+
+import psutil
+import pytest
+from sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
+
+from bottleneck.measure import cores
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.stolen import Repeats, Stolen, StolenTime, _read_stolen_s
+
+MUCH, LITTLE, NONE = Stolen(0.4, 0.2), Stolen(0.01, 0.02), Stolen()
+
+
+def stolen_of(*, seconds, elapsed_s, processes, cpus):
+    readings, times = iter((100.0, 100.0 + seconds)), iter((50.0, 50.0 + elapsed_s))
+    watch = StolenTime(lambda: next(readings), lambda: next(times), cpus)
+    watch.begin()
+    return watch.end(processes)
+
+
+def test_the_share_is_of_the_cores_that_the_job_could_use():
+    assert stolen_of(seconds=0.1, elapsed_s=0.5, processes=3, cpus=64) == Stolen(
+        pytest.approx(0.1), pytest.approx(0.1 / 1.5)
+    )
+    assert stolen_of(seconds=0.1, elapsed_s=0.5, processes=9, cpus=2).share == pytest.approx(0.1)
+    assert stolen_of(seconds=0.0, elapsed_s=0.5, processes=3, cpus=64) == Stolen()
+    assert stolen_of(seconds=0.1, elapsed_s=0.0, processes=3, cpus=64) == Stolen()
+
+
+def test_only_cpus_that_we_may_use_are_looked_at(monkeypatch):
+    Times = namedtuple("Times", "user steal")
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2.0), Times(1, 8.0), Times(1, 1.0)])
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: [0, 2])
+    assert _read_stolen_s() == 3.0
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("/proc/stat"), psutil.AccessDenied()])
+def test_nothing_is_stolen_where_that_cannot_be_seen(monkeypatch, error):
+    def refuse(percpu):
+        raise error
+
+    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    assert _read_stolen_s() == 0.0
+    Times = namedtuple("Times", "user system")  # as on macOS
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2)] * 64)
+    assert _read_stolen_s() == 0.0
+
+
+# --- what is measured again --------------------------------------------------------------------------------
+
+
+def repeats_after(passed_s, kept=()):
+    times = iter([10.0] + [10.0 + passed_s] * 100)
+    repeats = Repeats(lambda: next(times))
+    for stolen in kept:
+        repeats.keep(stolen)
+    return repeats
+
+
+def test_a_block_is_measured_again_when_much_was_stolen():
+    repeats = repeats_after(1.0)
+    assert repeats.wanted(MUCH)
+    assert not repeats.wanted(LITTLE)
+    assert not repeats.wanted(NONE)
+    assert not repeats.wanted(Stolen(0.02, 0.2))  # two ticks of the kernel's clock
+
+
+def test_what_is_usual_on_a_machine_is_not_measured_again():
+    assert not repeats_after(1.0, [Stolen(0.3, 0.15)] * 5).wanted(MUCH)
+    assert repeats_after(1.0, [LITTLE] * 5).wanted(MUCH)
+
+
+def test_only_a_share_of_the_time_goes_into_measuring_again():
+    repeats = repeats_after(20.0)
+    assert repeats.affordable(1.0, left_s=40.0)
+    assert not repeats.affordable(1.0, left_s=0.9)
+    assert not repeats.affordable(5.0, left_s=40.0)  # a long block, in which episodes average out
+    for _ in range(5):
+        repeats.repeat(1.0)
+    assert not repeats.affordable(1.0, left_s=40.0)
+    assert repeats.repeated == 5
+
+
+class Machine:
+    """Stands for what `StolenTime` sees: in some visits the job takes twice the time, and the machine is why."""
+
+    def __init__(self, monkeypatch, is_disturbed):
+        self.visits, self.disturbed, self.is_disturbed = 0, False, is_disturbed
+        self.clock = Clock()
+        monkeypatch.setattr(StolenTime, "begin", lambda _: self.begin())
+        monkeypatch.setattr(StolenTime, "end", lambda _, processes: MUCH if self.disturbed else LITTLE)
+
+    def begin(self):
+        self.visits += 1
+        self.disturbed = self.is_disturbed(self.visits)
+
+    def measure(self, judgement):
+        def step(batch):
+            self.clock.now_s += 0.05 * (1 + self.disturbed)
+
+        pipeline = pipeline_of(train_step=step, num_workers=0)
+        outcome = run(pipeline, MeasureOptions(budget_s=60.0), lambda _: judgement, clock=self.clock)
+        assert outcome.failure is None
+        return outcome
+
+
+def test_of_two_blocks_the_one_that_was_disturbed_less_is_kept(monkeypatch):
+    outcome = Machine(monkeypatch, lambda visit: 40 <= visit < 44).measure(PRECISE)
+    assert outcome.measurement.evidence["blocks_repeated"] == 4
+    assert outcome.measurement.evidence["stolen_share"] == pytest.approx(LITTLE.share)
+    for found in blocks(outcome).values():
+        assert [block.round for block in found if block.round > 0] in ([], [1, 2, 3, 4, 5, 6])
+        assert all(block.seconds / block.batches < 0.09 for block in found)
+
+
+def test_on_a_machine_that_is_always_disturbed_nothing_is_measured_again_for_long(monkeypatch):
+    outcome = Machine(monkeypatch, lambda visit: True).measure(NAMED)
+    assert outcome.measurement.evidence["blocks_repeated"] <= 6
+    assert outcome.measurement.evidence["stolen_share"] == pytest.approx(MUCH.share)
+    assert len(blocks(outcome)["raw"]) >= 6
