@@ -45,6 +45,10 @@ class Ledger:
         """Keep a block."""
         self.blocks.setdefault(arm, []).append(block)
 
+    def exchange(self, arm: Arm, block: Block, better: Block) -> None:
+        """Keep a block in the place of another one, which was disturbed more."""
+        self.blocks[arm] = [better if kept is block else kept for kept in self.blocks[arm]]
+
     def warn(self, id_: str, message: str) -> None:
         """Keep a reason not to trust a number, once."""
         self._warnings.setdefault((id_, message), Warning(id_, message))

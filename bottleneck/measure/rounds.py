@@ -217,12 +217,13 @@ class Rounds:
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
             made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
+            self._ledger.add(arm, made.block)
             if self._repeats.wanted(made.stolen) and not arm.cold:
                 disturbed.append((arm, made))
             else:
-                self._keep(arm, made)
+                self._repeats.keep(made.stolen)
         for arm, made in disturbed:
-            self._keep(arm, self._repeated(arm, made))
+            self._repeats.keep(self._repeat(arm, made).stolen)
         self._judgement = self._judge(self._ledger.measurement())
 
     @property
@@ -260,19 +261,17 @@ class Rounds:
         self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
         return made
 
-    def _repeated(self, arm: Arm, made: Visit) -> Visit:
-        """Visit an arm again, if there is time; return the visit that was disturbed less."""
-        seconds = made.preparing_s + made.block.seconds
-        if not self._repeats.affordable(seconds, self._left_s):
+    def _repeat(self, arm: Arm, made: Visit) -> Visit:
+        """Visit an arm again, if there is time, and keep the block that was disturbed less; return its visit."""
+        if not self._repeats.affordable(made.preparing_s + made.block.seconds, self._left_s):
             return made
         begun_s = self._clock()
         again = self._visit(arm, made.block.batches)
         self._repeats.repeat(self._clock() - begun_s)
-        return min(made, again, key=lambda one: one.stolen.share)
-
-    def _keep(self, arm: Arm, made: Visit) -> None:
-        self._ledger.add(arm, made.block)
-        self._repeats.keep(made.stolen)
+        if again.stolen.share >= made.stolen.share:
+            return made
+        self._ledger.exchange(arm, made.block, again.block)
+        return again
 
     def _mend_caches(self) -> None:
         """See whether cached batches were changed in place, and serve clones of the others if so."""

@@ -50,6 +50,14 @@ def test_an_arm_that_two_experiments_share_serves_both():
     assert {e.name: e.coupled for e in measurement.experiments}["before_augment"] != ()
 
 
+def test_a_block_gives_way_to_one_that_was_disturbed_less():
+    raw = ladder().raw
+    ledger = ledger_with(raw, raw, raw)
+    before, better = ledger.blocks[raw][1], Block(1, 64, 0.25, 4)
+    ledger.exchange(raw, before, better)
+    assert ledger.blocks[raw] == [block(0), better, block(2)]
+
+
 def test_a_measurement_does_not_change_with_the_ledger_afterwards():
     ledger = ledger_with()
     before = ledger.measurement()

@@ -96,13 +96,13 @@ class Machine:
         self.visits += 1
         self.disturbed = self.is_disturbed(self.visits)
 
-    def measure(self, judgement):
+    def measure(self, judgement, *, fails=False):
         def step(batch):
             self.clock.now_s += 0.05 * (1 + self.disturbed)
 
         pipeline = pipeline_of(train_step=step, num_workers=0)
         outcome = run(pipeline, MeasureOptions(budget_s=60.0), lambda _: judgement, clock=self.clock)
-        assert outcome.failure is None
+        assert (outcome.failure is not None) == fails
         return outcome
 
 
@@ -113,6 +113,17 @@ def test_of_two_blocks_the_one_that_was_disturbed_less_is_kept(monkeypatch):
     for found in blocks(outcome).values():
         assert [block.round for block in found if block.round > 0] in ([], [1, 2, 3, 4, 5, 6])
         assert all(block.seconds / block.batches < 0.09 for block in found)
+
+
+def test_a_disturbed_block_is_kept_when_the_diagnosis_ends_before_it_was_measured_again(monkeypatch):
+    def is_disturbed(visit):
+        if visit == 44:
+            raise KeyboardInterrupt
+        return visit >= 40
+
+    machine = Machine(monkeypatch, is_disturbed)
+    outcome = machine.measure(PRECISE, fails=True)
+    assert sum(b.seconds / b.batches > 0.09 for found in blocks(outcome).values() for b in found) >= 1
 
 
 def test_on_a_machine_that_is_always_disturbed_nothing_is_measured_again_for_long(monkeypatch):
