@@ -31,7 +31,7 @@ from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Interval
 
 TOLERANCE = 0.02
-PRECISION = 0.01
+PRECISION = 0.006
 """Half the interval at which there are pairs enough."""
 FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 20, 160, 8
 BLOCK_S = 0.5
