@@ -48,6 +48,8 @@ _FEWEST_DECIDING_ROUNDS = 3
 _NAMING_ROUNDS = 2
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
+_EXACT_HALF_WIDTH = 0.005
+"""Half the interval of the efficiency from which on more rounds would not change what an undecided state says."""
 _OTHER_LOAD_CORES = 0.2
 """Cores that other processes may keep busy before the numbers are in doubt."""
 
@@ -138,7 +140,7 @@ class Rounds:
         """Where six rounds left the verdict open, spend what is left on it: on the state, or else on the name.
 
         What to spend it on is chosen once, and then it is spent to the end: to go on only until there is a verdict
-        would be to let the noise draw it.
+        would be to let the noise draw it. A loss that is known exactly is on the edge, where more would say no more.
         """
         if self._judgement is None or self._full_rounds < MIN_ROUNDS:
             return
@@ -149,7 +151,7 @@ class Rounds:
         else:
             return
         order, rounds = OrderOfArms(self._options.seed + 4), MIN_ROUNDS
-        while self._fits(arms):
+        while self._fits(arms) and not (arms == self._ends and self._is_exact):
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
 
@@ -230,6 +232,11 @@ class Rounds:
     def _is_precise(self) -> bool:
         return self._judgement is not None and self._judgement.precise
 
+    @property
+    def _is_exact(self) -> bool:
+        efficiency = self._judgement.efficiency if self._judgement is not None else None
+        return efficiency is not None and (efficiency.high - efficiency.low) / 2 <= _EXACT_HALF_WIDTH
+
     def _is_over(self) -> bool:
         """Whether there is no time for even one more visit, after the two rounds that there have to be."""
         if self._round < _LEAST_ROUNDS:
@@ -240,7 +247,8 @@ class Rounds:
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
         """Whether there is time for another round over some arms, all of which have been visited before."""
         lengths = lengths_for({arm: self._paces[arm] for arm in arms if arm in self._paces}, 0.0, self._workers)
-        return len(lengths.seconds) == len(arms) and lengths.round_s(arms) <= self._left_s
+        known = len(lengths.seconds) == len(arms)
+        return known and self._round <= _MOST_ROUNDS and lengths.round_s(arms) <= self._left_s
 
     # --- one visit -----------------------------------------------------------------------------------------
 

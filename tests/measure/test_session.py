@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.pipeline.description import Pipeline
-from bottleneck.results.records import Judgement
+from bottleneck.results.records import Interval, Judgement
 
 known = pytest.fixture(autouse=True)(known_helpers)
 
@@ -72,6 +72,17 @@ def test_what_is_left_after_six_rounds_goes_to_an_undecided_state_to_the_end(ste
     assert late["raw"] > early["raw"]
     assert len([b for b in found["raw"] if b.round > 6]) >= 6
     assert 30.0 <= outcome.measurement.cost.seconds <= 40.0
+
+
+def test_a_loss_that_is_known_exactly_is_not_pursued():
+    def judge(measurement):
+        rounds = len({e.name: e for e in measurement.experiments}["raw"].coupled)
+        half = 0.02 if rounds < 10 else 0.004
+        return Judgement("undecided", Interval(0.93, 0.93 - half, 0.93 + half), precise=True)
+
+    outcome = run_simulated(0.02, MeasureOptions(budget_s=3600.0), judge)
+    assert len(blocks(outcome)["raw"]) == 10
+    assert outcome.measurement.cost.seconds < 600
 
 
 def test_what_is_left_after_six_rounds_goes_to_the_name_where_there_is_none():
