@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from bottleneck.measure.cgroup import CGROUP_ROOT, PROC, quota_cores
 
@@ -21,12 +18,6 @@ def allowed_cpus() -> list[int] | None:
 def allowed_cores() -> int:
     """How many these are; all of the machine's where the system does not tell."""
     return len(allowed_cpus() or ()) or os.cpu_count() or 1
-
-
-def allowed_cpu_times() -> list[Any]:
-    """What each of the CPUs has spent its time on so far [s], as psutil names it."""
-    cpus, allowed = psutil.cpu_times(percpu=True), allowed_cpus()
-    return [cpus[number] for number in allowed] if allowed and allowed[-1] < len(cpus) else cpus
 
 
 def usable_cores(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> float:

@@ -25,7 +25,8 @@ from bottleneck.measure.cgroup import (
     memory_limit_bytes,
     read_text,
 )
-from bottleneck.measure.cores import allowed_cpu_times, usable_cores
+from bottleneck.measure.cores import usable_cores
+from bottleneck.measure.cpu_times import allowed_cpu_times
 
 _SHM = "/dev/shm"
 

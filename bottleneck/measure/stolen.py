@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from bottleneck.measure.cores import allowed_cores, allowed_cpu_times
+from bottleneck.measure.cores import allowed_cores
+from bottleneck.measure.cpu_times import allowed_cpu_times
 
 _TICKS_S = 0.03
 """Three ticks of the kernel's clock: less is noise of the counter itself."""

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure import cgroup, cores, environment
+from bottleneck.measure import cgroup, cores, cpu_times, environment
 from bottleneck.measure.cores import usable_cores
 from bottleneck.measure.environment import (
     OtherLoad,
@@ -237,9 +237,9 @@ def test_only_cpus_that_we_may_use_count(monkeypatch):
     Times = namedtuple("Times", "user nice system idle iowait steal")
     table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: table)
-    monkeypatch.setattr(cores, "allowed_cpus", lambda: [0, 2])
+    monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
-    monkeypatch.setattr(cores, "allowed_cpus", lambda: [70])  # numbers that do not match the table
+    monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [70])  # numbers that do not match the table
     assert environment._read_busy_seconds() == 11 + 100 + 26
 
 

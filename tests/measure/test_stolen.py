@@ -6,7 +6,7 @@ import psutil
 import pytest
 from sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
 
-from bottleneck.measure import cores
+from bottleneck.measure import cpu_times
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.stolen import Repeats, Stolen, StolenTime, _read_stolen_s
 
@@ -32,7 +32,7 @@ def test_the_share_is_of_the_cores_that_the_job_could_use():
 def test_only_cpus_that_we_may_use_are_looked_at(monkeypatch):
     Times = namedtuple("Times", "user steal")
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2.0), Times(1, 8.0), Times(1, 1.0)])
-    monkeypatch.setattr(cores, "allowed_cpus", lambda: [0, 2])
+    monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
     assert _read_stolen_s() == 3.0
 
 
