@@ -312,7 +312,7 @@ def test_batches_that_have_arrived_are_counted_until_they_are_taken(in_order):
 
 
 def test_nothing_has_arrived_while_the_workers_are_still_at_it():
-    with switched(plain(Traced(pause_s=0.3), num_workers=1)) as wrapped:
+    with switched(plain(Traced(pause_s=0.3), num_workers=1), record=False) as wrapped:
         wrapped.switch(stages.ALL)
         assert wrapped.arrived() == 0
         assert not wrapped.is_ahead()
