@@ -132,9 +132,12 @@ class Rounds:
             settled = self._judgement is not None and self._judgement.state != "undecided"
             if settled and number + 1 >= _FEWEST_DECIDING_ROUNDS:
                 break
-        naming = OrderOfArms(self._options.seed + 2)
-        for _ in range(_NAMING_ROUNDS):
-            self._run_round(naming.next_round(self._ladder.naming_arms()), MIN_ROUNDS)
+        naming, arms = OrderOfArms(self._options.seed + 2), self._ladder.naming_arms()
+        for number in range(MIN_ROUNDS):
+            # Two rounds have hardly an interval: where they do not name a stage, more of them come before the rest.
+            if number >= _NAMING_ROUNDS and (self._judgement is None or self._judgement.named or not self._fits(arms)):
+                break
+            self._run_round(naming.next_round(arms), MIN_ROUNDS)
 
     def _settle_verdict(self) -> None:
         """Where six rounds left the verdict open, spend what is left on it: on the state, or else on the name.

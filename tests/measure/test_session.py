@@ -130,6 +130,16 @@ def test_a_step_of_a_second_is_decided_within_three_minutes():
     assert outcome.measurement.cost.seconds <= 180.0
 
 
+@pytest.mark.parametrize(("named", "rounds"), [(True, 2), (False, 4)])
+def test_a_slow_job_gets_more_rounds_for_a_name_that_two_do_not_give(named, rounds):
+    judgement = Judgement("input_bound", None, precise=False, named=named)
+    outcome = run_simulated(1.0, MeasureOptions(budget_s=120.0), lambda _: judgement)
+    counts = {w.stage: len(w.coupled) for w in outcome.measurement.without if w.coupled}
+    assert min(counts.values()) >= rounds
+    late = {e.name: len(e.coupled) for e in outcome.measurement.experiments if e.coupled}
+    assert late["raw"] >= 3 + rounds
+
+
 def test_a_budget_that_is_much_too_short_still_says_something():
     outcome = run_simulated(1.0, MeasureOptions(budget_s=3.0))
     found = blocks(outcome)
