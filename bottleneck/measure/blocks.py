@@ -136,16 +136,14 @@ class Bench:
             batches = min(batches, self.cold.spare())
         started = since = self.clock()
         lost_s, looks = 0.0, 0
-        for number in range(batches):
-            if self.clock() - started > _WARM_UP_S:
+        for _ in range(batches):
+            if self.clock() - started > _WARM_UP_S or self.loader.is_ahead():
                 break
-            if self.loader.is_ahead():
-                return
-            lost_s, looks = lost_s + self._run_looking(arm), looks + 1
             if looks == turn:
-                if lost_s <= _LOST_SHARE * (self.clock() - since) or number + 1 == batches:
-                    break
                 lost_s, looks, since = 0.0, 0, self.clock()
+            lost_s, looks = lost_s + self._run_looking(arm), looks + 1
+            if looks == turn and lost_s <= _LOST_SHARE * (self.clock() - since):
+                break
         whole_turn = looks >= max(2, self.loader.num_workers)
         if whole_turn and not arm.cold and lost_s <= _LOST_SHARE * (self.clock() - since):
             self._let_loader_get_ahead()

@@ -3,7 +3,7 @@
 On a shared host that happens in episodes of some seconds, in which a block takes longer by something that says nothing
 about the job. Such blocks are measured again a little later. That draws no result in any direction, because what
 decides about it is a counter of the kernel's (`steal` in /proc/stat, see proc(5)) and never the speed of the block.
-Where all of the time is like that, it is the machine that the job has, and nothing is measured again.
+Where all of the time is like that, it is the machine that the job has: measuring again ends as soon as that shows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from bottleneck.measure.cpu_times import allowed_cpu_times
 _TICKS_S = 0.03
 """Three ticks of the kernel's clock: less is noise of the counter itself."""
 _DISTURBED_SHARE = 0.05
+"""What a quiet machine does not reach: one that is shared loses one or two per cent all the time."""
 _TIMES_THE_USUAL = 2.0
+"""Times the median of the blocks that were kept, from which on a block is out of the ordinary."""
 _REPEATING_SHARE = 0.25
 """Share of the time since the first block that may go into measuring again."""
 _LONGEST_REPEAT_SHARE = 0.03
