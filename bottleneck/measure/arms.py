@@ -77,6 +77,21 @@ class Ladder:
         without = (arm for _, arm in self.without)
         return tuple(dict.fromkeys((self.device, self.raw, *without, *self.cost_arms(), *cold)))
 
+    def groups(self) -> tuple[tuple[Arm, ...], ...]:
+        """What is visited beside device and raw, the most telling first; each group is compared within itself."""
+        ends = {self.device, self.raw}
+        without = [(arm,) for _, arm in self.without]
+        coupled = tuple(rung.coupled for rung in self.rungs if rung.coupled is not None)
+        drained = tuple(rung.drained for rung in self.rungs if rung.drained is not None)
+        found: list[tuple[Arm, ...]] = []
+        seen = set(ends)
+        for group in (self.cost_arms(), *without, coupled, drained, self.arms()):
+            left = tuple(arm for arm in group if arm not in seen)
+            seen.update(left)
+            if left:
+                found.append(left)
+        return tuple(found)
+
     def cost_arms(self) -> tuple[Arm, ...]:
         """The arms whose differences are the costs of the stages in the workers; none without workers.
 

@@ -48,7 +48,7 @@ class BatchCache:
 
     def __init__(self, batches: list[CachedBatch]) -> None:
         self._batches = batches
-        self._next = 0
+        self._next = self._exchanged = 0
         self._watch()
         self.clones = False
         """Each serving is a clone."""
@@ -73,6 +73,26 @@ class BatchCache:
         if self.clones:
             return CachedBatch(trees.copy_deep(cached.batch), cached.samples)
         return cached
+
+    def exchange(self, fresh: list[CachedBatch], *, whole: bool) -> None:
+        """Serve other batches from now on.
+
+        Args:
+            fresh: At least one.
+            whole: Instead of all that are here; otherwise each takes the place of one, in turn.
+        """
+        if whole:
+            self._batches = list(fresh)
+        else:
+            for cached in fresh:
+                self._exchanged = (self._exchanged + 1) % len(self._batches)
+                self._batches[self._exchanged] = cached
+        self.rewind()
+        self._watch()
+
+    def rewind(self) -> None:
+        """Go on with the first batch."""
+        self._next = 0
 
     def probe(
         self, use: Callable[[Any], Any], *, limit_s: float = 3.0, clock: Callable[[], float] = time.perf_counter

@@ -6,26 +6,27 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.cold import ColdPool
+from bottleneck.measure.replays import Replays
+from bottleneck.measure.steady import SteadyState
 from bottleneck.results.records import Block
 from bottleneck.staging import stages
 from bottleneck.staging.loader import SwitchedLoader
 
-# A slow job must not spend the budget on warming up; batches beyond the first are dispensable then.
+# The loader alone, where it is slow, must not spend the budget on warming up.
 _WARM_UP_S = 0.5
-_KEEPS_UP_SHARE = 0.25
-"""Share of the time spent waiting below which the loader may be as fast as the step."""
-_QUEUE_TURNS = 4
-"""Batches per worker to run on for; twice the default prefetch_factor."""
-_FEWEST_LOOKS = 3
-"""Batches after which it is judged whether the loader keeps up, if that is a turn of all workers."""
-_LOST_SHARE = 0.03
-"""Share of the time lost to batches that had not arrived below which the loader keeps up: the margin of the ladder."""
-_LOOK_EVERY_S = 2e-3
+DEVICE_WARM_UP_S = 0.3
+"""How long an accelerator that was idle runs before it is timed: its clocks, and the caches of its libraries."""
+_FEWEST_BATCHES = 4
+"""Batches that a block with the train step has, where there are as many workers."""
+_FEWEST_QUICK_BATCHES, _SHORTEST_S = 8, 0.2
+"""A block has so many batches, where they take no longer than this."""
+_RAW, _DEVICE = Arm(stages.ALL, "loader"), Arm(None, "device")
 
 
 @dataclass
@@ -49,12 +50,24 @@ class Bench:
     samples: int = 0
     cold: ColdPool | None = None
     """Makes files cold and warm; None where that is not asked for."""
+    replays: Replays = field(default_factory=Replays)
+    """Gathers what raw receives, for the caches to replay."""
+    device_warm_up_s: float = 0.0
+    """How long the device runs before it is timed alone; 0 for the CPU, which is never idle before."""
+    until_s: float = math.inf
+    """When a block ends by the clock that has its batches, whatever its queue holds."""
+    step_s: float | None = field(default=None, init=False)
+    """What the job takes for a batch that is on the device already; None before that was measured."""
     _batches_are_quick: bool = field(default=True, init=False)
-    """Whether the arm that was prepared last warmed up in little time."""
+    """Whether the loader alone warmed up in little time."""
+    _mode: int | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._steady = SteadyState(self.loader, self.clock, self.pause)
 
     # --- one batch -----------------------------------------------------------------------------------------
 
-    def _run_once(self, arm: Arm, waits: list[float]) -> int:
+    def _run_once(self, arm: Arm, waits: list[float], *, collects: bool = False) -> int:
         """Run one batch through an arm and return its samples."""
         samples, batch = 0, None
         if arm.mode is not None:
@@ -63,16 +76,29 @@ class Bench:
             waits.append(self.clock() - asked)
         if not arm.coupled:
             return samples
-        if arm.supply == "loader":
+        if collects:
+            self.replays.add(batch, samples)
+        if arm.supply == "loader" and (arm == _RAW or not self.replays.vary):
             self.step(self.transfer(batch))
             return samples
-        if arm.supply == "host":
+        # Where batches differ, the step gets the ones that raw had: those of a cache may be longer, or shorter.
+        if arm.supply != "device":
             cached = self.host.serve()
             self.step(self.transfer(cached.batch))
         else:
             cached = self.device.serve()
             self.step(cached.batch)
-        return samples if arm.mode is not None else cached.samples
+        return samples if arm.mode is not None and not self.replays.vary else cached.samples
+
+    def _refresh_caches(self) -> None:
+        """Let the caches replay what raw has received."""
+        fresh = self.replays.take()
+        if not fresh:
+            return
+        whole = self.replays.vary
+        if self.device is not self.host:
+            self.device.exchange([CachedBatch(self.transfer(c.batch), c.samples) for c in fresh], whole=whole)
+        self.host.exchange(fresh, whole=whole)
 
     def fresh_batch(self, *, on_device: bool) -> CachedBatch:
         """Let the loader make a batch for a cache."""
@@ -85,34 +111,59 @@ class Bench:
     # --- a visit -------------------------------------------------------------------------------------------
 
     def prepare(self, arm: Arm) -> None:
-        """Switch to an arm, throw away what is in flight, and run until steady."""
+        """Switch to an arm, take out of the loader what is in flight, and run until steady."""
         if arm.mode is None:
-            self.loader.rest()
+            self._switch(None)
+            self._warm_up_device(arm)
+        else:
+            if self.cold is not None:
+                self.cold.prepare_for(arm)
+            self._switch(arm.mode)
+            if arm.coupled and not arm.cold:
+                self._steady.reach(arm, partial(self._run_waiting, arm), self.step_s)
+            else:
+                self._warm_up_loader(arm)
+        self.synchronize()
+
+    def _switch(self, mode: int | None) -> None:
+        """Switch the loader; what it has made for real for the job meanwhile is kept for the caches."""
+        keep = self.replays.add_spare if self._mode == stages.ALL else None
+        self._mode = mode
+        if mode is None:
+            self.loader.rest(keep)
+        else:
+            self.loader.switch(mode, keep)
+        self._refresh_caches()
+
+    def _warm_up_device(self, arm: Arm) -> None:
+        started = self.clock()
+        self._run_once(arm, [])
+        while self.clock() - started < self.device_warm_up_s:
             self._run_once(arm, [])
             self.synchronize()
-            return
-        if self.cold is not None:
-            self.cold.prepare_for(arm)
-        self.loader.switch(arm.mode)
+
+    def _warm_up_loader(self, arm: Arm) -> None:
+        """Run until each worker has begun its second batch, as far as that is quick."""
         started = self.clock()
-        waits: list[float] = []
         self._run_once(arm, [])  # comes late: it was asked for after the switch
-        first_s = self.clock() - started
         for _ in range(max(2, self.loader.num_workers) - 1):
             if self.clock() - started > _WARM_UP_S:
                 break
-            self._run_once(arm, waits)
+            self._run_once(arm, [])
         self._batches_are_quick = self.clock() - started <= _WARM_UP_S
-        if arm.coupled and sum(waits) <= _KEEPS_UP_SHARE * (self.clock() - started - first_s):
-            self._fill_queue(arm)
-        self.synchronize()
+
+    def _run_waiting(self, arm: Arm) -> float:
+        """Run one batch, and return how long the job waited for it [s]."""
+        waits: list[float] = []
+        self._run_once(arm, waits)
+        return waits[0]
 
     def settle(self, arm: Arm) -> int:
         """Run one batch more before a block, so that it begins as it ends: right after a batch.
 
         What was done since `prepare`, such as opening counters, gave the workers a start of that time, and the block
-        would come out shorter by it; waiting for this batch uses the start up. Of slow batches it is a vanishing
-        part, and cold files are too few to spend any on it.
+        would come out shorter by it; waiting for this batch uses the start up. Of slow batches of the loader alone it
+        is a vanishing part, and cold files are too few to spend any on it.
 
         Args:
             arm: What to run; `prepare` must have been called.
@@ -120,45 +171,9 @@ class Bench:
         Returns:
             The samples of the batch, for the counters to count; 0 where none was run.
         """
-        if arm.mode is None or arm.cold or not self._batches_are_quick:
+        if arm.mode is None or arm.cold or not (arm.coupled or self._batches_are_quick):
             return 0
         return self._run_once(arm, [])
-
-    def _fill_queue(self, arm: Arm) -> None:
-        """Run on where the loader seems to keep up: its queue, empty after a switch, evens out uneven batches.
-
-        A loader that is hardly faster than the step needs many steps to fill it, and a job whose queue is full in the
-        long run would be measured as one that waits. So the job stands still for the loader as soon as a turn of all
-        workers has lost next to no time; the queue of a loader that is slower stays empty, as it does in the long run.
-        """
-        batches, turn = _QUEUE_TURNS * self.loader.num_workers, max(_FEWEST_LOOKS, self.loader.num_workers)
-        if arm.cold and self.cold is not None:
-            batches = min(batches, self.cold.spare())
-        started = since = self.clock()
-        lost_s, looks = 0.0, 0
-        for _ in range(batches):
-            if self.clock() - started > _WARM_UP_S or self.loader.is_ahead():
-                break
-            if looks == turn:
-                lost_s, looks, since = 0.0, 0, self.clock()
-            lost_s, looks = lost_s + self._run_looking(arm), looks + 1
-            if looks == turn and lost_s <= _LOST_SHARE * (self.clock() - since):
-                break
-        whole_turn = looks >= max(2, self.loader.num_workers)
-        if whole_turn and not arm.cold and lost_s <= _LOST_SHARE * (self.clock() - since):
-            self._let_loader_get_ahead()
-
-    def _run_looking(self, arm: Arm) -> float:
-        """Run one batch; return how long the job waited for it if it had not arrived [s]: infinitely if unknown."""
-        waits: list[float] = []
-        there = self.loader.arrived()
-        self._run_once(arm, waits)
-        return math.inf if there is None else 0.0 if there else waits[0]
-
-    def _let_loader_get_ahead(self) -> None:
-        until = self.clock() + _WARM_UP_S
-        while self.clock() < until and not self.loader.is_ahead():
-            self.pause(_LOOK_EVERY_S)
 
     def measure(self, arm: Arm, round_: int, batches: int) -> Block:
         """Time a block; the device is waited for at its edges only.
@@ -166,29 +181,53 @@ class Bench:
         Args:
             arm: What to run; `prepare` and `settle` must have been called.
             round_: The round that the block belongs to.
-            batches: Its length; `block_batches` gives lengths at which workers' bursts do no harm.
+            batches: Its length, at least: with the train step it ends when as many batches lie ready as when it
+                began, or after four queues; otherwise `block_batches` gives lengths at which bursts do no harm.
         """
         waits: list[float] = []
         if arm.cold and self.cold is not None:
             batches = self.cold.limit(batches)
-        half = batches // 2
-        # Half of a block tells something only where it, too, ends on an edge between bursts.
-        even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0
-        samples, half_s = 0, None
+        queued = arm.mode is not None and arm.coupled and not arm.cold
+        # What a step has changed in place would be replayed changed.
+        collects = arm == _RAW and not self.host.clones and self.replays.begin(batches)
+        if self.replays.vary:
+            batches = self._whole_passes(arm, batches)
+        samples, done_s = 0, [0.0]
         self.synchronize()
+        before = self._steady.begin_block() if queued else None
         started = self.clock()
-        for number in range(batches):
-            if number == half and even and self.split_blocks:
-                half_s = self.clock() - started
-            samples += self._run_once(arm, waits)
+        while True:
+            samples += self._run_once(arm, waits, collects=collects)
+            done_s.append(self.clock() - started)
+            count = len(done_s) - 1
+            if count >= batches and (not queued or self._steady.may_end(count) or started + done_s[-1] > self.until_s):
+                break
+        after = self._steady.end_block(arm) if queued else None
         self.synchronize()
         seconds = self.clock() - started
         if arm.cold and self.cold is not None:
             self.cold.end_block()
+        if arm == _DEVICE:
+            self.step_s = seconds / count
         self.waits_s.setdefault(arm, []).extend(waits)
-        self.batches += batches
+        self.batches += count
         self.samples += samples
-        return Block(round_, samples, seconds, batches, half_s)
+        return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
+
+    def _whole_passes(self, arm: Arm, batches: int) -> int:
+        """Return a length at which each of the batches that the caches replay is met equally often."""
+        self.host.rewind()
+        self.device.rewind()
+        if arm.mode is not None:
+            return batches
+        return len(self.device) * math.ceil(batches / len(self.device))
+
+    def _half_s(self, done_s: list[float]) -> float | None:
+        """Return the time of half a block; it tells something only where that, too, ends on an edge between bursts."""
+        batches = len(done_s) - 1
+        half = batches // 2
+        even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0
+        return done_s[half] if even and half and self.split_blocks else None
 
     def watch(self, arm: Arm, limit_s: float) -> tuple[list[float], float]:
         """Run an arm without a break, for a look at it that is no block.
@@ -210,15 +249,18 @@ class Bench:
 
 
 def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:
-    """How many batches a block of about `target_s` has.
+    """How many batches a block of about `target_s` has, at least.
 
-    Workers deliver in bursts, so a block is a multiple of the number of workers: its edges then fall on the same
-    place in a burst.
+    Workers deliver in bursts. Of the loader alone a block is a multiple of the number of workers: its edges then fall
+    on the same place in a burst. With the train step the level of the queue sees to that.
     """
-    wanted = max(1, math.ceil(target_s / max(seconds_per_batch, 1e-6)))
+    pace_s = max(seconds_per_batch, 1e-6)
+    wanted = max(1, math.ceil(target_s / pace_s), min(_FEWEST_QUICK_BATCHES, math.floor(_SHORTEST_S / pace_s)))
     if arm.mode is None:
         return max(2, wanted) if seconds_per_batch < 1.0 else wanted
     unit = max(1, workers)
     if unit == 1 and seconds_per_batch < 1.0:
         wanted = max(2, wanted)
+    if arm.coupled and not arm.cold:
+        return max(wanted, min(unit, _FEWEST_BATCHES))
     return unit * math.ceil(wanted / unit)

@@ -24,14 +24,15 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.reads import find_blind_spots
 from bottleneck.measure.schedule import (
     FIRST_ROUNDS_SHARE,
+    LEAST_ROUNDS,
     MIN_ROUNDS,
     SHORTEST_BLOCK_S,
+    Lengths,
     OrderOfArms,
     Pace,
+    Planner,
     find_deadline_s,
     lengths_for,
-    plan_round,
-    rounds_fit,
     total_budget_s,
 )
 from bottleneck.measure.stolen import Repeats
@@ -43,9 +44,6 @@ Judge = Callable[[Measurement], Judgement]
 Tell = Callable[..., None]
 
 _MOST_ROUNDS = 10_000
-_LEAST_ROUNDS = 2
-_FEWEST_DECIDING_ROUNDS = 3
-_NAMING_ROUNDS = 2
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
@@ -83,11 +81,11 @@ class Rounds:
         self._clock = bench.clock
         self._workers = bench.loader.num_workers
         self._paces: dict[Arm, Pace] = {}
-        self._order, self._order_of_ends = OrderOfArms(options.seed), OrderOfArms(options.seed + 1)
+        self._planner = Planner(ladder, self._workers, quick=options.quick)
+        self._order = OrderOfArms(options.seed)
         self._order_of_costs = OrderOfArms(options.seed + 3)
-        self._deadline_s = self._first_rounds_until_s = math.inf
+        self._deadline_s = math.inf
         self._round = 0
-        self._full_rounds = 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
         self._repeats = Repeats(self._clock)
@@ -108,44 +106,27 @@ class Rounds:
             self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
             budget_s=self._options.budget_s, quick=self._options.quick,
         )  # fmt: skip
-        self._first_rounds_until_s = self._clock() + FIRST_ROUNDS_SHARE * self._left_s
-        if rounds_fit(self._ladder, self._guessed_paces(), self._workers, self._left_s):
-            for arm in self._order.next_round(self._ladder.arms()):
-                if arm not in self._ends:
-                    self._try_out(arm)
-        else:
-            self._decide_first()
-        while self._full_rounds < MIN_ROUNDS and not self._is_over():
-            self._run_full_round()
+        self._bench.until_s = self._deadline_s
+        for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
+        until_s, wanted = self._clock() + for_rounds_s, self._planner.rounds_within(self._guessed_paces(), for_rounds_s)
+        for rounds_left in range(wanted, 0, -1):
+            if self._is_over():
+                break
+            self._run_full_round((until_s - self._clock()) / rounds_left)
         self._settle_verdict()
         while not self._is_precise and not self._is_over():
-            self._run_full_round()
+            self._run_full_round(self._left_s)
             self._run_cost_round()
         self._refine_costs()
         self._note_other_load()
 
-    def _decide_first(self) -> None:
-        """Measure a slow job: what decides comes first, then what names the bottleneck, then the rest."""
-        until_s = self._clock() + self._left_s / 3
-        for number in range(MIN_ROUNDS):
-            self._run_round(self._order_of_ends.next_round(self._ends), MIN_ROUNDS - number, until_s)
-            settled = self._judgement is not None and self._judgement.state != "undecided"
-            if settled and number + 1 >= _FEWEST_DECIDING_ROUNDS:
-                break
-        naming, arms = OrderOfArms(self._options.seed + 2), self._ladder.naming_arms()
-        for number in range(MIN_ROUNDS):
-            # Two rounds have hardly an interval: where they do not name a stage, more of them come before the rest.
-            if number >= _NAMING_ROUNDS and (self._judgement is None or self._judgement.named or not self._fits(arms)):
-                break
-            self._run_round(naming.next_round(arms), MIN_ROUNDS)
-
     def _settle_verdict(self) -> None:
-        """Where six rounds left the verdict open, spend what is left on it: on the state, or else on the name.
+        """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
 
         What to spend it on is chosen once, and then it is spent to the end: to go on only until there is a verdict
         would be to let the noise draw it. A loss that is known exactly is on the edge, where more would say no more.
         """
-        if self._judgement is None or self._full_rounds < MIN_ROUNDS:
+        if self._judgement is None:
             return
         if self._judgement.state == "undecided":
             arms: tuple[Arm, ...] = self._ends
@@ -197,24 +178,22 @@ class Rounds:
         device, raw = (self._paces[arm] for arm in self._ends)
         return {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
 
-    def _run_full_round(self) -> None:
-        """Visit all arms; the first six such rounds leave time for what is open after them."""
-        rounds_left = MIN_ROUNDS - self._full_rounds
-        until_s = self._first_rounds_until_s if rounds_left > 0 else self._deadline_s
-        self._run_round(self._order.next_round(self._ladder.arms()), max(1, rounds_left), until_s)
-        self._full_rounds += 1
+    def _run_full_round(self, seconds: float) -> None:
+        """Visit device and raw, and of the rest what fits into a time."""
+        plan = self._planner.plan(self._guessed_paces(), min(max(0.0, seconds), self._left_s))
+        self._visit_all(self._order.next_round(plan.arms), plan.lengths)
 
-    def _run_round(self, arms: list[Arm], rounds: int, until_s: float = math.inf) -> None:
-        """Visit arms, for so long that so many rounds of them are done by then, or by the deadline."""
+    def _run_round(self, arms: list[Arm], rounds: int) -> None:
+        """Visit some arms, for so long that so many rounds of them are done by the deadline."""
+        plan = self._planner.plan(self._guessed_paces(), self._left_s / max(1, rounds), arms)
+        self._visit_all(arms, plan.lengths)
+
+    def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:
         self._round += 1
-        lengths = plan_round(
-            self._ladder, arms, self._guessed_paces(), self._workers,
-            left_s=max(0.0, min(until_s, self._deadline_s) - self._clock()), rounds=rounds, quick=self._options.quick,
-        )  # fmt: skip
         disturbed: list[tuple[Arm, Visit]] = []
-        for arm in arms:
+        for arm in self._replays_last(arms):
             # Two rounds of device and raw are the least that says anything at all.
-            if lengths.seconds[arm] > self._left_s and not (self._round <= _LEAST_ROUNDS and arm in self._ends):
+            if lengths.seconds[arm] > self._left_s and not (self._round <= LEAST_ROUNDS and arm in self._ends):
                 continue
             self._tell(
                 "measuring", arm=arm, round_=self._round, rounds=max(self._round, MIN_ROUNDS), judgement=self._judgement
@@ -231,6 +210,15 @@ class Rounds:
             self._repeats.keep(self._repeat(arm, made).stolen)
         self._judgement = self._judge(self._ledger.measurement())
 
+    def _replays_last(self, arms: list[Arm]) -> list[Arm]:
+        """Put raw right before what replays its batches, where these differ from one another."""
+        if not self._bench.replays.vary:
+            return arms
+        kept = [arm for arm in (self._ladder.raw, self._ladder.device, Arm(None, "host")) if arm in arms]
+        others = [arm for arm in arms if arm not in kept]
+        place = min((arms.index(arm) for arm in kept), default=0)
+        return [*others[:place], *kept, *others[place:]]
+
     @property
     def _is_precise(self) -> bool:
         return self._judgement is not None and self._judgement.precise
@@ -242,16 +230,15 @@ class Rounds:
 
     def _is_over(self) -> bool:
         """Whether there is no time for even one more visit, after the two rounds that there have to be."""
-        if self._round < _LEAST_ROUNDS:
+        if self._round < LEAST_ROUNDS:
             return False
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
         return self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s
 
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
-        """Whether there is time for another round over some arms, all of which have been visited before."""
-        lengths = lengths_for({arm: self._paces[arm] for arm in arms if arm in self._paces}, 0.0, self._workers)
-        known = len(lengths.seconds) == len(arms)
-        return known and self._round <= _MOST_ROUNDS and lengths.round_s(arms) <= self._left_s
+        """Whether there is time for a round over some arms."""
+        lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
+        return self._round <= _MOST_ROUNDS and lengths.round_s(arms) <= self._left_s
 
     # --- one visit -----------------------------------------------------------------------------------------
 
@@ -308,6 +295,7 @@ class Rounds:
         reason = self._bench.cold.failure if self._bench.cold is not None else None
         if reason is not None:
             self._ladder = self._ledger.ladder = with_cold(self._ladder, reason)
+            self._planner = Planner(self._ladder, self._workers, quick=self._options.quick)
 
     @contextmanager
     def _failures(self, arm: Arm) -> Iterator[None]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from bottleneck.measure.arms import Arm, Ladder
 from bottleneck.measure.blocks import block_batches
 from bottleneck.staging import stages
 
 MIN_ROUNDS = 6
+LEAST_ROUNDS = 2
+"""Rounds without which there is no interval."""
+_ENDS_SHARE = 0.5
+"""Share of the time for the first rounds that device and raw may take."""
+_ROUNDS_TO_GROW_FOR = 4
+"""Rounds over everything for which our own budget grows, where the job is slow."""
 _DEFAULT_BUDGET_S = 55.0
 _QUICK_BUDGET_S = 19.0
 _LONGEST_BUDGET_S = 170.0
@@ -23,7 +30,11 @@ _BLOCK_BATCHES = 20
 _QUICK_BLOCK_BATCHES = 8
 SHORTEST_BLOCK_S = 0.15
 _LONGEST_BLOCK_S = 1.5
+_RAW_TIMES = 2.0
+"""How many times as long as other blocks those of raw are: the batch times of its workers are uneven."""
 _SHRINKINGS = 12
+_USUALLY_LONGER = 1.3
+"""A block with the train step goes on until the queue is as it was."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +87,24 @@ class Lengths:
         return sum(self.seconds[arm] for arm in arms)
 
 
-def lengths_for(paces: dict[Arm, Pace], target_s: float, workers: int) -> Lengths:
-    """Give every arm a block of about `target_s`."""
+def lengths_for(
+    paces: dict[Arm, Pace], target_s: float, workers: int, longer: Mapping[Arm, float] = MappingProxyType({})
+) -> Lengths:
+    """Give every arm a block of about `target_s`, or of what `longer` says of it."""
     batches = {
-        arm: block_batches(arm, pace.seconds_per_batch, target_s * _weight(arm), workers) for arm, pace in paces.items()
+        arm: block_batches(arm, pace.seconds_per_batch, longer.get(arm, target_s * _weight(arm)), workers)
+        for arm, pace in paces.items()
     }
-    seconds = {arm: pace.preparing_s + batches[arm] * pace.seconds_per_batch for arm, pace in paces.items()}
+    seconds = {
+        arm: pace.preparing_s + batches[arm] * _goes_on(arm, workers) * pace.seconds_per_batch
+        for arm, pace in paces.items()
+    }
     return Lengths(batches, seconds)
+
+
+def _goes_on(arm: Arm, workers: int) -> float:
+    """Return by how much longer than its least length a block usually is."""
+    return _USUALLY_LONGER if arm.coupled and arm.mode is not None and not arm.cold and workers else 1.0
 
 
 def _weight(arm: Arm) -> float:
@@ -121,51 +143,78 @@ def find_deadline_s(
     total_s = total_budget_s(budget_s, quick=quick)
     if budget_s is None and not quick:
         shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
-        needed_s = (now_s - started_s) + (MIN_ROUNDS + 1) * shortest_s + _CLOSING_S
+        needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + _CLOSING_S
         total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
     return started_s + total_s - _CLOSING_S
 
 
-def plan_round(
-    ladder: Ladder,
-    arms: Sequence[Arm],
-    paces: dict[Arm, Pace],
-    workers: int,
-    *,
-    left_s: float,
-    rounds: int,
-    quick: bool,
-) -> Lengths:
-    """Choose the length of the visits of the next round.
+@dataclass(frozen=True)
+class RoundPlan:
+    """What the next round visits, and for how long.
 
-    The rounds shall fit into the time, so the blocks get shorter where it is short, down to one burst of the workers.
+    Attributes:
+        arms: Device and raw always; of the rest what there is time for.
+        lengths: Of all arms.
+    """
+
+    arms: tuple[Arm, ...]
+    lengths: Lengths
+
+
+class Planner:
+    """Plans rounds: device and raw are in each of them, the other experiments take turns where time is short.
+
+    Experiments that are compared with each other stay together, and the groups that have been visited least come first.
 
     Args:
         ladder: What is to be measured.
-        arms: What the round visits.
-        paces: The speed of every arm, as far as it is known.
         workers: Workers of the loader.
-        left_s: Time for the rounds.
-        rounds: How many of them shall fit into it.
         quick: Aim at 20 seconds.
-
-    Returns:
-        Lengths for all arms of the ladder.
     """
-    wanted = _QUICK_BLOCK_BATCHES if quick else _BLOCK_BATCHES
-    target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * paces[ladder.device].seconds_per_batch))
-    lengths = lengths_for(paces, target_s, workers)
-    for _ in range(_SHRINKINGS):
-        if rounds * lengths.round_s(arms) <= left_s:
-            break
-        target_s *= 0.75
-        lengths = lengths_for(paces, target_s, workers)
-    return lengths
 
+    def __init__(self, ladder: Ladder, workers: int, *, quick: bool) -> None:
+        self._ladder, self._workers, self._quick = ladder, workers, quick
+        self._visits: dict[tuple[Arm, ...], int] = {}
 
-def rounds_fit(ladder: Ladder, paces: dict[Arm, Pace], workers: int, left_s: float) -> bool:
-    """Whether six rounds of the shortest blocks, and a first visit to every arm, fit into the time that is left.
+    def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
+        """Return how many rounds to plan for: six, or as many as device and raw fit into half of the time."""
+        ends_s = self._lengths(paces, 1.0, 1.0).round_s((self._ladder.device, self._ladder.raw))
+        return max(LEAST_ROUNDS, min(MIN_ROUNDS, int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))))
 
-    Where they do not, device and raw come first: they decide whether there is anything to explain.
-    """
-    return (MIN_ROUNDS + 1) * lengths_for(paces, 0.0, workers).round_s(ladder.arms()) <= left_s
+    def plan(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm] | None = None) -> RoundPlan:
+        """Plan a round.
+
+        Args:
+            paces: The speed of every arm, as far as it is known.
+            seconds: Time for it.
+            arms: What it has to visit; None: device and raw, and what there is time for.
+        """
+        if arms is not None:
+            return RoundPlan(tuple(arms), self._shortened(paces, arms, seconds))
+        chosen = [self._ladder.device, self._ladder.raw]
+        groups = sorted(self._ladder.groups(), key=lambda group: self._visits.get(group, 0))
+        for group in groups:
+            if self._lengths(paces, 0.0, 1.0).round_s([*chosen, *group]) <= seconds:
+                chosen += group
+                self._visits[group] = self._visits.get(group, 0) + 1
+        return RoundPlan(tuple(chosen), self._shortened(paces, chosen, seconds))
+
+    def _shortened(self, paces: dict[Arm, Pace], arms: Sequence[Arm], seconds: float) -> Lengths:
+        """Return lengths that fit; what decides whether there is anything to explain is the last to be cut short."""
+        share = ends_share = 1.0
+        for number in range(2 * _SHRINKINGS):
+            lengths = self._lengths(paces, share, ends_share)
+            if lengths.round_s(arms) <= seconds:
+                break
+            if number < _SHRINKINGS:
+                share *= 0.75
+            else:
+                ends_share *= 0.75
+        return lengths
+
+    def _lengths(self, paces: dict[Arm, Pace], share: float, ends_share: float) -> Lengths:
+        wanted = _QUICK_BLOCK_BATCHES if self._quick else _BLOCK_BATCHES
+        step_s = paces[self._ladder.device].seconds_per_batch
+        target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * step_s))
+        ends = {self._ladder.device: ends_share * target_s, self._ladder.raw: ends_share * _RAW_TIMES * target_s}
+        return lengths_for(paces, share * target_s, self._workers, ends)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.arms import Arm
-from bottleneck.measure.blocks import Bench
+from bottleneck.measure.blocks import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cold_session import ColdSession
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import device_can_pin, make_synchronize
@@ -35,6 +35,7 @@ from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
@@ -166,6 +167,8 @@ class Session:
         self._on_progress, self._clock = on_progress, clock
         self._started_s = clock()
         self._cache_bytes = options.cache_budget_bytes or min(_GIB, free_memory_bytes() // 10)
+        # The same batches are kept on the device.
+        self._host_bytes = int(self._cache_bytes * _HOST_SHARE) // (1 if device.type == "cpu" else 2)
         self._pinned = bool(loader.pin_memory) and device_can_pin()
         for_workers = int(self._cache_bytes * (1 - _HOST_SHARE))
         try:
@@ -288,10 +291,7 @@ class Session:
 
     def _record(self, first_batch: Any) -> Recorded:
         self._tell("recording")
-        host_bytes = int(self._cache_bytes * _HOST_SHARE)
-        if self._device.type != "cpu":
-            host_bytes //= 2  # the same batches are kept on the device
-        recorded = record(self._loader, first_batch, host_bytes, _RECORDING_SHARE * self._budget_s, self._clock)
+        recorded = record(self._loader, first_batch, self._host_bytes, _RECORDING_SHARE * self._budget_s, self._clock)
         for id_, message in recorded.plan.warnings:
             self._ledger.warn(id_, message)
         return recorded
@@ -334,6 +334,8 @@ class Session:
         return Bench(
             loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer, step=self._step,
             synchronize=synchronize, clock=self._clock, split_blocks=self._device.type == "cpu",
+            replays=Replays(self._host_bytes, recorded.batches),
+            device_warm_up_s=0.0 if self._device.type == "cpu" else DEVICE_WARM_UP_S,
         )  # fmt: skip
 
 

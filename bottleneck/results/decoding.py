@@ -82,6 +82,8 @@ def _read_block(node: Node, samples_per_batch: float) -> Block:
         seconds=node.key("seconds").amount(),
         batches=batches,
         first_half_seconds=node.optional_key("first_half_seconds").maybe(Node.amount),
+        queue_before=node.optional_key("queue_before").maybe(Node.count),
+        queue_after=node.optional_key("queue_after").maybe(Node.count),
     )
 
 
@@ -92,6 +94,8 @@ def _read_usual_block(value: Any) -> Block | None:
     number, samples, batches = value.get("round"), value.get("samples"), value.get("batches")
     seconds, first_half = value.get("seconds"), value.get("first_half_seconds")
     if not (type(number) is type(samples) is type(batches) is int and type(seconds) is type(first_half) is float):
+        return None
+    if value.get("queue_before") is not None or value.get("queue_after") is not None:
         return None
     right = (
         0 <= number <= MAX_COUNT

@@ -39,6 +39,10 @@ class Block:
     """Batches processed in the block."""
     first_half_seconds: float | None = None
     """Time until half of the batches were done; shows a block that had not reached its steady state."""
+    queue_before: int | None = None
+    """Batches that lay ready in the loader's queue when it began; None where there is no queue, or it is not known."""
+    queue_after: int | None = None
+    """The same when it ended."""
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,8 @@ class Engine:
                 return Cached(0)
             request = list(request)
         if isinstance(request, Blank):
-            if mode & (stages.LOAD | stages.RECORD):
-                return Cached(0)  # a left-over of the mode before; it will be discarded
+            if mode & (stages.LOAD | stages.RECORD | stages.REST):
+                return Cached(0)  # a left-over of the mode before, which will be discarded, or nothing is wanted
             return self._server.samples(mode, request.size, None)
         if mode & stages.RECORD:
             return self._recorder.fetch(request)
@@ -251,7 +251,7 @@ class Engine:
         """
         mode = self._mode
         skips, self._skips = self._skips, False
-        if mode & stages.STOP or skips:
+        if mode & (stages.STOP | stages.REST) or skips:
             return None
         if mode & stages.RECORD:
             return self._recorder.collate(samples)

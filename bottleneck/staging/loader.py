@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import connection, resource_sharer
 from typing import Any
 
@@ -180,11 +180,22 @@ class SwitchedLoader:
         iterator = self._worker_iterator()
         try:
             in_queue = iterator._data_queue.qsize()
+            if iterator._data_queue is not iterator._worker_result_queue:  # on the way to the thread that pins them
+                in_queue += iterator._worker_result_queue.qsize()
             # Out of turn: taken from the queue already, and kept beside the number of the worker.
             out_of_turn = sum(len(info) > 1 for info in iterator._task_info.values())
         except (AttributeError, TypeError, NotImplementedError):  # another loader, or macOS, which cannot count
             return None
         return int(in_queue) + out_of_turn
+
+    def next_has_arrived(self) -> bool:
+        """Whether the next batch has surely been delivered: in order, others may lie ready while it is waited for."""
+        iterator = self._worker_iterator()
+        try:
+            next_one = iterator._task_info.get(iterator._rcvd_idx, ())
+        except AttributeError:
+            return False
+        return len(next_one) > 1 or self.is_ahead()
 
     def is_ahead(self) -> bool:
         """Whether the workers have surely delivered everything that they were asked for."""
@@ -196,34 +207,41 @@ class SwitchedLoader:
         """The loader stages that work for real at present."""
         return self._control.mode
 
-    def switch(self, mode: int) -> None:
-        """Change which stages work for real, and throw away every batch that was asked for before.
+    def switch(self, mode: int, keep: Callable[[Any, int], None] | None = None) -> None:
+        """Change which stages work for real, and take every batch that was asked for before out of the loader.
 
-        Batches in flight are thrown away also when the mode stays the same: what piled up while nobody asked would
+        Batches in flight are taken out also when the mode stays the same: what piled up while nobody asked would
         come for free.
+
+        Args:
+            mode: The stages that work for real from now on.
+            keep: Gets each batch that had been made in the mode before, and its number of samples.
         """
         self._control.begin_generation()
         self._control.mode = mode
-        self.discard_in_flight()
+        self.discard_in_flight(keep)
 
-    def discard_in_flight(self) -> None:
-        """Receive and drop the batches that have been asked for so far."""
+    def discard_in_flight(self, keep: Callable[[Any, int], None] | None = None) -> None:
+        """Receive the batches that have been asked for so far, and hand on what had been made of them."""
         iterator = self._worker_iterator()
         asked_for = getattr(iterator, "_send_idx", 0)
         # A worker without a share of a stream never answers what it was asked for: nothing could be counted there.
         may_stay_away = self.iterable and self._passes_tokens and asked_for > 0
         if not may_stay_away:
             for _ in range(self._order.sent - self._received):
-                self.next_batch()
+                batch, samples = self.next_batch()
+                if keep is not None and batch is not None:
+                    keep(batch, samples)
+                del batch
         if getattr(self._loader, "in_order", True) and not may_stay_away:
             return
         # Out of order, a quick worker's new batch may have come before a slow one's old batch.
         while iterator._send_idx >= asked_for and _is_due(iterator, asked_for):
             self.next_batch()
 
-    def rest(self) -> None:
-        """Leave the workers with nothing to do."""
-        self.switch(stages.HANDOFF)
+    def rest(self, keep: Callable[[Any, int], None] | None = None) -> None:
+        """Leave the workers with nothing to do; `keep` as of `switch`."""
+        self.switch(stages.REST if self._passes_tokens else stages.HANDOFF, keep)
 
     def use_plan(self, plan: Plan) -> None:
         """Let the workers rest, then hand the plan to all of them.

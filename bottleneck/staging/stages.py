@@ -41,6 +41,9 @@ SAMPLE_STACKS = 1 << 14
 NOTE_FILES = 1 << 7
 """Everything real, and the files noted that are opened on the way. Never timed."""
 
+REST = 1 << 6
+"""Nothing works: what is asked for ahead is answered with nothing, at once, until the next switch."""
+
 _FIRST_MARK = 16
 MOST_MARKS = 46
 """How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""
