@@ -112,10 +112,11 @@ class Rounds:
         for rounds_left in range(wanted, 0, -1):
             if self._is_over():
                 break
-            self._run_full_round((until_s - self._clock()) / rounds_left)
+            left_s = max(0.0, until_s - self._clock())
+            self._run_full_round(left_s / rounds_left, left_s)
         self._settle_verdict()
         while not self._is_precise and not self._is_over():
-            self._run_full_round(self._left_s)
+            self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
         self._refine_costs()
         self._note_other_load()
@@ -178,14 +179,14 @@ class Rounds:
         device, raw = (self._paces[arm] for arm in self._ends)
         return {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
 
-    def _run_full_round(self, seconds: float) -> None:
-        """Visit device and raw, and of the rest what fits into a time."""
-        plan = self._planner.plan(self._guessed_paces(), min(max(0.0, seconds), self._left_s))
+    def _run_full_round(self, seconds: float, left_s: float) -> None:
+        """Visit device and raw, and of the rest what fits; see `Planner.plan`."""
+        plan = self._planner.plan(self._guessed_paces(), seconds, left_s)
         self._visit_all(self._order.next_round(plan.arms), plan.lengths)
 
     def _run_round(self, arms: list[Arm], rounds: int) -> None:
         """Visit some arms, for so long that so many rounds of them are done by the deadline."""
-        plan = self._planner.plan(self._guessed_paces(), self._left_s / max(1, rounds), arms)
+        plan = self._planner.plan_visits(self._guessed_paces(), self._left_s / max(1, rounds), arms)
         self._visit_all(arms, plan.lengths)
 
     def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:

@@ -181,23 +181,29 @@ class Planner:
         ends_s = self._lengths(paces, 1.0, 1.0).round_s((self._ladder.device, self._ladder.raw))
         return max(LEAST_ROUNDS, min(MIN_ROUNDS, int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))))
 
-    def plan(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm] | None = None) -> RoundPlan:
-        """Plan a round.
+    def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
+        """Plan a round over device and raw, and what else there is time for.
+
+        What does not fit waits for a later round, to which the time goes that this one leaves.
 
         Args:
             paces: The speed of every arm, as far as it is known.
-            seconds: Time for it.
-            arms: What it has to visit; None: device and raw, and what there is time for.
+            seconds: Time for this round.
+            left_s: Time for this one and all that follow.
         """
-        if arms is not None:
-            return RoundPlan(tuple(arms), self._shortened(paces, arms, seconds))
         chosen = [self._ladder.device, self._ladder.raw]
-        groups = sorted(self._ladder.groups(), key=lambda group: self._visits.get(group, 0))
-        for group in groups:
-            if self._lengths(paces, 0.0, 1.0).round_s([*chosen, *group]) <= seconds:
+        shortest = self._lengths(paces, 0.0, 1.0)
+        for group in sorted(self._ladder.groups(), key=lambda group: self._visits.get(group, 0)):
+            if shortest.round_s([*chosen, *group]) <= seconds:
                 chosen += group
                 self._visits[group] = self._visits.get(group, 0) + 1
-        return RoundPlan(tuple(chosen), self._shortened(paces, chosen, seconds))
+            elif shortest.round_s([*chosen[:2], *group]) <= left_s:
+                break
+        return self.plan_visits(paces, seconds, chosen)
+
+    def plan_visits(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm]) -> RoundPlan:
+        """Plan a round over some arms that are all to be visited."""
+        return RoundPlan(tuple(arms), self._shortened(paces, arms, seconds))
 
     def _shortened(self, paces: dict[Arm, Pace], arms: Sequence[Arm], seconds: float) -> Lengths:
         """Return lengths that fit; what decides whether there is anything to explain is the last to be cut short."""

@@ -20,6 +20,8 @@ _KEEPS_UP_SHARE = 0.03
 """Share of the time lost to waiting below which the loader counts as keeping up: the margin of the ladder."""
 _SURELY_FASTER, _SURELY_SLOWER = 0.8, 1.3
 """A worker's first batch, over the time in which the job takes one of each worker: outside no look is needed."""
+_LONGEST_TURN_S = 5.0
+"""A turn of the workers that takes longer than this is not looked at, and not waited for."""
 _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 _PATIENCE_S = 0.5
@@ -62,9 +64,17 @@ class SteadyState:
         if level is None:
             level = self._guess(run, first_s, step_s)
         self._restore(level, max(_PATIENCE_S, 2 * first_s))
-        # Where everything has arrived, the workers stand still until they are asked one after the other.
-        for _ in range(1 if level >= self._loader.queue_length - 1 else turn):
+        self._desynchronise(run, turn, level)
+
+    def _desynchronise(self, run: Callable[[], float], turn: int, level: int) -> None:
+        """Run for a turn of the workers, which all began at the same time."""
+        # Where everything has arrived, they stand still until they are asked one after the other.
+        batches = 1 if level >= self._loader.queue_length - 1 else turn
+        started_s = self._clock()
+        for _ in range(batches):
             run()
+            if self._clock() - started_s > _LONGEST_TURN_S:
+                break
 
     def begin_block(self) -> int | None:
         """Return the level at which a block begins: batches that have arrived; None where that cannot be seen."""
@@ -87,12 +97,14 @@ class SteadyState:
     def _guess(self, run: Callable[[], float], first_s: float, step_s: float | None) -> int:
         """Return the level to begin the first visit with: nearly full for a loader that keeps up."""
         turn, full = self._loader.num_workers, self._loader.queue_length
-        nearly_full = max(full - turn, full // 2)
+        # Of a turn that has arrived as one, the first has been taken.
+        nearly_full = max(full - turn - 1, full // 2, 1)
         if step_s is not None and turn > 1:
             of_a_turn = first_s / (turn * step_s) if step_s > 0 else float("inf")
-            if of_a_turn <= _SURELY_FASTER:
+            slow = turn * step_s > _LONGEST_TURN_S
+            if of_a_turn <= (1.0 if slow else _SURELY_FASTER):
                 return nearly_full
-            if of_a_turn >= _SURELY_SLOWER:
+            if slow or of_a_turn >= _SURELY_SLOWER:
                 return 0
         for _ in range(turn - 1):
             run()

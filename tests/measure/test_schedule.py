@@ -1,4 +1,4 @@
-"""Six rounds fit where they can; where they cannot, the decision comes first."""
+"""Device and raw are in every round; the other experiments take turns where the time is short."""
 
 import pytest
 from hypothesis import given
@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from bottleneck.measure.arms import Capabilities, build_ladder
 from bottleneck.measure.schedule import (
+    LEAST_ROUNDS,
     MIN_ROUNDS,
     OrderOfArms,
     Pace,
+    Planner,
     find_deadline_s,
     lengths_for,
-    plan_round,
-    rounds_fit,
     total_budget_s,
 )
 
@@ -33,7 +33,7 @@ def deadline(step_s, **options):
 
 
 def plan(step_s, left_s, rounds=MIN_ROUNDS, quick=False, arms=ARMS):
-    return plan_round(LADDER, arms, paces(step_s), WORKERS, left_s=left_s, rounds=rounds, quick=quick)
+    return Planner(LADDER, WORKERS, quick=quick).plan_visits(paces(step_s), left_s / rounds, arms).lengths
 
 
 # --- orders ------------------------------------------------------------------------------------------------
@@ -68,24 +68,70 @@ def test_a_reverse_order_is_not_used_for_other_arms():
 # --- lengths -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step_s", [0.001, 0.01, 0.03, 0.1])
-def test_six_rounds_fit_into_the_default_budget(step_s):
+@pytest.mark.parametrize("step_s", [0.001, 0.01, 0.03])
+def test_six_rounds_of_everything_fit_into_the_default_budget(step_s):
     left_s = deadline(step_s) - 1005.0
-    lengths = plan(step_s, left_s)
-    assert MIN_ROUNDS * lengths.round_s(ARMS) <= left_s
-    assert rounds_fit(LADDER, paces(step_s), WORKERS, left_s)
+    planner = Planner(LADDER, WORKERS, quick=False)
+    assert planner.rounds_within(paces(step_s), 0.7 * left_s) == MIN_ROUNDS
+    for _ in range(MIN_ROUNDS):
+        made = planner.plan(paces(step_s), left_s / MIN_ROUNDS, left_s)
+        assert set(made.arms) == set(ARMS)
+        assert MIN_ROUNDS * made.lengths.round_s(made.arms) <= left_s
 
 
-def test_blocks_are_multiples_of_the_number_of_workers_also_when_time_is_short():
+def run_rounds(step_s, seconds, rounds=MIN_ROUNDS):
+    """Plan so many rounds and let their time pass; return how often each arm was visited."""
+    planner, visits, left_s = Planner(LADDER, WORKERS, quick=False), dict.fromkeys(ARMS, 0), seconds
+    for rounds_left in range(rounds, 0, -1):
+        made = planner.plan(paces(step_s), left_s / rounds_left, left_s)
+        assert {LADDER.device, LADDER.raw} <= set(made.arms)
+        left_s -= made.lengths.round_s(made.arms)
+        for arm in made.arms:
+            visits[arm] += 1
+    assert left_s >= 0.0
+    return visits
+
+
+def test_device_and_raw_are_in_every_round_and_the_others_take_turns():
+    # Guards: a budget that is spent before what decides has been measured.
+    visits = run_rounds(0.1, 60.0)
+    assert visits[LADDER.device] == visits[LADDER.raw] == MIN_ROUNDS
+    for group in LADDER.groups():
+        assert len({visits[arm] for arm in group}) == 1  # what is compared is visited together
+    assert 1 <= min(visits.values()) < MIN_ROUNDS
+
+
+def test_what_never_fits_does_not_keep_out_what_does():
+    visits = run_rounds(0.5, 60.0)
+    assert visits[LADDER.raw] == MIN_ROUNDS
+    assert sorted(set(visits.values()))[-2] >= 1
+
+
+def test_a_job_too_slow_for_six_rounds_gets_those_that_fit():
+    planner = Planner(LADDER, WORKERS, quick=False)
+    assert LEAST_ROUNDS <= planner.rounds_within(paces(1.0), 60.0) < MIN_ROUNDS
+    assert planner.rounds_within(paces(60.0), 60.0) == LEAST_ROUNDS
+
+
+def test_blocks_of_the_loader_alone_are_multiples_of_the_number_of_workers_also_when_time_is_short():
     for left_s in (1000.0, 30.0, 5.0, 0.0):
         lengths = plan(0.02, left_s)
-        assert all(lengths.batches[arm] % WORKERS == 0 for arm in ARMS if arm.mode is not None)
+        alone = [arm for arm in ARMS if arm.mode is not None and not arm.coupled]
+        assert all(lengths.batches[arm] % WORKERS == 0 for arm in alone)
 
 
 def test_blocks_are_no_longer_than_is_useful():
     lengths = plan(0.01, 10_000.0)
-    assert max(lengths.batches[arm] * 0.01 for arm in ARMS) <= 0.25
-    assert max(plan(0.2, 10_000.0).batches.values()) * 0.2 <= 1.5 + WORKERS * 0.2
+    assert max(lengths.batches[arm] * 0.01 for arm in ARMS) <= 0.5
+    assert max(plan(0.2, 10_000.0).batches.values()) * 0.2 <= 3.0 + WORKERS * 0.2
+
+
+def test_what_decides_is_the_last_to_be_cut_short():
+    short = plan(0.02, 6 * 9.0)
+    full = plan(0.02, 1000.0)
+    assert short.batches[LADDER.raw] == full.batches[LADDER.raw]
+    assert short.batches[LADDER.device] == full.batches[LADDER.device]
+    assert sum(short.batches.values()) < sum(full.batches.values())
 
 
 def test_blocks_get_shorter_where_time_is_short_and_never_empty():
@@ -99,7 +145,7 @@ def test_rounds_that_are_left_share_the_time_that_is_left():
 
 def test_fewer_arms_share_the_time_that_is_left():
     ends = (LADDER.device, LADDER.raw)
-    assert plan(0.02, 5.0, arms=ends).batches[LADDER.raw] > plan(0.02, 5.0).batches[LADDER.raw]
+    assert plan(0.02, 20.0, arms=ends).batches[LADDER.raw] > plan(0.02, 20.0).batches[LADDER.raw]
 
 
 def test_a_visit_takes_its_preparation_too():
@@ -136,12 +182,3 @@ def test_total_budgets():
     assert total_budget_s(7.0, quick=True) == 7.0
     assert total_budget_s(None, quick=True) <= 20.0
     assert total_budget_s(None, quick=False) <= 60.0
-
-
-def test_slow_steps_are_decided_first():
-    # A second a step: six full rounds take minutes, and the verdict shall not wait for them.
-    left_s = deadline(1.0) - 1005.0
-    assert not rounds_fit(LADDER, paces(1.0), WORKERS, left_s)
-    assert rounds_fit(LADDER, paces(0.01), WORKERS, deadline(0.01) - 1005.0)
-    deciding_s = MIN_ROUNDS * plan(1.0, left_s).round_s((LADDER.device, LADDER.raw))
-    assert deciding_s < left_s

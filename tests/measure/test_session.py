@@ -31,7 +31,7 @@ known = pytest.fixture(autouse=True)(known_helpers)
 
 
 def test_every_experiment_is_visited_in_every_round():
-    outcome = run_simulated(0.05, MeasureOptions(), judge=lambda _: PRECISE)
+    outcome = run_simulated(0.01, MeasureOptions(), judge=lambda _: PRECISE)
     assert outcome.failure is None
     measured = {name: found for name, found in blocks(outcome).items() if found}
     assert set(measured) == {"device", "before_collate", "before_augment", "raw"}
@@ -66,11 +66,9 @@ def test_what_is_left_after_six_rounds_goes_to_an_undecided_state_to_the_end(ste
 
     outcome = run_simulated(step_s, MeasureOptions(budget_s=40.0), judge)
     found = blocks(outcome)
-    late = {name: sum(b.seconds for b in of if b.round > 6) for name, of in found.items() if of}
-    early = {name: sum(b.seconds for b in of if b.round <= 6) for name, of in found.items() if of}
-    assert {name for name, seconds in late.items() if seconds} == {"device", "raw"}
-    assert late["raw"] > early["raw"]
-    assert len([b for b in found["raw"] if b.round > 6]) >= 6
+    late = {name: sum(b.round > 6 for b in of) for name, of in found.items() if of}
+    assert {name for name, rounds in late.items() if rounds} == {"device", "raw"}
+    assert late["raw"] >= 2
     assert 30.0 <= outcome.measurement.cost.seconds <= 40.0
 
 
@@ -97,7 +95,7 @@ def test_what_is_left_after_six_rounds_goes_to_the_name_where_there_is_none():
 def test_the_first_six_rounds_leave_time_for_what_is_open():
     outcome = run_simulated(0.02, MeasureOptions(budget_s=30.0), judge=lambda _: NAMED)
     rounds = [b.round for b in blocks(outcome)["raw"]]
-    assert max(rounds) >= 8
+    assert max(rounds) > 6
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -135,12 +133,11 @@ def test_a_step_of_a_second_is_decided_within_three_minutes():
 def test_a_slow_job_gets_more_rounds_for_a_name_that_two_do_not_give(named):
     judgement = Judgement("input_bound", None, precise=False, named=named)
     outcome = run_simulated(1.0, MeasureOptions(budget_s=120.0), lambda _: judgement)
-    # Three rounds decide the state, two at least are for the name; then comes what only the ladder needs.
-    ladder_only = [block.round for block in blocks(outcome)["before_collate"] or ()]
-    for_the_name = [b.round for w in outcome.measurement.without for b in w.coupled or () if w.stage == "augment"]
-    assert {4, 5} <= set(for_the_name)
-    assert (6 in ladder_only) == named
-    assert 6 in for_the_name
+    # Once the first rounds are over, the rest is for the name; with a name it goes to everything.
+    ladder_only = len(blocks(outcome)["before_collate"] or ())
+    for_the_name = sum(len(w.coupled or ()) for w in outcome.measurement.without if w.stage == "augment")
+    assert for_the_name >= 2
+    assert (for_the_name - ladder_only > 1) != named
 
 
 def test_a_budget_that_is_much_too_short_still_says_something():
@@ -153,7 +150,7 @@ def test_a_budget_that_is_much_too_short_still_says_something():
 
 def test_progress_tells_phase_round_and_time():
     updates = []
-    run_simulated(0.05, MeasureOptions(), judge=lambda _: PRECISE, on_progress=updates.append)
+    run_simulated(0.01, MeasureOptions(), judge=lambda _: PRECISE, on_progress=updates.append)
     phases = list(dict.fromkeys(update.phase for update in updates))
     assert phases == ["starting workers", "recording", "observing", "warming up", "trying out", "measuring", "tracing"]
     measuring = [update for update in updates if update.phase == "measuring"]
@@ -242,7 +239,7 @@ def test_a_whole_diagnosis_with_workers(dataset):
     found = blocks(outcome)
     assert len(found["device"]) >= 2
     assert len(found["raw"]) >= 2
-    assert all(block.batches % 2 == 0 for block in found["raw"])
+    assert all(block.queue_before is not None and block.queue_after is not None for block in found["raw"])
     evidence = outcome.measurement.evidence
     assert evidence["wait_s"]["p50"] <= evidence["wait_s"]["p99"]
     assert evidence["first_batch_s"] > 0
