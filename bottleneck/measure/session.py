@@ -16,7 +16,7 @@ from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import Bench
 from bottleneck.measure.cold_session import ColdSession
 from bottleneck.measure.describe import describe_arm, describe_pipeline
-from bottleneck.measure.device import device_can_pin, make_synchronize
+from bottleneck.measure.device import device_can_pin, devices_of, make_synchronize
 from bottleneck.measure.environment import describe_environment, free_memory_bytes
 from bottleneck.measure.epochs import describe_epoch_gap
 from bottleneck.measure.failure import (
@@ -35,6 +35,7 @@ from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.ranks import rank_warnings
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
@@ -314,7 +315,10 @@ class Session:
 
     def _make_bench(self, recorded: Recorded) -> Bench:
         self._tell("warming up")
-        synchronize = make_synchronize(self._device)
+        used = (self._device, *devices_of(self._pipeline.model, self._pipeline.optimizer))
+        synchronize = make_synchronize(self._device, used)
+        for id_, message in rank_warnings(used):
+            self._ledger.warn(id_, message)
         copies = not copies_nothing(self._pipeline, self._device)
         step = WatchedStep(self._step, self._clock)
         with noticed_marks() as called:
@@ -332,8 +336,8 @@ class Session:
                 "the clone is part of `device` and `host`.",
             )
         return Bench(
-            loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer, step=self._step,
-            synchronize=synchronize, clock=self._clock, split_blocks=self._device.type == "cpu",
+            loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer,
+            step=self._step, synchronize=synchronize, clock=self._clock, split_blocks=self._device.type == "cpu",
         )  # fmt: skip
 
 
