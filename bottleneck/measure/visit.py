@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from bottleneck.measure.arms import Arm
@@ -57,6 +57,7 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     preparing_s = bench.clock() - started
     block = bench.measure(arm, round_, batches)
     stolen = counters.stolen.end(processes=1 + bench.loader.num_workers)
+    device_clock_hz = counters.utilisation.device_clock_hz()
     counters.utilisation.end_block()
     counters.reads.add(arm, before, settling + block.samples)
-    return Visit(block, preparing_s, stolen)
+    return Visit(replace(block, device_clock_hz=device_clock_hz), preparing_s, stolen)

@@ -39,6 +39,8 @@ class Block:
     """Batches processed in the block."""
     first_half_seconds: float | None = None
     """Time until half of the batches were done; shows a block that had not reached its steady state."""
+    device_clock_hz: float | None = None
+    """Clock of the device right after the block; None where it is not known."""
 
 
 @dataclass(frozen=True)
