@@ -207,6 +207,7 @@ class Rounds:
     def _run_round(self, arms: list[Arm], rounds: int, until_s: float = math.inf) -> None:
         """Visit arms, for so long that so many rounds of them are done by then, or by the deadline."""
         self._round += 1
+        self.counters.training.begin_round()
         lengths = plan_round(
             self._ladder, arms, self._guessed_paces(), self._workers,
             left_s=max(0.0, min(until_s, self._deadline_s) - self._clock()), rounds=rounds, quick=self._options.quick,

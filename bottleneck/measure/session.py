@@ -39,6 +39,7 @@ from bottleneck.measure.ranks import rank_warnings
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
+from bottleneck.measure.training import Training, make_training
 from bottleneck.measure.unread import WatchedStep
 from bottleneck.measure.visit import Counters
 from bottleneck.pipeline.cuts import CutSite, find_sites
@@ -184,6 +185,7 @@ class Session:
         nothing_to_copy = copies_nothing(pipeline, device)
         self._transfer = _stay if nothing_to_copy else make_transfer(pipeline, device, self._pinned)
         self._step = make_train_step(pipeline, device)
+        self._training = Training()
         self._bench: Bench | None = None
         self._counters: Counters | None = None
         self._cold = ColdSession(self._loader, ledger, clock)
@@ -219,7 +221,8 @@ class Session:
             self._ledger.warn("threads-share-cores", crowded)
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
         self._counters = rounds.counters
-        with self._counters.utilisation.watching(self._loader.workers, self._device):
+        self._counters.training = self._training
+        with self._counters.utilisation.watching(self._loader.workers, self._device), self._training:
             rounds.run()
         self._cold.warm()
         passes = Passes(self._pipeline, self._device, bench, self._ledger, self._options, self._budget_s, self._tell)
@@ -242,6 +245,10 @@ class Session:
             self._ledger.evidence["reads"] = self._counters.reads.summary(ladder)
             if ladder is not None:
                 self._ledger.evidence["utilisation"] = self._counters.utilisation.evidence(ladder, cached)
+        if self._ledger.ladder is not None:
+            self._ledger.evidence["training"] = self._training.evidence()
+            for id_, message in self._training.warnings(self._ledger.ladder):
+                self._ledger.warn(id_, message)
         if self._loader.choosing_s_per_batch is not None:
             self._ledger.evidence["sampler_s_per_batch"] = self._loader.choosing_s_per_batch
         self._cold.note(self._counters.reads if self._counters is not None else None)
@@ -319,6 +326,7 @@ class Session:
         synchronize = make_synchronize(self._device, used)
         for id_, message in rank_warnings(used):
             self._ledger.warn(id_, message)
+        self._training = make_training(self._pipeline, self._step, self._device, synchronize, self._clock)
         copies = not copies_nothing(self._pipeline, self._device)
         step = WatchedStep(self._step, self._clock)
         with noticed_marks() as called:
@@ -337,7 +345,8 @@ class Session:
             )
         return Bench(
             loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer,
-            step=self._step, synchronize=synchronize, clock=self._clock, split_blocks=self._device.type == "cpu",
+            step=self._training.watch(self._step), synchronize=synchronize,
+            clock=self._clock, split_blocks=self._device.type == "cpu",
         )  # fmt: skip
 
 
