@@ -48,8 +48,9 @@ pictures: $(INSTALLED)  ## write the pictures and outputs of the documentation f
 	$(BIN)/python -m docs.make.tutorial --kept
 	$(BIN)/python -m docs.make.pictures
 
-gpu-check: $(INSTALLED)  ## planted pipelines and traps on a real accelerator
+gpu-check: $(INSTALLED)  ## pipelines and traps on a real accelerator; writes benchmarks/GPU.md there
 	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove what the other targets made here, the virtual environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache report.md

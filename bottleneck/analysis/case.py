@@ -75,6 +75,11 @@ class Case:
         """Whether the train step runs on the same cores as the workers."""
         return self.device.startswith("cpu")
 
+    @property
+    def on_accelerator(self) -> bool:
+        """Whether a device is known to compute that the main process need not wait for."""
+        return bool(self.device) and not self.on_cpu
+
     def number(self, key: str) -> float | None:
         """Return a setting of the pipeline; None when it is not a finite number."""
         return lookup.number_at(self.pipeline, key)

@@ -66,7 +66,10 @@ def _uneven_samples(case: Case) -> Iterator[Item]:
     """Advise a queue that evens out single slow batches, where the job really waits for those."""
     usual_s, p95_s, p99_s = (case.evidence_number("wait_s", name) for name in ("p50", "p95", "p99"))
     lost, stalls = case.evidence_number("stalls", "lost_share"), case.evidence_number("stalls", "count")
-    if case.verdict.state == "device_bound" or usual_s is None or p95_s is None or p99_s is None:
+    if usual_s is None or p95_s is None or p99_s is None:
+        return
+    # The main process waits where the device may have work left: only a loss says that the device waits as well.
+    if case.verdict.state == "device_bound" or (case.on_accelerator and case.verdict.state != "input_bound"):
         return
     if (
         stalls is None
@@ -85,7 +88,7 @@ def _uneven_samples(case: Case) -> Iterator[Item]:
         why=(
             f"Half of the batches are waited for {duration(usual_s)} at most, one in twenty {duration(p95_s)} or "
             f"longer, one in a hundred {duration(p99_s)}. {number(stalls)} waits far over the usual{every} take "
-            f"{percent(lost)} of the job's time."
+            f"{percent(lost)} of the {'main process' if case.on_accelerator else 'job'}'s time."
         ),
         how=_how_to_even_out(case),
         evidence={

@@ -9,6 +9,7 @@ import numpy as np
 
 from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
+from bottleneck.analysis.clocks import differing_clocks
 from bottleneck.analysis.data_reads import dataset_bytes, raw_source
 from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.analysis.precision import LEAST_ROUNDS
@@ -43,6 +44,7 @@ def doubts(
         *_trends(readings),
         *_warm_reads(measurement),
         *_stolen_time(measurement),
+        *differing_clocks(measurement),
         *(_doubtful_choice(readings, stages, choice) if state == "input_bound" else ()),
         *(_slow_sampler(measurement, readings) if state == "input_bound" else ()),
     )

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 
 
-def make_synchronize(device: torch.device) -> Callable[[], None]:
-    """Return a function that returns once the device has done all its work; nothing to wait for on a CPU."""
-    if device.type == "cpu":
-        return lambda: None
+def make_synchronize(device: torch.device, others: Iterable[torch.device] = ()) -> Callable[[], None]:
+    """Return a function that returns once the devices have done all their work; nothing to wait for on a CPU.
+
+    Args:
+        device: Where batches are.
+        others: Devices that the job computes on as well.
+    """
+    waits = [wait for each in dict.fromkeys((device, *others)) if (wait := _make_wait(each)) is not None]
+    if len(waits) == 1:
+        return waits[0]
+
+    def synchronize() -> None:
+        for wait in waits:
+            wait()
+
+    return synchronize
+
+
+def _make_wait(device: torch.device) -> Callable[[], None] | None:
+    if device.type in ("cpu", "meta"):
+        return None
     module = getattr(torch, device.type, None)
     synchronize = getattr(module, "synchronize", None)
     if synchronize is None:
-        return lambda: None
+        return None
     if device.type == "mps":
         return synchronize  # type: ignore[no-any-return]  # of a backend chosen by name
     return lambda: synchronize(device)
+
+
+def devices_of(model: Any, optimizer: Any = None) -> tuple[torch.device, ...]:
+    """Return the devices that a model's tensors are on, and those that an optimizer trains."""
+    return tuple(dict.fromkeys(tensor.device for tensor in _tensors_of(model, optimizer)))
+
+
+def _tensors_of(model: Any, optimizer: Any) -> Iterator[torch.Tensor]:
+    if isinstance(model, torch.nn.Module):
+        yield from model.parameters()
+        yield from model.buffers()
+    for group in getattr(optimizer, "param_groups", ()):
+        yield from group["params"]
 
 
 def device_can_pin() -> bool:

@@ -12,6 +12,7 @@ from bottleneck.pipeline.quoting import text_of
 from bottleneck.staging import stages
 from bottleneck.staging.failures import PassesThrough, find_failure
 from bottleneck.staging.loader import LoaderEnded, SwitchedLoader
+from bottleneck.staging.worker_death import Death, find_death
 
 _ORIGINAL = "Original Traceback"
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -24,6 +25,23 @@ _SHM_REMEDY = (
     "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
     "prefetch_factor."
 )
+
+_IN_MAIN = "--set num_workers=0 shows where it ends"
+_MEMORY = (
+    "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), use fewer "
+    f"workers or a smaller batch; if not, {_IN_MAIN}."
+)
+_NATIVE = (
+    "Native code that the dataset calls ended it: with PYTHONFAULTHANDLER=1 in the environment it says on standard "
+    f"error where it was; {_IN_MAIN} too."
+)
+_ENDED_ITSELF = f"Code of the job called os._exit or the like; {_IN_MAIN}."
+_REMEDIES_OF_DEATHS = {
+    "SIGBUS": f"If /dev/shm is full (df -h /dev/shm): {_SHM_REMEDY} If not, a file that was mapped became shorter.",
+    **dict.fromkeys(("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE"), _NATIVE),
+    "SIGTERM": "Something outside ended it: the batch system at its time limit, or a clean-up of processes.",
+}
+"""By signal; the others, above all SIGKILL, are taken for the out-of-memory killer."""
 
 
 def _is_full(text: str) -> bool:
@@ -84,6 +102,9 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
             f"The workers gave no batch for a long time, experiment {experiment}: {one_line(error)}",
             "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
         )
+    death = find_death(text)
+    if death is not None:
+        return _explain_death(death, error, experiment)
     if _is_full(text):
         return MeasurementError(
             f"Shared memory ran out, experiment {experiment}: {one_line(error)}",
@@ -94,17 +115,17 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
             f"File descriptors ran out, experiment {experiment}: {one_line(error)}",
             "Raise the limit with `ulimit -n 65536` in the shell that starts the job.",
         )
-    if "DataLoader worker" in text and ("killed" in text or "exited unexpectedly" in text):
-        return MeasurementError(
-            f"A worker died, experiment {experiment}: {one_line(error)}",
-            "If the kernel's out-of-memory killer ended it (see dmesg), use fewer workers or a smaller batch; if not, "
-            "--set num_workers=0 shows where it ends.",
-        )
     return MeasurementError(
         f"The loader raised, experiment {experiment}: {one_line(error)}",
         "The job itself would fail there too.",
         _users_part(error),
     )
+
+
+def _explain_death(death: Death, error: BaseException, experiment: str) -> MeasurementError:
+    how = f" of {death.signal}" if death.signal else "" if death.status is None else f" with status {death.status}"
+    remedy = _ENDED_ITSELF if death.status is not None else _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
+    return MeasurementError(f"A worker died{how}, experiment {experiment}: {one_line(error)}", remedy)
 
 
 def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:

@@ -114,15 +114,20 @@ class GpuUsage:
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo)
         if memory is not None:
             values["memory_bytes"] = float(memory.used)
-        clock = self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
-        if clock is not None:
-            values["sm_clock_hz"] = clock * 1e6
+        clock_hz = self.sm_clock_hz()
+        if clock_hz is not None:
+            values["sm_clock_hz"] = clock_hz
         found = [GpuSample(self._clock(), 0.0, values, self._throttled())]
         found.extend(self._busy())
         if self._samples_taken % _PCIE_EVERY == 0:
             found.extend(self._pcie())
         self._samples_taken += 1
         return found
+
+    def sm_clock_hz(self) -> float | None:
+        """Return the clock of the multiprocessors at this moment; None where the driver does not tell."""
+        clock = self._ask(self._nvml.nvmlDeviceGetClockInfo, self._nvml.NVML_CLOCK_SM)
+        return None if clock is None else clock * 1e6
 
     def _busy(self) -> Iterator[GpuSample]:
         """Yield the share of time in which any kernel ran: the driver's own samples, each with its time."""

@@ -13,7 +13,7 @@ import types
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from bottleneck.measure.preserve_state import StateSnapshot
 from bottleneck.measure.preserve_steps import Notes, Snapshot
 from bottleneck.measure.preserve_tensors import TensorVault
 
+_Kind = TypeVar("_Kind")
 _MAX_OBJECTS = 20_000
 _MAX_ENTRIES = 10_000
 _MAX_DATA_BYTES = 16 * 2**20
@@ -104,6 +105,10 @@ class Search:
     def snapshots(self) -> list[Snapshot]:
         """Attributes, containers and generators, in any order; restored before the tensors."""
         return self._snapshots
+
+    def found(self, kind: type[_Kind]) -> list[_Kind]:
+        """Return the objects of a kind that the walks have come to."""
+        return [value for value in self._seen.values() if issubclass(type(value), kind)]  # type: ignore[misc]
 
     def states(self) -> list[Snapshot]:
         """Take the states of objects that tell them, when the vault is full; restored after the tensors."""

@@ -223,7 +223,8 @@ class TensorVault:
             raise MeasurementError(
                 f"Keeping the model and the optimizer as they are takes {needed / 1e9:.1f} GB of memory; "
                 f"{free / 1e9:.1f} GB are free.",
-                "Diagnose in a process of its own, with `bottleneck diagnose`, where nothing has to be kept.",
+                "Give this process more memory, or diagnose before the first training step: gradients and the state of "
+                "the optimizer, which are kept with the model, are not there yet.",
             )
         for key, content in list(self._contents.items()):
             try:

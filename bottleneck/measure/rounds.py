@@ -191,6 +191,7 @@ class Rounds:
 
     def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:
         self._round += 1
+        self.counters.training.begin_round()
         disturbed: list[tuple[Arm, Visit]] = []
         for arm in self._replays_last(arms):
             # Two rounds of device and raw are the least that says anything at all.

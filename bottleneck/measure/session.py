@@ -16,7 +16,7 @@ from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cold_session import ColdSession
 from bottleneck.measure.describe import describe_arm, describe_pipeline
-from bottleneck.measure.device import device_can_pin, make_synchronize
+from bottleneck.measure.device import device_can_pin, devices_of, make_synchronize
 from bottleneck.measure.environment import describe_environment, free_memory_bytes
 from bottleneck.measure.epochs import describe_epoch_gap
 from bottleneck.measure.failure import (
@@ -35,10 +35,12 @@ from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.ranks import rank_warnings
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
+from bottleneck.measure.training import Training, make_training
 from bottleneck.measure.unread import WatchedStep
 from bottleneck.measure.visit import Counters
 from bottleneck.pipeline.cuts import CutSite, find_sites
@@ -186,6 +188,7 @@ class Session:
         nothing_to_copy = copies_nothing(pipeline, device)
         self._transfer = _stay if nothing_to_copy else make_transfer(pipeline, device, self._pinned)
         self._step = make_train_step(pipeline, device)
+        self._training = Training()
         self._bench: Bench | None = None
         self._counters: Counters | None = None
         self._cold = ColdSession(self._loader, ledger, clock)
@@ -221,7 +224,8 @@ class Session:
             self._ledger.warn("threads-share-cores", crowded)
         rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
         self._counters = rounds.counters
-        with self._counters.utilisation.watching(self._loader.workers, self._device):
+        self._counters.training = self._training
+        with self._counters.utilisation.watching(self._loader.workers, self._device), self._training:
             rounds.run()
         self._cold.warm()
         passes = Passes(self._pipeline, self._device, bench, self._ledger, self._options, self._budget_s, self._tell)
@@ -244,6 +248,10 @@ class Session:
             self._ledger.evidence["reads"] = self._counters.reads.summary(ladder)
             if ladder is not None:
                 self._ledger.evidence["utilisation"] = self._counters.utilisation.evidence(ladder, cached)
+        if self._ledger.ladder is not None:
+            self._ledger.evidence["training"] = self._training.evidence()
+            for id_, message in self._training.warnings(self._ledger.ladder):
+                self._ledger.warn(id_, message)
         if self._loader.choosing_s_per_batch is not None:
             self._ledger.evidence["sampler_s_per_batch"] = self._loader.choosing_s_per_batch
         self._cold.note(self._counters.reads if self._counters is not None else None)
@@ -314,7 +322,11 @@ class Session:
 
     def _make_bench(self, recorded: Recorded) -> Bench:
         self._tell("warming up")
-        synchronize = make_synchronize(self._device)
+        used = (self._device, *devices_of(self._pipeline.model, self._pipeline.optimizer))
+        synchronize = make_synchronize(self._device, used)
+        for id_, message in rank_warnings(used):
+            self._ledger.warn(id_, message)
+        self._training = make_training(self._pipeline, self._step, self._device, synchronize, self._clock)
         copies = not copies_nothing(self._pipeline, self._device)
         step = WatchedStep(self._step, self._clock)
         with noticed_marks() as called:
@@ -332,8 +344,9 @@ class Session:
                 "the clone is part of `device` and `host`.",
             )
         return Bench(
-            loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer, step=self._step,
-            synchronize=synchronize, clock=self._clock, split_blocks=self._device.type == "cpu",
+            loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer,
+            step=self._training.watch(self._step), synchronize=synchronize,
+            clock=self._clock, split_blocks=self._device.type == "cpu",
             replays=Replays(self._host_bytes, recorded.batches),
             device_warm_up_s=0.0 if self._device.type == "cpu" else DEVICE_WARM_UP_S,
         )  # fmt: skip

@@ -124,6 +124,13 @@ class Utilisation:
         if self._watcher is not None:
             self._try("Counters at a block", self._watcher.end_block)
 
+    def device_clock_hz(self) -> float | None:
+        """Return at which clock the device runs at this moment; None where that is not known."""
+        watcher, found = self._watcher, list[float | None]()
+        if watcher is not None:
+            self._try("The clock of the device", lambda: found.append(watcher.device_clock_hz()))
+        return found[0] if found else None
+
     # --- what came of it -----------------------------------------------------------------------------------
 
     def evidence(self, ladder: Ladder, cache_bytes: int = 0) -> dict[str, Any] | None:

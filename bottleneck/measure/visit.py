@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import Bench
 from bottleneck.measure.reads import StorageReads
 from bottleneck.measure.stolen import Stolen, StolenTime
+from bottleneck.measure.training import Training
 from bottleneck.measure.utilisation import Utilisation
 from bottleneck.results.records import Block
 
@@ -20,6 +21,7 @@ class Counters:
     reads: StorageReads = field(default_factory=StorageReads)
     utilisation: Utilisation = field(default_factory=Utilisation)
     stolen: StolenTime = field(default_factory=StolenTime)
+    training: Training = field(default_factory=Training)
 
 
 class Visit(NamedTuple):
@@ -51,12 +53,15 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     started = bench.clock()
     bench.prepare(arm)
     before = counters.reads.read()
+    counters.training.begin_block()
     counters.utilisation.begin_block(arm)
     counters.stolen.begin()
     settling = bench.settle(arm)
     preparing_s = bench.clock() - started
     block = bench.measure(arm, round_, batches)
     stolen = counters.stolen.end(processes=1 + bench.loader.num_workers)
+    device_clock_hz = counters.utilisation.device_clock_hz()
     counters.utilisation.end_block()
+    counters.training.end_block(arm, round_)
     counters.reads.add(arm, before, settling + block.samples)
-    return Visit(block, preparing_s, stolen)
+    return Visit(replace(block, device_clock_hz=device_clock_hz), preparing_s, stolen)

@@ -71,6 +71,10 @@ class Watcher:
         if self._workers and self._clock() >= self._memory_due_s:
             self._read_memory()
 
+    def device_clock_hz(self) -> float | None:
+        """Return the device's present clock. It falls only some time after the last kernel."""
+        return self._gpu.sm_clock_hz() if self._gpu is not None else None
+
     def _read(self) -> TimedReading:
         """Read the counters, in the same order at both edges."""
         values = {} if self._slow else self._machine.counters()

@@ -68,7 +68,7 @@ def _stages(result: Result) -> Fold:
     return Fold(
         "Cost, exposure and gain of each stage",
         head=(
-            f"{explanation} {view.waits(result.evidence)}".rstrip(),
+            f"{explanation} {view.waits(result)}".rstrip(),
             *(("", clean.markdown(cold)) if (cold := reading.cold_epoch(result)) else ()),
             "",
             "| stage | costs (loader alone) | exposed | share of step | gain if free | waiting | finding |",

@@ -55,7 +55,7 @@ def _page(result: Result) -> dict[str, Any]:
         "unavailable": [
             (", ".join(_shown(name) for name in names), _shown(reason)) for names, reason in view.unavailable(result)
         ],
-        "waits": view.waits(result.evidence),
+        "waits": view.waits(result),
         "reading": [_shown(text) for text in reading.sentences(result)],
         "cold_epoch": _shown(reading.cold_epoch(result)),
         "warnings": [_shown(warning.message) for warning in result.warnings],

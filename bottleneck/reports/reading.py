@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bottleneck.analysis import lookup
-from bottleneck.reports import clean, numbers
+from bottleneck.reports import clean, numbers, view
 from bottleneck.results.records import Rate, Result
 
 _RAW, _COLD = "raw", "cold"
@@ -20,7 +20,7 @@ _SOURCES = {
 def sentences(result: Result) -> list[str]:
     """The stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
     evidence = result.evidence
-    return [*_stalls(evidence), *_epoch_gap(evidence), *_sources(evidence), *_missing(evidence)]
+    return [*_stalls(result), *_epoch_gap(evidence), *_sources(evidence), *_missing(evidence)]
 
 
 def cold_epoch(result: Result) -> str:
@@ -44,7 +44,8 @@ def _coupled(result: Result, name: str) -> Rate | None:
     return next((e.coupled for e in result.experiments if e.name == name and e.available), None)
 
 
-def _stalls(evidence: Mapping[str, Any]) -> Iterator[str]:
+def _stalls(result: Result) -> Iterator[str]:
+    evidence = result.evidence
     count, over_s, lost, period, period_s = (
         lookup.number_at(evidence, "stalls", key)
         for key in ("count", "threshold_s", "lost_share", "period_batches", "period_s")
@@ -54,9 +55,10 @@ def _stalls(evidence: Mapping[str, Any]) -> Iterator[str]:
     every = "at no regular distance" if not period else f"one every {numbers.count(period)} batches"
     if period and period_s is not None:
         every += f" ({numbers.duration(period_s)})"
+    whose = " of the main process" if view.on_accelerator(result) else ""
     yield (
-        f"Stalls, waits over {numbers.duration(over_s)}: {numbers.count(count)}, {every}, {numbers.percent(lost)} of "
-        "the time of raw."
+        f"Stalls, waits{whose} over {numbers.duration(over_s)}: {numbers.count(count)}, {every}, "
+        f"{numbers.percent(lost)} of the time of raw."
     )
 
 

@@ -269,7 +269,7 @@ def _code(line: str, width: int) -> list[Line]:
 
 
 def _closing(result: Result, width: int) -> list[Line]:
-    waits = view.waits(result.evidence)
+    waits = view.waits(result)
     lines = [payload.summary_where_it_matters(result), waits, *reading.sentences(result), view.cost(result)]
     return [line for text in lines if text for line in paragraph(text, width, style="dim")]
 

@@ -117,8 +117,15 @@ def finding(stage: Stage | None) -> str:
     return stage.finding.replace("_", " ")
 
 
-def waits(evidence: Mapping[str, Any]) -> str:
-    """How long the train step waits for a batch, as one sentence; empty where it was not measured."""
+def on_accelerator(result: Result) -> bool:
+    """Whether a device computes that the main process need not wait for."""
+    device = str(result.environment.get("device") or "cpu")
+    return not device.startswith("cpu")
+
+
+def waits(result: Result) -> str:
+    """How long the main process waits for a batch, as one sentence; empty where it was not measured."""
+    evidence = result.evidence
     wait_s = evidence.get("wait_s")
     known = {
         name: number
@@ -128,7 +135,9 @@ def waits(evidence: Mapping[str, Any]) -> str:
     parts = []
     if known:
         values = ", ".join(f"{name} {numbers.duration(value)}" for name, value in known.items())
-        parts.append(f"Wait for a batch: {values}.")
+        whose = " of the main process" if on_accelerator(result) else ""
+        rest = ", while the device may be busy" if whose else ""
+        parts.append(f"Wait{whose} for a batch{rest}: {values}.")
     first_batch_s = numbers.finite(evidence.get("first_batch_s"))
     if first_batch_s is not None:
         parts.append(f"First batch of an epoch: {numbers.duration(first_batch_s)}.")

@@ -84,12 +84,13 @@ def _read_block(node: Node, samples_per_batch: float) -> Block:
         first_half_seconds=node.optional_key("first_half_seconds").maybe(Node.amount),
         queue_before=node.optional_key("queue_before").maybe(Node.count),
         queue_after=node.optional_key("queue_after").maybe(Node.count),
+        device_clock_hz=node.optional_key("device_clock_hz").maybe(Node.amount),
     )
 
 
 def _read_usual_block(value: Any) -> Block | None:
     """The block, where nothing is wrong with it or left out; there are many, and most are so."""
-    if type(value) is not dict:
+    if type(value) is not dict or value.get("device_clock_hz") is not None:
         return None
     number, samples, batches = value.get("round"), value.get("samples"), value.get("batches")
     seconds, first_half = value.get("seconds"), value.get("first_half_seconds")

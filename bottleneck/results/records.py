@@ -43,6 +43,8 @@ class Block:
     """Batches that lay ready in the loader's queue when it began; None where there is no queue, or it is not known."""
     queue_after: int | None = None
     """The same when it ended."""
+    device_clock_hz: float | None = None
+    """Clock of the device right after the block; None where it is not known."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from bottleneck.staging.order import RequestOrder
 from bottleneck.staging.plan import Plan, Report
 from bottleneck.staging.stack_sampler import SampledStacks
 from bottleneck.staging.stopping import disarm, drain, give_up, stop_workers
+from bottleneck.staging.worker_death import describe_deaths, died_of_unknown
 from bottleneck.staging.worker_facts import WorkerFacts
 
 _PATIENCE_S = 1.0
@@ -145,6 +146,8 @@ class SwitchedLoader:
         except Exception as error:
             if watch is not None and watch.gave_up:
                 raise RuntimeError(f"DataLoader timed out after {watch.limit_s:g} seconds") from error
+            if died_of_unknown(error):
+                raise self._explain_death(error) from error
             raise
         finally:
             if watch is not None:
@@ -166,14 +169,14 @@ class SwitchedLoader:
             except StopIteration:
                 raise LoaderEnded(self._received) from None
         except (OSError, EOFError) as error:
-            raise self._explain_lost_connection(error) from error
+            raise self._explain_death(error) from error
 
-    def _explain_lost_connection(self, error: Exception) -> Exception:
-        """Return what the loader would raise of a worker that died while it was handing a tensor over."""
+    def _explain_death(self, error: Exception) -> Exception:
+        """Return an error that says how a worker died, also while it was handing a tensor over; else the same one."""
         workers = getattr(self._worker_iterator(), "_workers", ())
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
-        pids = [str(worker.pid) for worker in workers if worker.sentinel in ended]
-        return RuntimeError(f"DataLoader worker (pid(s) {', '.join(pids)}) exited unexpectedly") if pids else error
+        dead = [worker for worker in workers if worker.sentinel in ended]
+        return RuntimeError(describe_deaths(dead)) if dead else error
 
     def arrived(self) -> int | None:
         """Return how many batches workers have delivered that nobody has taken; None where that cannot be seen."""

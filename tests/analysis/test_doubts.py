@@ -122,3 +122,29 @@ def test_time_that_a_hypervisor_took_is_told_where_it_was_much():
     assert warning.id == "stolen-time"
     assert "gave 12 % of the time of this job's cores to other virtual machines" in warning.message
     assert told(0.02) == []
+
+
+def with_clocks(measurement, **clocks_hz):
+    def clocked(experiment):
+        hz = clocks_hz.get(experiment.name)
+        blocks = (replace(b, device_clock_hz=hz and hz * (1 + 0.001 * (b.round % 2))) for b in experiment.coupled)
+        return replace(experiment, coupled=tuple(blocks))
+
+    return replace(measurement, experiments=tuple(map(clocked, measurement.experiments)))
+
+
+def test_clocks_of_the_device_that_differ_are_reported_with_what_they_mean_for_the_upper_bound():
+    (higher,) = analyse(with_clocks(measure(AUGMENT_BOUND), device=1.98e9, raw=1.70e9)).warnings
+    assert higher.id == "device-clock-differs"
+    assert "ran at 1,981 MHz in `device` and at 1,701 MHz in raw. The job's own steps can be 14 % slower" in (
+        higher.message
+    )
+    (lower,) = analyse(with_clocks(measure(AUGMENT_BOUND), device=1.70e9, raw=1.98e9)).warnings
+    assert "The upper bound is that of the lower clock" in lower.message
+
+
+def test_clocks_that_are_alike_or_not_known_are_not_reported():
+    assert ids(with_clocks(measure(AUGMENT_BOUND), device=1.98e9, raw=1.97e9)) == []
+    assert ids(with_clocks(measure(AUGMENT_BOUND), device=1.98e9)) == []
+    few = keep_rounds(with_clocks(measure(AUGMENT_BOUND), device=1.98e9, raw=1.70e9), 2)
+    assert "device-clock-differs" not in ids(few)

@@ -8,6 +8,7 @@ from rule_cases.waiting import _LOADING, _STALLING, cold, loading
 from rule_cases.waiting import _reads as reads
 from simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 
+from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
 
 
@@ -55,6 +56,20 @@ def test_a_few_stalls_may_be_a_disturbance():
 
 def test_slow_samples_that_keep_the_device_busy_all_the_same_are_no_news():
     assert "uneven-samples" not in advice(replace(DEVICE_BOUND, pipeline=WORKERS, evidence=_STALLING.evidence))
+
+
+def test_waits_of_the_main_process_are_no_idle_time_of_a_device_that_works_on_its_own():
+    # Guards: with work queued on the device the main process waits, and nothing is lost.
+    edge = {**DEVICE_BOUND.coupled, "raw": 0.0323}  # a loss of 7 %, with noise of 4 %: nobody knows
+    for device, given in (("cpu", True), ("cuda:0", False)):
+        environment = {**_STALLING.environment, "device": device}
+        job = replace(_STALLING, coupled=edge, without=DEVICE_BOUND.without, environment=environment)
+        result = analyse(measure(job, noise=0.04))
+        assert result.verdict.state == "undecided"
+        assert ("uneven-samples" in {item.id for item in result.advice}) == given
+    on_device = replace(_STALLING, environment={**_STALLING.environment, "device": "cuda:0"})
+    assert "20 % of the main process's time" in advice(on_device)["uneven-samples"].why
+    assert "20 % of the job's time" in advice(_STALLING)["uneven-samples"].why
 
 
 def test_a_period_is_told_and_an_unknown_one_is_not():

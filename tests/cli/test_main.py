@@ -24,6 +24,20 @@ def test_help_needs_no_heavy_library(arguments):
     assert done.stdout.startswith(("Usage: bottleneck", "bottleneck, version"))
 
 
+def test_the_module_is_the_same_command():
+    # Guards: launchers start modules, as in `torchrun -m`.
+    def run_module(*arguments):
+        command = [sys.executable, "-m", "bottleneck", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    shown = run_module("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("Usage: bottleneck [OPTIONS] COMMAND")
+    refused = run_module("report", "nowhere.json")
+    assert (refused.returncode, refused.stdout) == (ExitStatus.USAGE, "")
+    assert refused.stderr.startswith("Error: There is no file nowhere.json.")
+
+
 def test_help_lists_every_command_with_the_exit_statuses(capsys):
     assert run(["--help"]) == 0
     text = capsys.readouterr().out

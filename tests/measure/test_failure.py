@@ -73,12 +73,17 @@ def test_a_collate_function_that_raised():
     ("text", "message", "remedy"),
     [
         ("DataLoader timed out after 300 seconds", "no batch for a long time", "py-spy dump"),
-        ("DataLoader worker (pid 7) is killed by signal: Killed. ", "A worker died", "out-of-memory"),
-        ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "A worker died", "fewer workers"),
+        ("DataLoader worker (pid 7) is killed by signal: Killed. ", "A worker died of SIGKILL,", "out-of-memory"),
+        ("DataLoader worker (pid 7) is killed by signal: Segmentation fault. ", "of SIGSEGV,", "PYTHONFAULTHANDLER"),
+        ("DataLoader worker (pid(s) 7, 8) exited unexpectedly", "A worker died, ", "fewer workers"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly: SIGKILL", "A worker died of SIGKILL,", "out-of-memory"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly: SIGABRT", "A worker died of SIGABRT,", "Native code"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly: SIGTERM", "A worker died of SIGTERM,", "time limit"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly: status 3", "A worker died with status 3,", "os._exit"),
         (
             "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's workers are "
             "out of shared memory.",
-            "Shared memory ran out",
+            "A worker died of SIGBUS,",
             "--shm-size",
         ),
         ("unable to write to file </torch_1>: No space left on device (28)", "Shared memory ran out", "/dev/shm"),

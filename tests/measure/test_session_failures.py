@@ -43,8 +43,9 @@ def leave():
     raise Leave("at once")
 
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
+def die(number=signal.SIGKILL):
+    signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+    os.kill(os.getpid(), number)
 
 
 def check_failed(outcome, message, *, measured=True):
@@ -164,9 +165,20 @@ def test_a_transfer_that_raises():
 
 
 @pytest.mark.integration
-def test_a_worker_that_is_killed():
-    outcome = run(pipeline_of(Breaks(die), num_workers=2), judge=lambda _: UNDECIDED)
-    assert "out-of-memory" in check_failed(outcome, "A worker died", measured=False).remedy
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(signal.SIGKILL, "out-of-memory"), (signal.SIGSEGV, "PYTHONFAULTHANDLER=1"), (signal.SIGBUS, "--shm-size")],
+)
+def test_a_worker_that_is_killed(number, remedy):
+    outcome = run(pipeline_of(Breaks(lambda: die(number)), num_workers=2), judge=lambda _: UNDECIDED)
+    failure = check_failed(outcome, f"A worker died of {number.name}, experiment", measured=False)
+    assert remedy in failure.remedy
+
+
+@pytest.mark.integration
+def test_a_worker_that_ends_itself():
+    outcome = run(pipeline_of(Breaks(lambda: os._exit(3)), num_workers=2), judge=lambda _: UNDECIDED)
+    assert "os._exit" in check_failed(outcome, "A worker died with status 3", measured=False).remedy
 
 
 @pytest.mark.integration

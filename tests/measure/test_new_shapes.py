@@ -1,0 +1,131 @@
+"""What new shapes cost inside timed blocks is counted, and not taken for loading."""
+
+import pytest
+import sessions
+import torch
+from sessions import UNDECIDED, Photos, pipeline_of, run
+from torch.utils.data import default_collate
+
+from bottleneck.measure import new_shapes
+from bottleneck.measure.arms import Arm
+from bottleneck.measure.new_shapes import Counts, NewShapes, make_counts, shapes_of
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.staging import stages
+
+RAW, DRAINED, DEVICE = Arm(stages.ALL, "loader"), Arm(stages.ALL, "loader", coupled=False), Arm(None, "device")
+
+
+class World:
+    """Counters that a test lets grow."""
+
+    def __init__(self, **options):
+        self.now = Counts()
+        self.shapes = NewShapes(lambda: self.now, **options)
+
+    def block(self, arm, sizes=(8,), **growth):
+        self.shapes.begin_block()
+        for size in sizes:
+            self.shapes.meet((torch.empty(4, size), torch.empty(4)))
+        self.now = Counts(*(now + growth.get(name, 0) for name, now in zip(Counts._fields, self.now, strict=True)))
+        self.shapes.end_block(arm)
+
+
+def test_what_is_compiled_in_blocks_with_fresh_batches_is_reported():
+    world = World()
+    world.block(DEVICE, compiled=7)
+    world.block(RAW, compiled=2)
+    world.block(RAW)
+    world.block(DRAINED, compiled=5)
+    id_, message = world.shapes.warning()
+    assert id_ == "new-shapes-in-blocks"
+    assert "In the 2 timed blocks" in message
+    assert "torch.compile compiled 2 graphs anew, in 1 block." in message
+    assert "which it is not" in message
+
+
+def test_what_is_compiled_between_blocks_is_in_none():
+    world = World()
+    world.block(RAW)
+    world.now = Counts(compiled=9)
+    world.block(RAW)
+    assert world.shapes.warning() is None
+
+
+def test_memory_that_the_allocator_takes_again_and_again_is_reported_and_the_first_times_are_not():
+    world = World()
+    for _ in range(2):
+        world.block(RAW, segments=3)
+    assert world.shapes.warning() is None
+    world.block(RAW, segments=1)
+    assert "took memory from the device 7 times, in 3 blocks" in world.shapes.warning()[1]
+    world.block(RAW, retries=1)
+    assert "found no memory left 1 time, and gave back its cache" in world.shapes.warning()[1]
+
+
+def test_shapes_are_new_in_a_block_once():
+    world = World(tries_algorithms=True)
+    world.shapes.meet((torch.empty(4, 1), torch.empty(4)))  # while warming up
+    world.block(RAW, sizes=(1, 2, 3))
+    world.block(DEVICE, sizes=(9,))
+    world.block(RAW, sizes=(3, 4, 9))
+    evidence = world.shapes.evidence()
+    assert (evidence["shapes_new_in_blocks"], evidence["distinct_shapes"]) == (3, 5)
+    assert "tried its algorithms for 3 new shapes" in world.shapes.warning()[1]
+    world.shapes.tries_algorithms = False
+    assert world.shapes.warning() is None  # a shape by itself costs nothing
+
+
+def test_the_shapes_of_batches_of_any_kind():
+    image, label = torch.empty(2, 3), torch.empty(2)
+    assert shapes_of([image, label, "name"]) == (image.shape, label.shape)
+    assert shapes_of({"image": image, "name": "x"}) == (image.shape,)
+    assert shapes_of(image) == image.shape
+    assert shapes_of(object()) is None
+
+
+def test_the_counters_of_a_device_are_read(monkeypatch):
+    stats = {"segment.all.allocated": 12, "num_alloc_retries": 3}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
+    monkeypatch.setattr(new_shapes, "_compiled", lambda: 5)
+    assert make_counts(torch.device("cuda:0"))() == Counts(5, 12, 3)
+    assert make_counts(torch.device("cpu"))() == Counts(5, 0, 0)
+
+
+def test_nothing_is_imported_to_count(monkeypatch):
+    monkeypatch.delitem(new_shapes.sys.modules, "torch._dynamo.utils", raising=False)
+    assert make_counts(torch.device("cpu"))().compiled == 0
+    assert "torch._dynamo.utils" not in new_shapes.sys.modules
+
+
+# --- a whole diagnosis -------------------------------------------------------------------------------------
+
+
+def diagnose(lengths):
+    clock = sessions.Clock()
+    take_time = clock.step(0.01)
+
+    def pad(samples):
+        images, labels = default_collate(samples)
+        return torch.nn.functional.pad(images, (0, lengths(int(labels[0])))), labels
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda images: images.square().sum(), backend="eager", dynamic=False)
+
+    def step(batch):
+        take_time(batch)
+        return compiled(batch[0])
+
+    pipeline = pipeline_of(Photos(), train_step=step, num_workers=0, collate_fn=pad)
+    return run(pipeline, MeasureOptions(budget_s=10.0), judge=lambda _: UNDECIDED, clock=clock).measurement
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("lengths", "told"), [(lambda first: first // 4 % 50, True), (lambda first: 0, False)])
+def test_graphs_that_are_compiled_for_new_shapes_are_reported_and_those_of_warming_up_are_not(lengths, told):
+    # Guards: compiling falls on raw and without X alone, and would be called loading.
+    monkey = torch._dynamo.config.patch(recompile_limit=200)
+    with monkey:
+        measurement = diagnose(lengths)
+    found = [warning for warning in measurement.warnings if warning.id == "new-shapes-in-blocks"]
+    assert bool(found) == told
+    assert (measurement.evidence["training"]["compiled_in_blocks"] > 0) == told

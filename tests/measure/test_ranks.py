@@ -1,0 +1,64 @@
+"""A process that is one of many is told apart from one that is alone; all of its devices are waited for."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from sessions import PRECISE, run_simulated
+
+from bottleneck.measure.device import devices_of, make_synchronize
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.ranks import rank_warnings
+
+CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
+
+
+def test_a_process_that_is_alone_is_not_warned_of():
+    assert list(rank_warnings({CPU}, {})) == []
+    assert list(rank_warnings({FIRST}, {"WORLD_SIZE": "1", "SLURM_NTASKS": ""}, visible=1)) == []
+    assert list(rank_warnings({CPU}, {"WORLD_SIZE": "many"}, visible=8)) == []
+    assert list(rank_warnings({FIRST, SECOND}, {}, visible=2)) == []
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"])
+def test_what_a_launcher_says_is_told_with_its_number(name):
+    ((id_, message),) = rank_warnings({CPU}, {name: "8"})
+    assert id_ == "one-rank-of-many"
+    assert f"{name} says 8 " in message
+    assert "is not in any number" in message
+
+
+def test_devices_that_stay_unused_are_told():
+    ((_, message),) = rank_warnings({CPU, FIRST}, {}, visible=4)
+    assert "4 devices are visible, of which it uses 1" in message
+
+
+def test_a_diagnosis_warns_of_it(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    outcome = run_simulated(0.01, MeasureOptions(budget_s=5.0), judge=lambda _: PRECISE)
+    assert "one-rank-of-many" in [warning.id for warning in outcome.measurement.warnings]
+
+
+# --- several devices of one process ------------------------------------------------------------------------
+
+
+def test_every_device_of_the_job_is_waited_for(monkeypatch):
+    # Guards: a model over several devices, of which only that of the batch was waited for.
+    waited = []
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(synchronize=waited.append))
+    make_synchronize(FIRST, (FIRST, SECOND, CPU))()
+    assert waited == [FIRST, SECOND]
+    waited.clear()
+    make_synchronize(FIRST)()
+    assert waited == [FIRST]
+    waited.clear()
+    make_synchronize(CPU)()
+    assert waited == []
+
+
+def test_the_devices_of_a_model_and_of_what_an_optimizer_trains():
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1, device="meta"))
+    optimizer = torch.optim.SGD(torch.nn.Linear(1, 1, device="meta").parameters())
+    assert devices_of(model) == (CPU, torch.device("meta"))
+    assert devices_of(None, optimizer) == (torch.device("meta"),)
+    assert devices_of(len, None) == ()

@@ -1,0 +1,238 @@
+"""What training changes goes back at the beginning of each round, into the same memory."""
+
+import copy
+import math
+from functools import partial
+from queue import SimpleQueue
+
+import pytest
+import sessions
+import torch
+from sessions import UNDECIDED, Photos, pipeline_of, run
+from torch import nn
+
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.training_state import TrainingState
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 0.0
+        self.synchronize_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+    def synchronize(self):
+        self.now_s += self.synchronize_s
+
+
+def state_of(clock=None, free_bytes=1 << 30, **roots):
+    clock = clock or Clock()
+    roots = {key.replace("_", " "): value for key, value in roots.items()}
+    return TrainingState(roots, clock.synchronize, clock, lambda: free_bytes)
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
+def train(model, optimizer, factor=1.0):
+    optimizer.zero_grad()
+    (factor * model(torch.rand(8, 4)).square().sum()).backward()
+    optimizer.step()
+
+
+def content(model, optimizer):
+    return copy.deepcopy((model.state_dict(), optimizer.state_dict()["state"]))
+
+
+def addresses(model, optimizer):
+    tensors = [*model.parameters(), *model.buffers(), *(t for s in optimizer.state.values() for t in s.values())]
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        torch.optim.Adam,
+        partial(torch.optim.AdamW, fused=True),  # moves no version of what it writes
+        partial(torch.optim.SGD, momentum=0.9, lr=0.1),
+        torch.optim.Adagrad,
+    ],
+    ids=["adam", "fused", "momentum", "adagrad"],
+)
+def test_weights_buffers_and_the_optimizers_state_go_back_to_what_they_were_after_warming_up(kind):
+    model = net()
+    optimizer = kind(model.parameters())
+    train(model, optimizer)
+    state = state_of(the_model=model, the_optimizer=optimizer)
+    state.begin_round()
+    before, places = content(model, optimizer), addresses(model, optimizer)
+    for _ in range(3):
+        train(model, optimizer, factor=float("nan"))
+        assert not torch.equal(model[0].weight, before[0]["0.weight"])
+        state.begin_round()
+        torch.testing.assert_close(content(model, optimizer), before, rtol=0, atol=0)
+    assert addresses(model, optimizer) == places
+    assert (state.times, state.skipped, state.warning()) == (3, 0, None)
+
+
+def test_what_the_train_step_holds_goes_back_as_well():
+    model = net()
+    optimizer, scaler = torch.optim.SGD(model.parameters()), torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def step(batch):
+        optimizer.zero_grad()
+        scaler.scale(model(batch).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    step(torch.rand(8, 4))
+    state = state_of(the_train_step=step)
+    state.begin_round()
+    weight = model[0].weight.detach().clone()
+    assert state.scalers == (scaler,)
+    step(torch.full((8, 4), float("inf")))
+    assert scaler.get_scale() == 512
+    state.begin_round()
+    assert scaler.get_scale() == 1024
+    assert torch.equal(model[0].weight, weight)
+
+
+def test_no_version_moves_so_that_a_graph_from_before_can_still_go_backward():
+    model = net()
+    state = state_of(the_model=model)
+    state.begin_round()
+    versions = [parameter._version for parameter in model.parameters()]
+    loss = model(torch.rand(8, 4)).square().sum()
+    state.begin_round()
+    loss.backward()
+    assert [parameter._version for parameter in model.parameters()] == versions
+
+
+def test_frozen_weights_are_not_copied():
+    model = nn.Sequential(nn.Linear(1000, 1000).requires_grad_(False), nn.Linear(1000, 1))
+    state = state_of(the_model=model)
+    state.begin_round()
+    assert state.nbytes == 4 * 1001
+
+
+def test_what_takes_much_of_the_time_is_done_seldom():
+    clock, model = Clock(), net()
+    state = state_of(clock, the_model=model)
+    clock.synchronize_s = 1.0
+    state.begin_round()
+    for _ in range(8):  # a second each, of rounds of ten: over three per cent
+        clock.now_s += 10.0
+        state.begin_round()
+    assert (state.times, state.skipped) == (2, 6)
+    assert state.warning() is None
+
+
+def test_what_is_never_done_is_reported():
+    clock, model = Clock(), net()
+    state = state_of(clock, the_model=model)
+    clock.synchronize_s = 1.0
+    for _ in range(3):
+        state.begin_round()
+        clock.now_s += 10.0
+    id_, message = state.warning()
+    assert id_ == "weights-not-put-back"
+    assert "that takes 1 s, which is much of a round" in message
+
+
+def test_a_state_without_room_for_a_copy_is_left_and_that_is_reported():
+    model = net()
+    state = state_of(free_bytes=300, the_model=model)
+    state.begin_round()
+    with torch.no_grad():
+        model[0].weight.fill_(7.0)
+    state.begin_round()
+    assert torch.all(model[0].weight == 7)
+    assert state.nbytes == 0
+    assert "more than a quarter of what is free" in state.warning()[1]
+
+
+def test_a_tensor_that_was_given_other_memory_is_left():
+    model = net()
+    state = state_of(the_model=model)
+    state.begin_round()
+    model[0].weight.data = torch.full((4, 4), 5.0)
+    with torch.no_grad():
+        model[0].bias.fill_(3.0)
+    state.begin_round()
+    assert torch.all(model[0].weight == 5)
+    assert not torch.any(model[0].bias == 3)
+
+
+def test_memory_that_cannot_be_written_costs_no_diagnosis():
+    model = nn.Linear(2, 2)
+    model.register_buffer("one", torch.ones(1).expand(4))
+    state = state_of(the_model=model)
+    state.begin_round()
+    state.begin_round()
+    assert "it cannot be written (RuntimeError)" in state.warning()[1]
+
+
+def test_the_copies_are_let_go():
+    state = state_of(the_model=net())
+    state.begin_round()
+    assert state.nbytes > 0
+    state.release()
+    state.begin_round()
+    assert state.nbytes == 0
+
+
+# --- a whole diagnosis -------------------------------------------------------------------------------------
+
+
+class Ones(Photos):
+    def load(self, index):
+        return torch.ones(8)
+
+
+@pytest.fixture
+def diverging():
+    """A job whose loss goes to minus infinity within some hundred steps."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def diagnose(model, optimizer, losses):
+    """Diagnose, with the losses in a queue: a list in the train step would be put back as it was."""
+    clock = sessions.Clock()
+    take_time = clock.step(0.01)
+
+    def step(batch):
+        take_time(batch)
+        optimizer.zero_grad()
+        loss = -model(batch[0]).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.put(loss.item())
+        return loss
+
+    pipeline = pipeline_of(Ones(), train_step=step, num_workers=0)
+    return run(pipeline, MeasureOptions(budget_s=20.0), judge=lambda _: UNDECIDED, clock=clock).measurement
+
+
+def test_a_job_that_would_diverge_on_few_batches_stays_finite_for_all_of_a_diagnosis(diverging):
+    model, optimizer = diverging
+    before, losses = model.weight.detach().clone(), SimpleQueue()
+    measurement = diagnose(model, optimizer, losses)
+    assert losses.qsize() > 300
+    assert all(math.isfinite(losses.get()) for _ in range(losses.qsize()))
+    assert torch.equal(model.weight, before)
+    assert measurement.evidence["training"]["put_back"] >= 5
+    assert not {"loss-not-finite", "weights-not-put-back"} & {warning.id for warning in measurement.warnings}
+
+
+def test_a_loss_that_is_not_finite_is_reported_with_its_place(diverging, monkeypatch):
+    monkeypatch.setattr(TrainingState, "begin_round", lambda self: None)  # as without the remedy above
+    losses = SimpleQueue()
+    measurement = diagnose(*diverging, losses)
+    assert not all(math.isfinite(losses.get()) for _ in range(losses.qsize()))
+    (told,) = [warning.message for warning in measurement.warnings if warning.id == "loss-not-finite"]
+    assert "blocks with the train step, first in round " in told
