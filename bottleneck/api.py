@@ -162,7 +162,7 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
         seed=_whole("seed", seed, least=0, most=MAX_SEED),
         cache_budget_bytes=None
         if cache_bytes is None
-        else _whole("cache_bytes", cache_bytes, least=1, most=LARGEST_BYTES),
+        else min(LARGEST_BYTES, _whole("cache_bytes", cache_bytes, least=1)),
         profile=None if flamegraph is None else ProfileOptions(),
         trace=trace is not None,
         cold=bool(cold),
