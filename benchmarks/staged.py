@@ -14,6 +14,7 @@ from bottleneck.pipeline.cuts import find_sites
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import make_train_step
 from bottleneck.pipeline.transfer import copies_nothing, make_transfer, resolve_device
+from bottleneck.staging import trees
 from bottleneck.staging.loader import SwitchedLoader
 
 _CACHE_BYTES = 1 << 28
@@ -31,14 +32,17 @@ def staged_job(fields: dict[str, Any]) -> Iterator[tuple[Bench, Ladder]]:
     pipeline = Pipeline.from_mapping(fields)
     device, user_loader = resolve_device(pipeline.device), pipeline.make_loader()
     sites = find_sites(user_loader.dataset, pipeline.augment)
-    loader = SwitchedLoader(user_loader, sites, cache_bytes=_CACHE_BYTES, seed=0, hang_s=_HANG_S)
+    loader = SwitchedLoader(user_loader, sites, seed=0, hang_s=_HANG_S)
     try:
         loader.start()
-        first_batch, _ = loader.next_batch()
-        recorded = record(loader, first_batch, _CACHE_BYTES, _RECORDING_S, time.perf_counter)
+        batch_bytes = trees.nbytes(loader.next_batch()[0])
+        loader.allow_caches(_CACHE_BYTES // max(1, loader.num_workers))
+        recorded = record(loader, batch_bytes, _CACHE_BYTES, _RECORDING_S, time.perf_counter)
         copies, step = not copies_nothing(pipeline, device), make_train_step(pipeline, device)
         transfer = make_transfer(pipeline, device, pinned=False) if copies else _leave
-        caches = make_caches(recorded.batches, copies=copies, transfer=transfer, step=step)
+        caches = make_caches(
+            recorded.batches, copies=copies, transfer=transfer, step=step, device_bytes=lambda: _CACHE_BYTES
+        )
         ladder = make_ladder(pipeline, user_loader, device, recorded.plan, pinned=False)
         bench = Bench(
             loader=loader, host=caches.host, device=caches.device, transfer=transfer, step=step,

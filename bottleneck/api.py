@@ -13,7 +13,7 @@ from bottleneck.analysis.price import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
-from bottleneck.pipeline.settings import parse_duration
+from bottleneck.pipeline.settings import LARGEST_BYTES, parse_duration
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Measurement, Result
 
@@ -139,7 +139,8 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
             most three minutes.
         quick: Aim at 20 seconds and wider intervals.
         seed: Of the order of experiments and of the job's random numbers meanwhile.
-        cache_bytes: Memory that all caches together may take. None: 1 GiB or a tenth of what is free.
+        cache_bytes: Memory that all caches together may take. None: what batches of this size need, within a
+            quarter of what is free.
         flamegraph: A folder for flamegraphs of the workers' code; None: none are made.
         gpu_hour_price: What a GPU hour costs, in any currency; the result then says what of it is lost.
         trace: A folder for traces of a few steps, by torch's profiler; None: none are written.
@@ -159,7 +160,9 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
         budget_s=None if budget is None else parse_duration(budget),
         quick=bool(quick),
         seed=_whole("seed", seed, least=0, most=MAX_SEED),
-        cache_budget_bytes=None if cache_bytes is None else _whole("cache_bytes", cache_bytes, least=1),
+        cache_budget_bytes=None
+        if cache_bytes is None
+        else min(LARGEST_BYTES, _whole("cache_bytes", cache_bytes, least=1)),
         profile=None if flamegraph is None else ProfileOptions(),
         trace=trace is not None,
         cold=bool(cold),

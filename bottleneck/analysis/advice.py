@@ -20,7 +20,7 @@ from bottleneck.analysis import (
     worker_advice,
 )
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
-from bottleneck.analysis.names import BEYOND_THE_WORKER, COPY
+from bottleneck.analysis.names import COPY, moves_batches
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.saturation import find_saturation
 from bottleneck.analysis.worker_room import worker_room
@@ -91,8 +91,8 @@ def _use_workers(case: Case) -> Iterator[Item]:
 def _more_workers(case: Case) -> Iterator[Item]:
     """Advise more workers where the workers limit the job and there are cores left for them."""
     workers = case.number("num_workers")
-    held = {case.verdict.bottleneck, *case.verdict.contributors}
-    if case.verdict.state != "input_bound" or not workers or held <= set(BEYOND_THE_WORKER):
+    held = [name for name in (case.verdict.bottleneck, *case.verdict.contributors) if name is not None]
+    if case.verdict.state != "input_bound" or not workers or (held and all(moves_batches(name) for name in held)):
         return
     if case.cores is None or case.cores <= workers or case.loader_s <= case.device_s:
         return

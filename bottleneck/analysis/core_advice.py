@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import number_at
-from bottleneck.analysis.names import BEYOND_THE_WORKER
+from bottleneck.analysis.names import moves_batches
 from bottleneck.analysis.saturation import THROTTLED, Saturation, find_saturation, raw_usage
 from bottleneck.analysis.waiting import CORE_WAIT
 from bottleneck.results.format import duration, number, percent, plural
@@ -31,8 +31,8 @@ _ON_DEVICE = "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(imag
 def _workers_cannot_help(case: Case) -> Iterator[Item]:
     """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
     found, workers = find_saturation(case.evidence, case.verdict.state), case.number("num_workers")
-    held = {case.verdict.bottleneck, *case.verdict.contributors}
-    if case.verdict.state != "input_bound" or not workers or held <= set(BEYOND_THE_WORKER):
+    held = [name for name in (case.verdict.bottleneck, *case.verdict.contributors) if name is not None]
+    if case.verdict.state != "input_bound" or not workers or (held and all(moves_batches(name) for name in held)):
         return
     if found is None or not found.lacks_cores:
         return

@@ -9,12 +9,12 @@ from typing import Any
 
 from bottleneck.analysis.kept_stacks import keep_stacks
 from bottleneck.results.stacks import Frame, StackProfile
+from bottleneck.results.stage_names import span_of
 
 MOST_FUNCTIONS = 50
 _FEWEST_SAMPLES = 10
 """Fewer do not tell what part of them was waiting."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
-_FETCH = "fetch"
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,12 @@ def find_hotspots(profile: StackProfile, stages: Collection[str] = ()) -> tuple[
 
     Args:
         profile: What the profiler saw.
-        stages: The stages that are measured; the work of others is part of `fetch` where that is one of them.
+        stages: The stages that are measured; the work of others is part of one of them.
     """
     own: dict[tuple[Frame, str | None], tuple[float, float | None]] = {}
     for worker in profile.workers:
         for stack in worker.stacks:
-            stage = stack.stage
-            if stage is not None and stage not in stages and _FETCH in stages:
-                stage = _FETCH
+            stage = None if stack.stage is None else span_of(stack.stage, stages)
             key = _innermost_named(stack.frames), stage
             samples, computing = own.get(key, (0.0, 0.0))
             unknown = computing is None or stack.computing is None

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.case import Case, Item, rule
+from bottleneck.analysis.names import makes_samples
 from bottleneck.analysis.observed import (
-    BEHIND_SAMPLES,
     amount,
     gain_of_part,
     held_stage,
@@ -113,7 +113,7 @@ def _fetch_in_batches(case: Case) -> Iterator[Item]:
         return
     if not batch_size or batch_size < _FEWEST_SAMPLES:
         return
-    stage = next((s for s in held_stages(case) if s.name not in BEHIND_SAMPLES and not mostly_waits(case, s)), None)
+    stage = next((s for s in held_stages(case) if makes_samples(s.name) and not mostly_waits(case, s)), None)
     work = _sample_s(case, batch_size)
     if stage is None or work is None or work > _TINY_S:
         return
@@ -166,7 +166,7 @@ def _held_load(case: Case) -> Stage | None:
 
 def _sample_s(case: Case, batch_size: float) -> float | None:
     """Return what making a sample takes of a worker, loading and augmentation together; None where not measured."""
-    works = [work_s_per_batch(case, stage) for stage in case.stages if stage.name not in BEHIND_SAMPLES]
+    works = [work_s_per_batch(case, stage) for stage in case.stages if makes_samples(stage.name)]
     known = [work for work in works if work is not None]
     return sum(known) / batch_size if known and len(known) == len(works) else None
 

@@ -9,14 +9,12 @@ from typing import Any
 
 from bottleneck.analysis.case import Case
 from bottleneck.analysis.lookup import list_at, number_at, text_at
-from bottleneck.analysis.names import COMPUTE, COPY
+from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.waiting import waiting_share
 from bottleneck.results.records import Stage
 
 MOSTLY = 0.5
 """The part of a stage's time from which on it counts as what the stage does."""
-BEHIND_SAMPLES = (COMPUTE, COPY, "handoff", "collate")
-"""Stages that are not part of making a sample."""
 _CHANNELS = (1, 3, 4)
 _SIZE = re.compile(r"(\d+(?:x\d+)+)\s*([\w.]*)")
 

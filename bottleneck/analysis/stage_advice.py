@@ -9,10 +9,11 @@ from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.observed import shows_images
 from bottleneck.analysis.waiting import waiting_share
-from bottleneck.results.format import duration, percent, percent_interval
+from bottleneck.results.format import cache_option, duration, names, percent, percent_interval
 from bottleneck.results.records import Advice, Stage
+from bottleneck.results.stage_names import stages_in
 
-_KEPT = ("cut-fetch", "mark-other", "wait-less")
+_KEPT = ("cut-fetch", "mark-other", "wait-less", "split-stages")
 """Ids that stay beside whatever else is advised: they ask for a closer look, or rest on what was seen of the stage."""
 
 
@@ -146,6 +147,16 @@ def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
     return _Remedy("wait-less", title, how)
 
 
+def _split(case: Case, stage: Stage) -> _Remedy | None:
+    """Return what tells stages apart that could not be, for lack of memory; None for a stage of its own."""
+    parts = stages_in(stage.name)
+    if len(parts) == 1:
+        return None
+    wanted = case.evidence_number("cache_bytes_wanted")
+    option = "--cache-bytes SIZE (in Python: cache_bytes=)" if wanted is None else cache_option(wanted)
+    return _Remedy("split-stages", f"Give the caches more memory, to tell {names(parts)} apart", option)
+
+
 def _spent(stage: Stage, waiting: float | None) -> str:
     """Return a sentence on how the stage passes its time; empty where it says nothing of use."""
     if waiting is None:
@@ -160,13 +171,17 @@ def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     if known is None or known.estimate <= 0 or stage.name == COMPUTE:
         return
-    remedy = _remedies(case).get(stage.name) or _Remedy(
-        "cheaper-stage",
-        f"Make {stage.name} cheaper",
-        f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",
+    remedy = (
+        _remedies(case).get(stage.name)
+        or _split(case, stage)
+        or _Remedy(
+            "cheaper-stage",
+            f"Make {stage.name} cheaper",
+            f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",
+        )
     )
     waiting = waiting_share(stage, case.evidence)
-    if waiting is not None and waiting > _MOSTLY:
+    if waiting is not None and waiting > _MOSTLY and len(stages_in(stage.name)) == 1:
         remedy = _waiting_remedy(case, stage)
     evidence = {"cost_s_per_batch": known.estimate, "step_s": case.step_s, "gain": case.gain_of(stage)}
     if waiting is not None:
@@ -187,7 +202,7 @@ def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
     )
 
 
-@rule("cheaper-stage", "wait-less", *sorted(remedy.id for remedy in _REMEDIES.values()))
+@rule("cheaper-stage", "split-stages", "wait-less", *sorted(remedy.id for remedy in _REMEDIES.values()))
 def _named_stages(case: Case) -> Iterator[Item]:
     """Advise a next experiment for the bottleneck and each contributor."""
     for name in (case.verdict.bottleneck, *case.verdict.contributors):

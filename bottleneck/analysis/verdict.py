@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bottleneck.analysis.attribution import MARGIN
-from bottleneck.analysis.names import BEYOND_THE_WORKER, COLD, COMPUTE, COPY
+from bottleneck.analysis.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 
 Basis = Literal["gain", "shared", "inferred"]
@@ -98,12 +98,12 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage]) -> Stage:
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
     """
-    if winner.name in BEYOND_THE_WORKER:
+    if goes_beyond_the_worker(winner.name):
         return winner
     longer = [
         stage
         for stage in able
-        if stage.name not in BEYOND_THE_WORKER and _is_over(stage.cost_s_per_batch, winner.cost_s_per_batch)
+        if not goes_beyond_the_worker(stage.name) and _is_over(stage.cost_s_per_batch, winner.cost_s_per_batch)
     ]
     return max(longer, key=cost_s, default=winner)
 

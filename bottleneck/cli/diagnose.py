@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from bottleneck.analysis.price import with_price
-from bottleneck.cli.options import as_seconds, as_share, price_option, traceback_option
+from bottleneck.cli.options import as_bytes, as_seconds, as_share, price_option, traceback_option
 from bottleneck.cli.outputs import (
     Outputs,
     plan_outputs,
@@ -37,6 +37,7 @@ from bottleneck.results.records import Result
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, help="Seed of the diagnosis.")
 @click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
 @click.option("--quick", is_flag=True, help="Aim at 20 seconds, or the --budget, and wider intervals.")
+@click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that its caches may take: 8GiB, 500MB.")
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
 @click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")
@@ -61,6 +62,7 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     seed: int,
     budget: float | None,
     quick: bool,
+    cache_bytes: int | None,
     json: str | None,
     markdown: str | None,
     html: str | None,
@@ -90,8 +92,9 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         check_folder(trace, "traces")
     _refuse_file_as_folder(outputs, {"--flamegraph": flamegraph, "--trace": trace})
     options = MeasureOptions(
-        budget_s=budget, quick=quick, seed=seed, profile=profile, trace=trace is not None, cold=cold
-    )
+        budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, profile=profile,
+        trace=trace is not None, cold=cold,
+    )  # fmt: skip
     return _diagnose(target, changes, options, outputs, flamegraph, trace, fail_under, gpu_hour_price)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from bottleneck.errors import UsageError
-from bottleneck.pipeline.settings import parse_duration
+from bottleneck.pipeline.settings import parse_duration, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,6 +26,16 @@ def as_seconds(context: click.Context, parameter: click.Parameter, text: str | N
         return None
     try:
         return parse_duration(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+def as_bytes(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Callback of an option: bytes from '8GiB', '500MB' or '1000000'."""
+    if text is None:
+        return None
+    try:
+        return parse_size(text)
     except UsageError as error:
         raise click.BadParameter(str(error), context, parameter) from error
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bottleneck.results.records import StageSpan
+from bottleneck.results.stage_names import FETCH, joint_name, stages_in
 from bottleneck.staging import stages
 from bottleneck.staging.marking import MarkPlan
 
@@ -124,6 +125,7 @@ class Capabilities:
         can_stop: The code behind the augmentation can be left out.
         passes_tokens: The loader hands on what the workers return, so that a batch may be left out of it.
         fetch_reason: Why `__getitem__` is not cut.
+        more_room: How the user gives the caches the memory that they lack.
         marks: The stages that the user marked.
     """
 
@@ -135,10 +137,11 @@ class Capabilities:
     can_stop: bool = False
     passes_tokens: bool = True
     fetch_reason: str = ""
+    more_room: str = "--cache-bytes (in Python: cache_bytes)"
     marks: MarkPlan = field(default_factory=MarkPlan)
 
 
-_NO_ROOM = "does not fit into the memory for caches; give more with cache_bytes"
+_NO_ROOM = "does not fit into the memory for caches; allow more: "
 _REMEDY = '@bottleneck.stage("name") on a function that it calls makes that a stage'
 _MARKED = "the stages inside __getitem__ are those that you marked"
 
@@ -157,16 +160,24 @@ def build_ladder(can: Capabilities) -> Ladder:
     reasons = _reasons(can)
     rungs = [_main_process_rung(name, reasons.get(name)) for name in ("device", "host")]
     added = {"device": "compute", "host": "copy"}
+    without_room, unsplit = _without_room(can), []
     for step in _steps(can):
         rungs.append(_rung(step, reasons.get(step.name), can))
-        added[step.name] = step.stage
-    if not can.has_samples:
-        added["raw"] = "fetch"  # collation cannot be told apart without cached samples
+        stage = FETCH if step.name == "raw" and not can.has_samples else step.stage
+        added[step.name] = joint_name([*unsplit, stage])
+        if step.name not in reasons:
+            unsplit = []
+        elif step.name in without_room and not _is_in_sample(step):
+            unsplit.append(stage)
     there = [rung.name for rung in rungs if rung.reason is None]
     spans = tuple(StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True))
     inner_arms = {rung.name: rung.coupled for rung in rungs}
     without = [(span.name, _without(span, can, inner_arms)) for span in spans]
     return Ladder(tuple(rungs), spans, tuple((name, arm) for name, arm in without if arm is not None))
+
+
+def _is_in_sample(step: _Step) -> bool:
+    return not step.mode or bool(step.mode & stages.WITHIN_SAMPLE)
 
 
 def _steps(can: Capabilities) -> list[_Step]:
@@ -215,13 +226,9 @@ def _reasons(can: Capabilities) -> dict[str, str]:
         reasons["host"] = "the device is the CPU, so that nothing is copied"
     if not can.hands_over:
         reasons["after_collate"] = "num_workers is 0, so that nothing is handed over"
-    elif not can.has_collated:
-        reasons["after_collate"] = f"a collated batch {_NO_ROOM}"
-    if not can.has_samples:
-        reasons |= {
-            step.name: f"a sample {_NO_ROOM}" for step in _steps(can) if step.name not in ("after_collate", "raw")
-        }
-    elif can.marks.sample:
+    for name in _without_room(can):
+        reasons[name] = f"a {'collated batch' if name == 'after_collate' else 'sample'} {_NO_ROOM}{can.more_room}"
+    if can.has_samples and can.marks.sample:
         named = {step.name for step in _sample_steps(can) if step.stage}
         reasons |= {name: _MARKED for name in ("after_augment", "before_augment") if name not in named}
         return reasons
@@ -231,6 +238,12 @@ def _reasons(can: Capabilities) -> dict[str, str]:
     elif "finish" not in can.within_sample:
         reasons.setdefault("after_augment", "no code follows the augmentation: the same as before_collate")
     return reasons
+
+
+def _without_room(can: Capabilities) -> tuple[str, ...]:
+    """The experiments for which the caches lack memory; stages that these would tell apart share a span."""
+    names = [step.name for step in _steps(can) if step.name not in ("after_collate", "raw") and not can.has_samples]
+    return tuple(names if can.has_collated or not can.hands_over else ("after_collate", *names))
 
 
 def _main_process_rung(name: str, reason: str | None) -> Rung:
@@ -265,12 +278,14 @@ def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | Non
         return Arm(stages.ALL | marks.bit(f"@{stage}"), "loader")
     if stage == "other":
         return Arm(stages.ALL | stages.SKIP_OTHER, "loader") if marks.sample_alone else None
+    if stages_in(stage) == ("handoff", "collate"):
+        return Arm(stages.ALL & ~stages.HANDOFF & ~stages.COLLATE, "host") if can.passes_tokens else None
+    if stages_in(stage)[-1] == FETCH and not can.has_samples:
+        return inner_arms[span.inner] if span.inner is not None else None
     if stage == "finish" and not can.can_stop:
         return None
     if stage == "collate" and not can.has_collated:
         return None
     if stage == "collate" and marks.collate:
         return Arm(stages.ALL | stages.SKIP_COLLATE_REST, "loader") if marks.collate_alone else None
-    if stage == "fetch" and not can.has_samples:
-        return inner_arms[span.inner] if span.inner is not None else None
     return Arm(stages.ALL & ~stages.BIT_OF_STAGE[stage], "loader")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,15 +74,17 @@ class BatchCache:
             return CachedBatch(trees.copy_deep(cached.batch), cached.samples)
         return cached
 
-    def exchange(self, fresh: list[CachedBatch], *, whole: bool) -> None:
+    def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:
         """Serve other batches from now on.
 
         Args:
-            fresh: At least one.
+            fresh: At least one; each is made when the ones whose place it takes are gone.
             whole: Instead of all that are here; otherwise each takes the place of one, in turn.
         """
         if whole:
-            self._batches = list(fresh)
+            self._tensors = []
+            self._batches = []
+            self._batches.extend(fresh)
         else:
             for cached in fresh:
                 self._exchanged = (self._exchanged + 1) % len(self._batches)

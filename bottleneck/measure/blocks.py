@@ -97,7 +97,7 @@ class Bench:
             return
         whole = self.replays.vary
         if self.device is not self.host:
-            self.device.exchange([CachedBatch(self.transfer(c.batch), c.samples) for c in fresh], whole=whole)
+            self.device.exchange((CachedBatch(self.transfer(c.batch), c.samples) for c in fresh), whole=whole)
         self.host.exchange(fresh, whole=whole)
 
     def fresh_batch(self, *, on_device: bool) -> CachedBatch:

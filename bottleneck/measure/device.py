@@ -51,6 +51,17 @@ def _tensors_of(model: Any, optimizer: Any) -> Iterator[torch.Tensor]:
         yield from group["params"]
 
 
+def free_device_bytes(device: torch.device) -> int | None:
+    """Return the memory of a device that nobody has taken; None where it has none of its own, or does not say."""
+    mem_get_info = getattr(getattr(torch, device.type, None), "mem_get_info", None)
+    if mem_get_info is None:
+        return None
+    try:
+        return int(mem_get_info(device)[0])
+    except (RuntimeError, AssertionError, ValueError):  # a build without the device, or a driver that does not tell
+        return None
+
+
 def device_can_pin() -> bool:
     """Whether a loader with `pin_memory=True` really pins: only beside an accelerator."""
     accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later

@@ -12,6 +12,7 @@ from typing import Any
 from bottleneck.measure.arms import Ladder
 from bottleneck.measure.failure import loader_failures
 from bottleneck.results.records import StageSpan
+from bottleneck.results.stage_names import span_of, stages_in
 from bottleneck.staging import stages
 from bottleneck.staging.loader import SwitchedLoader
 from bottleneck.staging.observation import Observation, Spent, TransformSpent
@@ -23,7 +24,6 @@ _MOST_TURNS = 4
 """Batches per worker after which workers that have shown nothing are given up: they have no share of the data."""
 _WHOLE = 0.9
 """Share of a stage from which on the rows of its transforms count as all of it."""
-_FETCH = "fetch"
 
 
 def observe(
@@ -72,22 +72,20 @@ def with_times(ladder: Ladder, observation: Observation) -> Ladder:
 
 def _with_time(span: StageSpan, observation: Observation) -> StageSpan:
     spent, batches = observation.stages.get(span.name), observation.batches * max(1, observation.workers)
-    if spent is None or not batches:
-        return span
+    if spent is None or not batches or "handoff" in stages_in(span.name):
+        return span  # the hand-off is not seen in the workers
     # All workers are at work at once: a batch comes each time that one worker's share of it has passed.
     return replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
 
 
 def _by_span(observation: Observation, spans: tuple[StageSpan, ...]) -> Observation:
-    """Put the time of stages that are not measured apart together, as `fetch`."""
-    names = {span.name for span in spans}
-    if _FETCH not in names:
-        return observation
+    """Put the time of stages together that are not measured apart."""
+    names = [span.name for span in spans]
     made = Observation(observation.workers, observation.batches, observation.samples, observation.core_wait_s)
     for stage, spent in observation.stages.items():
-        made.stages.setdefault(stage if stage in names else _FETCH, Spent()).add(spent)
+        made.stages.setdefault(span_of(stage, names), Spent()).add(spent)
     for (stage, place), found in observation.transforms.items():
-        key = (stage if stage in names else _FETCH, place)
+        key = (span_of(stage, names), place)
         made.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
     made.elsewhere = observation.elsewhere
     return made

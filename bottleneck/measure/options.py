@@ -32,8 +32,8 @@ class MeasureOptions:
             at most three minutes.
         quick: Aim at 20 seconds and wider intervals.
         seed: Seed of the order of experiments and of the user's random numbers during the diagnosis.
-        cache_budget_bytes: Memory that all caches together may take; None: 1 GiB or a tenth of the free
-            memory, whichever is less.
+        cache_budget_bytes: Memory that all caches together may take; None: what batches of this size need, within
+            a quarter of the free memory.
         profile: Profile the workers after the timed rounds; None: do not.
         trace: Trace a few steps of `device` and `raw` after the timed rounds, and keep the files. Where the device
             holds the job, a handful of steps of `device` are traced anyway, and no file is kept.

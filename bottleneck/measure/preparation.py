@@ -17,6 +17,7 @@ from bottleneck.measure.failure import NOT_THE_USERS, explain_step_failure, load
 from bottleneck.pipeline import marks
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.transfer import copies_nothing
+from bottleneck.results.format import cache_option
 from bottleneck.staging import stages, trees
 from bottleneck.staging.loader import SwitchedLoader, hands_on_batches
 from bottleneck.staging.plan import Plan, make_plan
@@ -35,26 +36,20 @@ class Recorded:
 
 
 def record(
-    loader: SwitchedLoader, first_batch: Any, host_bytes: int, limit_s: float, clock: Callable[[], float]
+    loader: SwitchedLoader, batch_bytes: int, host_bytes: int, limit_s: float, clock: Callable[[], float]
 ) -> Recorded:
     """Let the workers record, keep some of their batches, and settle how the dataset is cut.
 
     Args:
         loader: The running loader.
-        first_batch: A batch of it, to know its size.
-        host_bytes: What the batches in host memory may take.
+        batch_bytes: What a batch takes.
+        host_bytes: What the batches in host memory may take, a copy of one of them included.
         limit_s: Time for it, once every worker has recorded a batch.
         clock: Seconds from any beginning.
 
     Raises:
-        MeasurementError: If not one batch fits, or the user's code fails.
+        MeasurementError: If the user's code fails.
     """
-    size = trees.nbytes(first_batch)
-    if size > host_bytes:
-        raise MeasurementError(
-            f"One batch takes {size / 1e6:,.0f} MB, more than the {host_bytes / 1e6:,.0f} MB for cached batches.",
-            f"Give the caches more memory: cache_bytes={8 * size}.",
-        )
     workers = max(1, loader.num_workers)
     wanted = min(_MOST_CACHED_BATCHES, max(_FEWEST_CACHED_BATCHES, 2 * workers))
     kept: list[CachedBatch] = []
@@ -63,10 +58,12 @@ def record(
         loader.switch(stages.RECORD)
         for number in range(10 * workers + wanted):
             batch, samples = loader.next_batch()
-            room = taken + size <= host_bytes and len(kept) < wanted
+            nbytes = max(batch_bytes, trees.nbytes(batch))
+            room = not kept or (taken + 2 * nbytes <= host_bytes and len(kept) < wanted)
             if batch is not None and room:
                 kept.append(CachedBatch(keep_on_host(batch), samples))
-                taken += max(size, trees.nbytes(kept[-1].batch))
+                taken += nbytes
+            del batch  # it lies in shared memory, of which there may be little
             late = clock() - started > limit_s
             everyone = len(loader.reports()) >= workers
             if kept and ((everyone and (late or not room)) or (late and number > 4 * workers)):
@@ -92,22 +89,46 @@ class Caches:
 
 
 def make_caches(
-    kept: list[CachedBatch], *, copies: bool, transfer: Callable[[Any], Any], step: Callable[[Any], Any]
+    kept: list[CachedBatch],
+    *,
+    copies: bool,
+    transfer: Callable[[Any], Any],
+    step: Callable[[Any], Any],
+    device_bytes: Callable[[], int],
 ) -> Caches:
     """Put batches on the device, and see whether the job changes them in place; warms the train step up as well.
+
+    Args:
+        kept: Batches in host memory; those that the device has no room for are dropped.
+        copies: There is a copy to the device.
+        transfer: Copies a batch to the device.
+        step: The train step.
+        device_bytes: Gives what the batches on the device may take, a copy of one of them included; asked once the
+            train step has taken what memory it needs.
 
     Raises:
         MeasurementError: If the transfer or the train step raises.
     """
-    host = BatchCache(kept)
-    on_device = host
+    step = _explained(step, "device", "train step")
     if copies:
         moving = _explained(transfer, "host", "transfer to the device")
+        nbytes = _warm_up(moving(trees.copy_deep(kept[0].batch)), step)
+        del kept[max(1, device_bytes() // nbytes - 1) :]
         on_device = BatchCache([CachedBatch(moving(trees.copy_deep(c.batch)), c.samples) for c in kept])
-    changed = on_device.probe(_explained(step, "device", "train step"))
+        host = BatchCache(kept)
+    else:
+        host = on_device = BatchCache(kept)
+    changed = on_device.probe(step)
     if on_device is not host:
         changed = host.probe(transfer) or changed
     return Caches(host, on_device, changed)
+
+
+def _warm_up(batch: Any, step: Callable[[Any], Any]) -> int:
+    """Train on a batch that nobody needs any more; returns what it takes [bytes]."""
+    nbytes = max(1, trees.nbytes(batch))
+    step(batch)
+    return nbytes
 
 
 @contextmanager
@@ -161,9 +182,15 @@ def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Ca
 
 
 def make_ladder(
-    pipeline: Pipeline, user_loader: DataLoader[Any], device: torch.device, plan: Plan, *, pinned: bool
+    pipeline: Pipeline,
+    user_loader: DataLoader[Any],
+    device: torch.device,
+    plan: Plan,
+    *,
+    pinned: bool,
+    wanted_bytes: int | None = None,
 ) -> Ladder:
-    """List what can be measured in a pipeline."""
+    """List what can be measured in a pipeline; `wanted_bytes` is what the caches would need where they lack memory."""
     return build_ladder(
         Capabilities(
             copies=not copies_nothing(pipeline, device),
@@ -175,5 +202,6 @@ def make_ladder(
             passes_tokens=hands_on_batches(user_loader),
             fetch_reason=plan.reason,
             marks=plan.marks,
+            **({} if wanted_bytes is None else {"more_room": cache_option(wanted_bytes)}),
         )
     )

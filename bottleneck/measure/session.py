@@ -14,9 +14,10 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import DEVICE_WARM_UP_S, Bench
+from bottleneck.measure.cache_budget import CacheBudget, choose_budget, wanted_bytes
 from bottleneck.measure.cold_session import ColdSession
 from bottleneck.measure.describe import describe_arm, describe_pipeline
-from bottleneck.measure.device import device_can_pin, devices_of, make_synchronize
+from bottleneck.measure.device import device_can_pin, devices_of, free_device_bytes, make_synchronize
 from bottleneck.measure.environment import describe_environment, free_memory_bytes
 from bottleneck.measure.epochs import describe_epoch_gap
 from bottleneck.measure.failure import (
@@ -50,14 +51,14 @@ from bottleneck.pipeline.transfer import copies_nothing, make_transfer, resolve_
 from bottleneck.results.records import Cost, Judgement, Measurement
 from bottleneck.results.stacks import StackProfile
 from bottleneck.results.traces import TraceFile
+from bottleneck.staging import trees
 from bottleneck.staging.loader import SwitchedLoader
 from bottleneck.staging.observation import Observation
 
-_GIB = 1 << 30
-_HOST_SHARE = 0.25
-"""The share of the memory for caches that batches in the main process get; the workers get the rest."""
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""
+_EMPTY_BATCHES = 20
+"""Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
 _HANG_S = 300.0
 """How long the first batch may take; opening a large dataset does."""
 _SHORTEST_HANG_S, _HANG_FACTOR = 60.0, 20.0
@@ -168,14 +169,10 @@ class Session:
         self._options, self._ledger, self._judge = options, ledger, judge
         self._on_progress, self._clock = on_progress, clock
         self._started_s = clock()
-        self._cache_bytes = options.cache_budget_bytes or min(_GIB, free_memory_bytes() // 10)
-        # The same batches are kept on the device.
-        self._host_bytes = int(self._cache_bytes * _HOST_SHARE) // (1 if device.type == "cpu" else 2)
         self._pinned = bool(loader.pin_memory) and device_can_pin()
-        for_workers = int(self._cache_bytes * (1 - _HOST_SHARE))
         try:
             self._loader = SwitchedLoader(
-                loader, sites, for_workers, options.seed, _HANG_S,
+                loader, sites, options.seed, _HANG_S,
                 sample_rate_hz=options.profile.rate_hz if options.profile is not None else None,
                 notes_files=options.cold,
             )  # fmt: skip
@@ -189,6 +186,7 @@ class Session:
         self._transfer = _stay if nothing_to_copy else make_transfer(pipeline, device, self._pinned)
         self._step = make_train_step(pipeline, device)
         self._training = Training()
+        self._cache_budget = CacheBudget(0, 0, 0)
         self._bench: Bench | None = None
         self._counters: Counters | None = None
         self._cold = ColdSession(self._loader, ledger, clock)
@@ -203,15 +201,17 @@ class Session:
         """
         seed_everything(self._options.seed)
         move_model(self._pipeline, self._device)
-        first_batch = self._start_workers()
-        recorded = self._record(first_batch)
+        recorded = self._record(self._start_workers())
         observation = self._observe()
         self._describe_epoch_gap()
         if self._options.cold:
             self._tell("reading a pool of samples")
             self._cold.make_pool(self._budget_s, self._options.seed)
         self._bench = bench = self._make_bench(recorded)
-        ladder = make_ladder(self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned)
+        ladder = make_ladder(
+            self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned,
+            wanted_bytes=self._ledger.evidence.get("cache_bytes_wanted"),
+        )  # fmt: skip
         ladder = with_times(ladder, observation)
         self._ledger.ladder = ladder = self._cold.extend(ladder) if self._options.cold else ladder
         bench.cold = self._cold.pool
@@ -286,20 +286,40 @@ class Session:
 
     # --- before measuring ----------------------------------------------------------------------------------
 
-    def _start_workers(self) -> Any:
+    def _start_workers(self) -> int:
+        """Start the workers; returns what a batch of theirs takes [bytes]."""
         self._tell("starting workers")
         started = self._clock()
         with loader_failures("raw"):
             self._loader.start()
             batch, _ = self._loader.next_batch()
-        first_batch_s = self._clock() - started
+            first_batch_s = self._clock() - started
+            for _ in range(_EMPTY_BATCHES if batch is None else 0):
+                batch = self._loader.next_batch()[0]
+                if batch is not None:
+                    break
         self._ledger.evidence["first_batch_s"] = first_batch_s
         self._loader.lose_patience_after(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
-        return batch
+        return trees.nbytes(batch)
 
-    def _record(self, first_batch: Any) -> Recorded:
+    def _record(self, batch_bytes: int) -> Recorded:
         self._tell("recording")
-        recorded = record(self._loader, first_batch, self._host_bytes, _RECORDING_SHARE * self._budget_s, self._clock)
+        given = self._options.cache_budget_bytes
+        copies = not copies_nothing(self._pipeline, self._device)
+        workers = max(1, self._loader.num_workers)
+        self._cache_budget = choose_budget(
+            batch_bytes,
+            workers,
+            given=given,
+            free_bytes=free_memory_bytes(),
+            device_shares=copies and (given is not None or free_device_bytes(self._device) is None),
+        )
+        self._loader.allow_caches(self._cache_budget.worker_bytes)
+        limit_s = _RECORDING_SHARE * self._budget_s
+        recorded = record(self._loader, batch_bytes, self._cache_budget.host_bytes, limit_s, self._clock)
+        if not (recorded.plan.has_samples and recorded.plan.has_collated):
+            wanted = wanted_bytes(batch_bytes, recorded.plan.recorded_bytes, workers)
+            self._ledger.evidence["cache_bytes_wanted"] = wanted
         for id_, message in recorded.plan.warnings:
             self._ledger.warn(id_, message)
         return recorded
@@ -309,6 +329,15 @@ class Session:
         limit_s = min(LONGEST_S, BUDGET_SHARE * self._budget_s)
         passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
         return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
+
+    def _replay_bytes(self) -> int:
+        """Return what batches of raw may take that `device` and `host` replay."""
+        on_device = self._cache_budget.on_device(free_device_bytes(self._device))
+        return (
+            self._cache_budget.host_bytes
+            if self._device.type == "cpu"
+            else min(self._cache_budget.host_bytes, on_device)
+        )
 
     def _describe_epoch_gap(self) -> None:
         gap = describe_epoch_gap(
@@ -330,7 +359,10 @@ class Session:
         copies = not copies_nothing(self._pipeline, self._device)
         step = WatchedStep(self._step, self._clock)
         with noticed_marks() as called:
-            caches = make_caches(recorded.batches, copies=copies, transfer=self._transfer, step=step)
+            caches = make_caches(
+                recorded.batches, copies=copies, transfer=self._transfer, step=step,
+                device_bytes=lambda: self._cache_budget.on_device(free_device_bytes(self._device)),
+            )  # fmt: skip
         step.catch_up(lambda: caches.device.serve().batch)
         batch = recorded.batches[0].batch
         self._ledger.evidence["payload"] = describe_payload(batch, self._pipeline.model) | step.unread(batch)
@@ -347,7 +379,7 @@ class Session:
             loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer,
             step=self._training.watch(self._step), synchronize=synchronize,
             clock=self._clock, split_blocks=self._device.type == "cpu",
-            replays=Replays(self._host_bytes, recorded.batches),
+            replays=Replays(self._replay_bytes(), recorded.batches),
             device_warm_up_s=0.0 if self._device.type == "cpu" else DEVICE_WARM_UP_S,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Values from the command line: `KEY=VALUE` settings of a pipeline, and durations. Needs no torch."""
+"""Values from the command line: `KEY=VALUE` settings of a pipeline, durations and sizes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 from bottleneck.errors import UsageError
@@ -144,3 +145,27 @@ def _duration_seconds(value: Any) -> float | None:
     if not re.fullmatch(rf"(?:{_DURATION.pattern}\s*)+", text):
         return None
     return sum(float(n) * _UNIT_SECONDS[unit] for n, unit in _DURATION_PART.findall(text))
+
+
+LARGEST_BYTES = 2**53 - 1
+_UNIT_BYTES = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})\s*([a-z]*)", re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """An amount of memory in bytes from '8GiB', '500MB', '1.5 GB' or '1000000'.
+
+    Raises:
+        UsageError: Not such an amount, or less than a byte.
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    unit = _UNIT_BYTES.get(found[2]) if found else None
+    nbytes = 0 if found is None or unit is None else int(Decimal(found[1]) * unit)
+    if not 1 <= nbytes <= LARGEST_BYTES:
+        raise UsageError(
+            f"{text!r} is not an amount of memory.", "Write for example 8GiB or 500MB; a plain number is bytes."
+        )
+    return nbytes

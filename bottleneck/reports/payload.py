@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bottleneck.analysis import lookup
-from bottleneck.analysis.names import BEYOND_THE_WORKER
+from bottleneck.analysis.names import moves_batches
 from bottleneck.reports import clean, numbers
 from bottleneck.results.records import Result
 
@@ -61,8 +61,8 @@ def summary(result: Result) -> str:
 
 def summary_where_it_matters(result: Result) -> str:
     """The summary, and the largest tensor, where moving batches holds the job; else empty."""
-    named = {result.verdict.bottleneck, *result.verdict.contributors}
-    told = summary(result) if named & set(BEYOND_THE_WORKER) else ""
+    named = (result.verdict.bottleneck, *result.verdict.contributors)
+    told = summary(result) if any(name and moves_batches(name) for name in named) else ""
     rows = lookup.rows_at(result.evidence, "payload", "tensors")
     largest = max(rows, key=lambda found: lookup.number_at(found, "bytes") or 0.0, default=None)
     if not told or largest is None:

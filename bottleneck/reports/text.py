@@ -21,7 +21,7 @@ from bottleneck.reports.layout import (
 from bottleneck.results.records import Result, Stage
 
 MIN_BAR, MAX_BAR = 6, 20
-MAX_STAGE_NAME = 16
+MAX_STAGE_NAME = 21
 MIN_NAME = 8
 MIN_EXPERIMENT = 14
 """Shorter, `before_collate` and `before_augment` read the same."""

@@ -83,6 +83,12 @@ def duration(seconds: float) -> str:
     return f"{significant(seconds * 1e6, 2)} µs"
 
 
+def cache_option(nbytes: float) -> str:
+    """How the memory for caches is given: '--cache-bytes 800MB (in Python: cache_bytes=800_000_000)'."""
+    megabytes = math.ceil(nbytes / 1e6)
+    return f"--cache-bytes {megabytes}MB (in Python: cache_bytes={megabytes}_000_000)"
+
+
 def names(items: Sequence[str]) -> str:
     """Return an enumeration for a sentence: `load`, `load and collate`, `load, collate and copy`."""
     if len(items) < 2:

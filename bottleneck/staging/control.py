@@ -15,7 +15,7 @@ from typing import Any
 from bottleneck.staging import stages
 from bottleneck.staging.shared_folder import CONTROL, make_folder
 
-_MODE, _PLAN_VERSION, _GENERATION, _SLOTS_FROM = 0, 1, 2, 8
+_MODE, _PLAN_VERSION, _GENERATION, _WORKER_CACHE_BYTES, _SLOTS_FROM = 0, 1, 2, 3, 8
 _INT_BYTES = 8
 
 
@@ -68,6 +68,15 @@ class Control:
     def plan_version(self) -> int:
         """Grows by one with each plan published; 0 before the first."""
         return self._view[_PLAN_VERSION]
+
+    @property
+    def worker_cache_bytes(self) -> int:
+        """What the caches of each worker may take; known only after the workers were started, with the first batch."""
+        return self._view[_WORKER_CACHE_BYTES]
+
+    @worker_cache_bytes.setter
+    def worker_cache_bytes(self, nbytes: int) -> None:
+        self._view[_WORKER_CACHE_BYTES] = nbytes
 
     def set_cache_bytes(self, worker: int, nbytes: int) -> None:
         """Tell how many bytes a worker's caches hold."""

@@ -58,7 +58,6 @@ class Engine:
         collate_fn: The user's collate function.
         control: The shared integers.
         sites: Where the dataset could be cut.
-        cache_bytes: What the caches of this engine may take.
         seed: Seed for checking recordings.
         batched: Whether the loader collates lists of samples (`batch_size` is not None).
         iterable: Whether the dataset is an iterable one.
@@ -72,7 +71,6 @@ class Engine:
         collate_fn: Callable[[Any], Any],
         control: Control,
         sites: tuple[CutSite, ...],
-        cache_bytes: int,
         seed: int,
         *,
         batched: bool,
@@ -83,7 +81,6 @@ class Engine:
         self._collate_fn = collate_fn
         self._control = control
         self._sites = sites
-        self._cache_bytes = cache_bytes
         self._seed = seed
         self._batched = batched
         self._iterable = iterable
@@ -116,7 +113,7 @@ class Engine:
         dataset = install(self.user_dataset, self._sites, self._tape, in_place=in_worker)
         if not self._iterable:
             self._tape.tail = make_tail(dataset, tuple(site for site in self._sites if site.stage == "augment"))
-        self._pool = Pool(self._cache_bytes)
+        self._pool = Pool()
         self._source = Source(dataset, self._collate_fn, worker if in_worker else None, batched=self._batched)
         self._recorder = Recorder(
             self._source, self._tape, self._pool, self._control, worker, self._seed,

@@ -50,7 +50,6 @@ class SwitchedLoader:
     Args:
         loader: The user's loader; it is not changed.
         sites: Where its dataset could be cut.
-        cache_bytes: What the caches of all workers together may take.
         seed: Seed for checking recordings.
         hang_s: Seconds without a batch after which the workers count as hung.
         sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
@@ -61,7 +60,6 @@ class SwitchedLoader:
         self,
         loader: DataLoader[Any],
         sites: tuple[CutSite, ...],
-        cache_bytes: int,
         seed: int,
         hang_s: float,
         *,
@@ -79,7 +77,6 @@ class SwitchedLoader:
             loader.collate_fn,
             self._control,
             sites,
-            cache_bytes // max(1, self.num_workers),
             seed,
             batched=loader.batch_sampler is not None,
             iterable=self.iterable,
@@ -326,6 +323,10 @@ class SwitchedLoader:
     def choosing_s_per_batch(self) -> float | None:
         """What the user's sampler takes in this process to choose the samples of a batch; None: not known."""
         return self._order.choosing_s_per_batch
+
+    def allow_caches(self, worker_bytes: int) -> None:
+        """Say what the caches of each worker may take, before anything is recorded; until then it is nothing."""
+        self._control.worker_cache_bytes = worker_bytes
 
     @property
     def cache_bytes(self) -> int:

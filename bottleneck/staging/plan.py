@@ -37,6 +37,8 @@ class Report:
     """Samples in each recorded batch."""
     has_samples: bool
     has_collated: bool
+    recorded_bytes: int = 0
+    """What a batch takes that is recorded whole, the largest of those seen."""
     chosen: frozenset[str] = frozenset()
     """Sites that the user named."""
     guessed: frozenset[str] = frozenset()
@@ -84,6 +86,7 @@ class Plan:
     batch_sizes: tuple[int, ...] = field(default=())
     has_samples: bool = True
     has_collated: bool = True
+    recorded_bytes: int = 0
 
 
 def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
@@ -131,6 +134,7 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         batch_sizes=marked.batch_sizes,
         has_samples=marked.has_samples,
         has_collated=marked.has_collated,
+        recorded_bytes=marked.recorded_bytes,
     )
 
 
@@ -180,6 +184,7 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
         batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
         has_samples=all(report.has_samples for report in reports),
         has_collated=all(report.has_collated for report in reports),
+        recorded_bytes=max((report.recorded_bytes for report in reports), default=0),
     )
 
 

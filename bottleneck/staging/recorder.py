@@ -26,6 +26,7 @@ from bottleneck.staging.template import find_holes
 from bottleneck.staging.verification import FETCHES, Facts, Verification, check_augment_alone, verify, verify_marks
 
 _SLOW_ITEM_S = 0.5
+_NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
 
 
 class Recorder:
@@ -63,12 +64,15 @@ class Recorder:
         self._changing: dict[str, float] = {}
         self._changes_samples = False
         self._pending: list[Unit] = []
+        self._pending_bytes = self._left_out = 0
+        """Bytes of the pending units, and items of the same batch for whose recording there was no room."""
         self._sample_marks, self._collate_marks = MarkFacts(), MarkFacts()
         self._spoiled = False
+        self._recorded_bytes = 0
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
-        self._pending = []
+        self._forget_pending()
         one_by_one = self._source.batched and not self._source.fetches_batches
         run = self._source.batch if self._source.fetches_batches else self._source.item
         requests = list(request) if one_by_one else [request]
@@ -105,8 +109,14 @@ class Recorder:
             changes_outputs=any(result.changes_outputs for result in results),
         )
 
+    def _forget_pending(self) -> None:
+        self._pending, self._pending_bytes, self._left_out = [], 0, 0
+
     def fetch_unit(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
-        """Return one item, by default the next of a stream, and remember it."""
+        """Return one item, by default the next of a stream, and remember it as long as there is room."""
+        if self._pending_bytes > self._control.worker_cache_bytes:
+            self._left_out += 1
+            return (run or self._source.next_item)(request)
         clock = self._tape.clock
         with self._tape.recording(keep_rng=self._iterable) as calls:
             started = clock()
@@ -119,6 +129,7 @@ class Recorder:
             self._start_over()
             return value
         self._note_unit(unit, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
+        self._pending_bytes += unit.nbytes
         forget_originals(unit)
         return value
 
@@ -156,7 +167,8 @@ class Recorder:
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just recorded, and keep everything that fits."""
-        units, self._pending = self._pending, []
+        units, left_out = self._pending, self._left_out
+        self._forget_pending()
         if not units:
             return None  # a left-over of the mode before
         size = len(samples) if self._source.batched else 1
@@ -165,38 +177,44 @@ class Recorder:
         if self._spoiled:
             self._spoiled = False
             return batch
-        if self._iterable and len(units) != size:
+        if self._iterable and len(units) + left_out != size:
             return batch  # begun in the mode before; it will be discarded
         values = units[0].value if len(units) == 1 and not self._source.batched else [unit.value for unit in units]
         if self._source.fetches_batches and not self._iterable:
             values = units[0].value
-        if not trees.equal(values, samples) or storages(samples) & storages(batch):
+        seen = samples[: len(units)] if left_out else samples
+        if not trees.equal(values, seen) or storages(samples) & storages(batch):
             self._changes_samples = True
         calls = [call for call in calls if call.site not in self._tape.unusable]
         self._collate_marks.add(calls)
-        if calls:
+        if calls and not left_out:
             again = partial(_collate_copy, self._source, values)
             self._collate_marks.check(calls, trees.copy_deep(batch), again, trees.equal)
-        self._keep(units, size, batch, calls)
+        self._keep(units, size, batch, calls, all_units=(len(units) + left_out) / len(units))
         self._control.write_report(self._worker, self.report())
         return batch
 
-    def _keep(self, units: list[Unit], size: int, batch: Any, calls: list[Call]) -> None:
-        served = Served(batch, travels=self._in_worker)
+    def _keep(self, units: list[Unit], size: int, batch: Any, calls: list[Call], all_units: float) -> None:
+        """Keep what fits of a batch, of which there were so many times the recorded units."""
+        self._pool.budget_bytes = self._control.worker_cache_bytes
+        nbytes = trees.nbytes(batch)
         inside = trees.nbytes([(call.args, call.kwargs, call.output) for call in calls])
-        whole = served.nbytes + inside + sum(unit.nbytes for unit in units)
+        whole = nbytes + inside + int(all_units * sum(unit.nbytes for unit in units))
+        self._recorded_bytes = max(self._recorded_bytes, whole)
         if self._pool.has_room(whole):
-            self._pool.add(RecordedBatch(units, size, served, calls), whole)
+            self._pool.add(RecordedBatch(units, size, Served(batch, travels=self._in_worker), calls), whole)
         elif not self._pool.batches:
             # Not even one batch fits: keep the batch if it does, and as many of its samples as do.
             kept: list[Unit] = []
-            taken = served.nbytes if served.nbytes <= self._pool.budget_bytes else 0
+            fits = nbytes <= self._pool.budget_bytes
+            taken = nbytes if fits else 0
             for unit in units:
                 if taken + unit.nbytes > self._pool.budget_bytes:
                     break
                 kept.append(unit)
                 taken += unit.nbytes
-            collated = served if served.nbytes <= self._pool.budget_bytes else None
+            collated = Served(batch, travels=self._in_worker) if fits else None
+            self._tape.unusable |= dict.fromkeys((call.site for call in calls), _NO_ROOM)
             self._pool.add(RecordedBatch(kept, size, collated), taken)
         self._control.set_cache_bytes(self._worker, self._pool.nbytes)
 
@@ -214,6 +232,7 @@ class Recorder:
             batch_sizes=tuple(batch.size for batch in batches),
             has_samples=bool(batches) and all(batch.units for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
+            recorded_bytes=self._recorded_bytes,
             chosen=frozenset(self._tape.chosen),
             guessed=frozenset(self._tape.guessed),
             sample_marks=self._sample_marks,

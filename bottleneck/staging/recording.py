@@ -169,10 +169,10 @@ class Pool:
     """Recorded batches, in the loader's own order, within a number of bytes.
 
     Args:
-        budget_bytes: What all recorded units and batches together may take.
+        budget_bytes: What all recorded units and batches together may take; it may change while there is nothing yet.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int = 0) -> None:
         self.budget_bytes = budget_bytes
         self.batches: list[RecordedBatch] = []
         self.nbytes = 0

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from bottleneck.pipeline.containers import children, is_dataclass_instance, rebuild
 
+_PIECE_BYTES = 1 << 24
 _PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))
 
 
@@ -129,7 +131,30 @@ def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
+    return _equal_in_pieces(a, b, _equal_elements)
+
+
+def _equal_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
+
+
+def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    return a.tobytes() == b.tobytes()
+
+
+def _equal_in_pieces(a: Any, b: Any, same: Callable[[Any, Any], bool]) -> bool:
+    """Compare two tensors or arrays of one shape a piece at a time.
+
+    What a comparison takes besides is several times what it compares, on a device that the job may nearly fill.
+    """
+    if a.nbytes <= _PIECE_BYTES or not a.ndim:
+        return same(a, b)
+    if len(a) == 1:
+        return _equal_in_pieces(a[0], b[0], same)
+    rows = max(1, len(a) * _PIECE_BYTES // a.nbytes)
+    return all(
+        _equal_in_pieces(a[first : first + rows], b[first : first + rows], same) for first in range(0, len(a), rows)
+    )
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -163,7 +188,7 @@ class _Comparison:
         if isinstance(a, np.ndarray):
             if a.shape != b.shape or a.dtype != b.dtype:
                 return False
-            return bool(a.dtype == object or a.tobytes() == b.tobytes())
+            return bool(a.dtype == object or _equal_in_pieces(a, b, _equal_bytes))
         if isinstance(a, Image.Image):
             return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
         if is_primitive(a):

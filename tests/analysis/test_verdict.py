@@ -222,6 +222,13 @@ def test_a_stage_that_surely_takes_the_worker_longer_is_not_passed_over_for_a_ga
     assert choose("input_bound", [shorter, useless]).bottleneck == "augment"
 
 
+def test_what_goes_beyond_the_worker_is_not_passed_over_for_what_takes_the_worker_longer():
+    load = stage("load", gain=Interval(1.2, 0.9, 1.6), cost=0.02)
+    for name, chosen in (("handoff+collate", "handoff+collate"), ("collate", "load")):
+        sure = stage(name, gain=near(1.2), cost=0.01)
+        assert choose("input_bound", [sure, load]).bottleneck == chosen
+
+
 def test_a_small_gain_that_is_sure_is_not_named_beside_a_far_larger_one_that_is_not():
     load = stage("load", gain=Interval(1.12, 1.04, 1.21), cost=0.001)
     augment = stage("augment", gain=Interval(4.0, 0.9, 18.0), cost=0.018)

@@ -53,9 +53,11 @@ def test_the_report_is_on_standard_output_and_what_the_job_prints_is_not(asked, 
 
 def test_options_reach_the_measuring(asked):
     arguments = ["--budget", "1m30s", "--quick", "--seed", "7", "--device", "cpu", "--set", "batch_size=4"]
+    arguments += ["--cache-bytes", "8GiB"]
     assert run(["diagnose", "job:build", *arguments, "--set", "shuffle=true"]) == 0
     [(pipeline, options, progress)] = asked["calls"]
     assert (options.budget_s, options.quick, options.seed) == (90.0, True, 7)
+    assert options.cache_budget_bytes == 8 << 30
     assert (pipeline.device, dict(pipeline.loader_args)) == ("cpu", {"batch_size": 4, "shuffle": True})
     assert progress is None  # standard error is no terminal here
 
@@ -90,6 +92,7 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--html", "new", "--trace", "./new/traces"], "--html and --trace both go to new"),
         (["--json", "x" * 300], "file name too long"),
         (["--budget", "soon"], "'soon' is not a duration"),
+        (["--cache-bytes", "8 giga"], "'8 giga' is not an amount of memory. Write for example 8GiB or 500MB"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
         (["--fail-under", "many"], "'many' is not a share"),
         (["--gpu-hour-price", "0"], "'0' is not a price above zero"),

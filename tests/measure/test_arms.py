@@ -130,19 +130,39 @@ def test_code_that_cannot_be_left_out_has_no_without():
 
 
 def test_no_room_for_samples():
-    ladder = ladder_of(within_sample=WHOLE, has_samples=False)
+    ladder = ladder_of(within_sample=WHOLE, has_samples=False, more_room="--cache-bytes 9MB")
     assert {"before_collate", "after_augment", "before_augment"} <= reasons(ladder).keys()
-    assert all("cache_bytes" in text for text in reasons(ladder).values())
-    assert spans(ladder)[-1] == ("fetch", "after_collate", "raw")
-    assert dict(ladder.without)["fetch"] == Arm(HANDOFF, "loader")
+    assert all("--cache-bytes 9MB" in text for text in reasons(ladder).values())
+    assert spans(ladder)[-1] == ("collate+fetch", "after_collate", "raw")
+    assert dict(ladder.without)["collate+fetch"] == Arm(HANDOFF, "loader")
 
 
 def test_no_room_for_anything():
     ladder = ladder_of(has_samples=False, has_collated=False)
     assert "after_collate" in reasons(ladder)
-    assert spans(ladder) == [("compute", None, "device"), ("copy", "device", "host"), ("fetch", "host", "raw")]
+    assert spans(ladder)[2:] == [("handoff+collate+fetch", "host", "raw")]
     assert ladder.raw == Arm(ALL, "loader")
-    assert dict(ladder.without)["fetch"] == Arm(None, "host")
+    assert dict(ladder.without)["handoff+collate+fetch"] == Arm(None, "host")
+
+
+def test_no_room_for_collated_batches():
+    # Guards: the hand-off, which nothing then tells apart, was called collation.
+    ladder = ladder_of(within_sample=WHOLE, has_collated=False)
+    assert set(reasons(ladder)) == {"after_collate"}
+    assert spans(ladder)[2:4] == [
+        ("handoff+collate", "host", "before_collate"),
+        ("finish", "before_collate", "after_augment"),
+    ]
+    without = dict(ladder.without)
+    assert without["handoff+collate"] == Arm(ALL & ~HANDOFF & ~COLLATE, "host")
+    assert not {"handoff", "collate"} & without.keys()
+    assert without["load"] == Arm(ALL & ~LOAD, "loader")
+    assert "handoff+collate" not in dict(ladder_of(has_collated=False, passes_tokens=False).without)
+
+
+def test_without_workers_collation_is_told_apart_whatever_fits():
+    ladder = ladder_of(hands_over=False, has_collated=False)
+    assert ("collate", "host", "before_collate") in spans(ladder)
 
 
 def test_a_loader_that_works_on_its_batches_gets_all_of_them():

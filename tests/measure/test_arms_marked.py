@@ -87,8 +87,8 @@ def test_the_rest_is_not_left_out_where_stages_cannot_work_alone():
 
 def test_samples_that_do_not_fit_are_one_stage():
     ladder = ladder_of(has_samples=False)
-    assert spans(ladder)[-1] == ("fetch", "after_collate", "raw")
-    assert dict(ladder.without)["fetch"] == Arm(HANDOFF, "loader")
+    assert spans(ladder)[-1] == ("collate+fetch", "after_collate", "raw")
+    assert dict(ladder.without)["collate+fetch"] == Arm(HANDOFF, "loader")
     assert all(rung.reason for rung in ladder.rungs if rung.name not in ("device", "host", "after_collate", "raw"))
 
 
@@ -96,3 +96,9 @@ def test_every_mode_still_reads_what_the_sampler_asks_for():
     for name, mode in modes(ladder_of(collate=COLLATION)).items():
         served = name in ("device", "host", "after_collate", "after_pad", "before_collate")
         assert mode is None or stages.reads_indices(mode) != served
+
+
+def test_no_room_for_samples_with_a_marked_collation():
+    assert spans(ladder_of((), COLLATION, has_samples=False))[3:] == [("collate+pad+fetch", "after_collate", "raw")]
+    both = ladder_of(SAMPLE, COLLATION, has_samples=False)
+    assert spans(both)[3:] == [("collate+pad+fetch", "after_collate", "raw")]

@@ -46,8 +46,16 @@ def test_stages_get_the_time_of_a_batch_of_all_workers_together():
 def test_what_is_not_measured_apart_is_part_of_fetch():
     assert times(with_times(ladder("fetch"), seen({"load": (8.0, 2.0), "collate": (1.0, 1.0)})))["fetch"] == (0.8, 0.2)
     without_samples = times(with_times(ladder("augment", "load", has_samples=False), seen(CUT)))
-    assert without_samples["fetch"] == (1.3, 0.6)
+    assert without_samples["collate+fetch"] == (1.3, 0.6)
     assert "load" not in without_samples
+
+
+def test_collation_is_no_part_of_fetch_where_it_shares_a_span_with_the_hand_off():
+    opaque = ladder("fetch", has_collated=False)
+    found = times(with_times(opaque, seen({"load": (8.0, 2.0), "collate": (1.0, 1.0)})))
+    assert found["fetch"] == (0.8, 0.2)
+    # What of the hand-off passes outside of the workers was not seen.
+    assert found["handoff+collate"] == (None, None)
 
 
 def test_stages_that_nobody_saw_have_no_times():

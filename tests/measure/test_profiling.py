@@ -194,7 +194,7 @@ def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
 def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_path, asked_for, no_py_spy):
     monkeypatch.setattr(proxies, "allow_tracing", (tmp_path / "allowed").touch)
     loader = DataLoader(Computing(), batch_size=4, num_workers=1, multiprocessing_context="fork")
-    wrapped = SwitchedLoader(loader, (), 10**6, 0, 30.0, sample_rate_hz=100.0 if asked_for else None)
+    wrapped = SwitchedLoader(loader, (), 0, 30.0, sample_rate_hz=100.0 if asked_for else None)
     try:
         wrapped.next_batch()
     finally:

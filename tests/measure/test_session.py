@@ -171,10 +171,17 @@ def test_a_dataset_that_cannot_be_cut_says_why():
 
 
 def test_a_batch_larger_than_the_memory_for_caches_is_refused_with_a_number():
-    outcome = run_simulated(0.05, MeasureOptions(cache_budget_bytes=400))
+    outcome = run_simulated(0.05, MeasureOptions(cache_budget_bytes=200))
     assert isinstance(outcome.failure, MeasurementError)
     assert "One batch takes" in outcome.failure.message
-    assert "cache_bytes=" in outcome.failure.remedy
+    assert "--cache-bytes 1MB (in Python: cache_bytes=1_000_000)" in outcome.failure.remedy
+
+
+def test_where_one_batch_fits_and_nothing_else_there_is_still_an_efficiency():
+    outcome = run_simulated(0.05, MeasureOptions(budget_s=5.0, cache_budget_bytes=400))
+    assert outcome.failure is None
+    assert {name for name, found in blocks(outcome).items() if found} == {"device", "raw"}
+    assert 0 < outcome.measurement.cost.cache_bytes <= 400
 
 
 def test_the_caches_stay_within_their_memory():

@@ -70,7 +70,7 @@ def test_a_planted_stall_is_found_with_its_period_and_what_it_costs():
 
 @pytest.mark.integration
 def test_a_run_without_a_break_shows_a_period_of_real_workers():
-    loader = SwitchedLoader(DataLoader(Stalling(time.sleep), batch_size=2, num_workers=1), (), 1 << 20, 0, 60.0)
+    loader = SwitchedLoader(DataLoader(Stalling(time.sleep), batch_size=2, num_workers=1), (), 0, 60.0)
     try:
         bench = Bench(
             loader=loader, host=BatchCache([]), device=BatchCache([]), transfer=lambda batch: batch,

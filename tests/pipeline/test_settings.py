@@ -1,9 +1,11 @@
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bottleneck.errors import UsageError
-from bottleneck.pipeline.settings import parse_duration, parse_setting, parse_settings
+from bottleneck.pipeline.settings import parse_duration, parse_setting, parse_settings, parse_size
 
 
 @pytest.mark.parametrize(
@@ -118,3 +120,29 @@ def test_any_text_is_a_finite_duration_or_refused(text):
 def test_any_text_without_a_known_key_is_refused(text):
     with pytest.raises(UsageError):
         parse_setting(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("1000", 1000), ("1B", 1), ("20 kB", 20_000), ("500MB", 500 * 10**6), ("2gb", 2 * 10**9), ("1TB", 10**12),
+        ("1KiB", 1024), ("1.5 MiB", 3 << 19), ("8GiB", 8 << 30), (" .5TiB ", 1 << 39),
+        ("9007199254740991", 2**53 - 1),
+    ],
+)  # fmt: skip
+def test_an_amount_of_memory_is_bytes(text, nbytes):
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.1", "-5", "8G", "8 Gigabytes", "GiB", "1e9", "1.2.3GB", "9" * 400, "8192TiB", "٣GB"]
+)
+def test_what_is_no_amount_of_memory_is_refused(text):
+    with pytest.raises(UsageError, match=r"is not an amount of memory. Write for example 8GiB or 500MB"):
+        parse_size(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_amount_of_memory_or_refused(text):
+    with contextlib.suppress(UsageError):
+        assert 1 <= parse_size(text) < 2**53

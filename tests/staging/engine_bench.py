@@ -111,7 +111,8 @@ def engines():
         control = Control(1)
         controls.append(control)
         sites = find_sites(dataset, augment)
-        engine = Engine(dataset, collate, control, sites, cache_bytes, seed=0, batched=batched, iterable=iterable)
+        control.worker_cache_bytes = cache_bytes
+        engine = Engine(dataset, collate, control, sites, seed=0, batched=batched, iterable=iterable)
         engine.start()
         now_s = _innermost(dataset).now_s
         engine._tape.clock = lambda: now_s[0]

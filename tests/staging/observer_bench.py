@@ -157,11 +157,10 @@ class Bench:
     def __init__(self, dataset, collate_fn, batched):
         self.dataset, self.batched = dataset, batched
         self.control = Control(1)
+        self.control.worker_cache_bytes = 10**6
         self.iterable = isinstance(dataset, IterableDataset)
         sites = find_sites(dataset)
-        self.engine = Engine(
-            dataset, collate_fn, self.control, sites, 10**6, seed=0, batched=batched, iterable=self.iterable
-        )
+        self.engine = Engine(dataset, collate_fn, self.control, sites, seed=0, batched=batched, iterable=self.iterable)
         self.engine.start()
         self.engine._tape.clock = lambda: CLOCK.wall_s
         source = self.engine._source

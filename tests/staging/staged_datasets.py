@@ -139,7 +139,8 @@ def note_dataset(worker):
 def switched(loader, *, cache_bytes=10**7, hang_s=30.0, record=True, augment=None):
     """A started loader that has recorded, and is closed in the end."""
     sites = find_sites(loader.dataset, augment)
-    wrapped = SwitchedLoader(loader, sites, cache_bytes, seed=0, hang_s=hang_s)
+    wrapped = SwitchedLoader(loader, sites, seed=0, hang_s=hang_s)
+    wrapped.allow_caches(cache_bytes // max(1, loader.num_workers))
     try:
         wrapped.start()
         if record:

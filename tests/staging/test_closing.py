@@ -55,7 +55,7 @@ def test_with_other_settings(options):
 
 def test_before_anything_has_started_and_twice():
     loader = plain(Traced())
-    wrapped = SwitchedLoader(loader, find_sites(loader.dataset), 10**6, seed=0, hang_s=30.0)
+    wrapped = SwitchedLoader(loader, find_sites(loader.dataset), seed=0, hang_s=30.0)
     wrapped.close()
     wrapped.close()
 

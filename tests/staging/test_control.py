@@ -32,8 +32,10 @@ def test_another_mapping_of_the_same_file_sees_every_change(control):
     other.set_cache_bytes(2, 1 << 40)
     other.set_cache_bytes(0, 5)
     other.write_report(1, "found")
+    control.worker_cache_bytes = 1 << 40
     assert other.mode == stages.HANDOFF
     assert other.plan_version == 1
+    assert other.worker_cache_bytes == 1 << 40
     assert other.read_plan() == {"a": 1}
     assert control.cache_bytes() == (1 << 40) + 5
     assert control.read_reports() == {1: "found"}

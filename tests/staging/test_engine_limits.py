@@ -5,6 +5,7 @@ import torch
 from engine_bench import RUN_FINISH, RUN_LOAD, Batched, NothingBehind, Opaque, Photos, Stream, Tail, engines, work
 from torch.utils.data import Subset, default_collate
 
+import bottleneck
 from bottleneck.staging import stages, trees
 from bottleneck.staging.failures import UserCodeError, find_failure
 
@@ -17,6 +18,19 @@ make = pytest.fixture(engines)
 class Large(Photos):
     def load_image(self, index):
         return torch.full((2500,), float(index))  # 10 kB
+
+
+class LargeStream(Stream):
+    def __init__(self):
+        super().__init__(endless=True)
+
+    def augment(self, image):
+        return super().augment(image.repeat(1250))
+
+
+@bottleneck.stage("widen")
+def widen(images):
+    return images.double()
 
 
 def test_the_caches_stay_within_their_memory(make):
@@ -54,6 +68,32 @@ def test_a_batch_that_does_not_fit_is_told(make):
     assert only_batch.plan.has_collated
     assert not only_batch.plan.has_samples
     assert only_batch.run("after_collate")[0][1].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dataset", [Large, LargeStream])
+def test_no_more_of_a_batch_is_recorded_than_there_is_room_for(make, dataset):
+    # Guards: recorded whole before it was looked at, a batch of large images took its size once more in each worker.
+    bench = make(dataset(), cache_bytes=110_000, batches=1, size=20)
+    recorder = bench.engine._recorder
+    recorded = []
+    note_unit = recorder._note_unit
+    recorder._note_unit = lambda unit, *rest, **given: (note_unit(unit, *rest, **given), recorded.append(unit.nbytes))
+    batch = bench.record()
+    assert len(batch[0] if isinstance(batch, list) else batch) == 20
+    assert sum(recorded[:-1]) <= 110_000 < sum(recorded)
+    assert bench.plan.has_samples
+    assert not bench.plan.has_collated
+
+
+def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
+    def collate_fn(samples):
+        return widen(default_collate([image for image, _ in samples]))
+
+    whole = make(Large(), cache_bytes=10**6, collate_fn=collate_fn)
+    assert whole.plan.marks.collate == ("@widen",)
+    short = make(Large(), cache_bytes=60_000, collate_fn=collate_fn)
+    assert short.plan.marks.collate == ()
+    assert any("widen" in message and "does not fit" in message for _, message in short.plan.warnings)
 
 
 def test_recordings_that_the_plan_does_not_need_are_let_go(make):

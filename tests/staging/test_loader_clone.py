@@ -49,7 +49,7 @@ class WithEpochs(DataLoader):
 
 
 def clone_of(loader):
-    wrapped = SwitchedLoader(loader, find_sites(loader.dataset), 10**6, seed=0, hang_s=30.0)
+    wrapped = SwitchedLoader(loader, find_sites(loader.dataset), seed=0, hang_s=30.0)
     wrapped.close()
     return wrapped._loader
 

@@ -23,9 +23,10 @@ class Bench:
 
     def __init__(self, dataset, collate, batches):
         self.control = Control(1)
+        self.control.worker_cache_bytes = 10**7
         self.iterable = isinstance(dataset, IterableDataset)
         self.engine = Engine(
-            dataset, collate, self.control, find_sites(dataset), 10**7, seed=0, batched=True, iterable=self.iterable
+            dataset, collate, self.control, find_sites(dataset), seed=0, batched=True, iterable=self.iterable
         )
         self.stream = self.engine.iterate() if self.iterable else None
         for number in range(batches):

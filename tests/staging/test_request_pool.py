@@ -83,7 +83,7 @@ def test_a_loader_that_does_not_batch_asks_for_single_items(control):
 
 def test_a_pool_that_is_released_leaves_the_users_order():
     # Guards: without cold files, raw is to ask for no sample twice.
-    loader = SwitchedLoader(DataLoader(range(100), batch_size=4), (), 1 << 20, 0, 60.0)
+    loader = SwitchedLoader(DataLoader(range(100), batch_size=4), (), 0, 60.0)
     try:
         loader.switch(stages.ALL)
         assert loader.fill_pool(2) == 2

@@ -296,3 +296,23 @@ def test_rebuilding_from_the_children_gives_the_same_tree(value):
     parts = None if trees.is_primitive(value) else containers.children(value)
     if parts is not None:
         assert trees.equal(containers.rebuild(value, parts), value)
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+@pytest.mark.parametrize("shape", [(1000, 3), (1, 3000), (3000,), (7, 1, 500)])
+def test_large_data_is_compared_a_piece_at_a_time(monkeypatch, shape, as_array):
+    # Guards: to compare a batch of 500 MB at once takes over a GB more, on a device that the job may nearly fill.
+    monkeypatch.setattr(trees, "_PIECE_BYTES", 1000)
+    compared = []
+    name = "_equal_bytes" if as_array else "_equal_elements"
+    real = getattr(trees, name)
+    monkeypatch.setattr(trees, name, lambda a, b: compared.append(a.nbytes) or real(a, b))
+    a = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape)
+    a.view(-1)[5] = math.nan
+    b = a.clone()
+    convert = torch.Tensor.numpy if as_array else torch.Tensor.clone
+    assert trees.equal(convert(a), convert(b))
+    assert sum(compared) == a.nbytes
+    assert max(compared) <= 1000
+    b.view(-1)[-1] += 1
+    assert not trees.equal(convert(a), convert(b))

@@ -84,6 +84,12 @@ CASES = (
         stage="fetch",
     ),
     RuleCase(
+        "split-stages",
+        deserves=with_stage(_HANDOFF, "handoff", "handoff+collate"),
+        healthy=_HANDOFF,
+        stage="handoff+collate",
+    ),
+    RuleCase(
         "mark-other",
         deserves=with_stage(_LOAD, "load", "other"),
         healthy=with_stage(_AUGMENT, "load", "other"),
