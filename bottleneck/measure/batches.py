@@ -82,7 +82,7 @@ class BatchCache:
             whole: Instead of all that are here; otherwise each takes the place of one, in turn.
         """
         if whole:
-            self._tensors = []
+            self._tensors: list[list[torch.Tensor]] = []
             self._batches = []
             self._batches.extend(fresh)
         else:
