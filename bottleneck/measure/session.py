@@ -35,6 +35,7 @@ from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.receiving import receiving_s_per_batch
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
@@ -201,6 +202,7 @@ class Session:
         recorded = self._record(first_batch)
         observation = self._observe()
         self._describe_epoch_gap()
+        self._ledger.evidence["receiving_s_per_batch"] = receiving_s_per_batch(self._loader, self._clock)
         if self._options.cold:
             self._tell("reading a pool of samples")
             self._cold.make_pool(self._budget_s, self._options.seed)

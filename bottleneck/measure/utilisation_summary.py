@@ -53,6 +53,8 @@ def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
                 yield rung.name, mode, arm
     for stage, arm in ladder.without:
         yield stage, "without", arm
+    for stage, arm in ladder.without_alone:
+        yield stage, "workers without", arm
 
 
 def _workers(seen: Watched, raw: BlockUsage | None) -> dict[str, Any]:

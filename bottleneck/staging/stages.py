@@ -41,6 +41,9 @@ SAMPLE_STACKS = 1 << 14
 NOTE_FILES = 1 << 7
 """Everything real, and the files noted that are opened on the way. Never timed."""
 
+PAY_SERVING = 1 << 15
+"""Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
+
 _FIRST_MARK = 16
 MOST_MARKS = 46
 """How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""
