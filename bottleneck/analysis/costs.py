@@ -69,6 +69,16 @@ def _combine(terms: Iterable[Term]) -> Spread | None:
     return jackknife(total, [member for _, member in kept]) if kept else None
 
 
+@dataclass(frozen=True)
+class Together:
+    """All costs of stages that were left out, beside all that the loader alone takes [s per batch]."""
+
+    all_s_per_batch: float
+    sum: Interval
+    rest: Interval
+    """What is left of the whole, and no single stage's."""
+
+
 class Costs:
     """The costs of all stages.
 
@@ -82,6 +92,7 @@ class Costs:
         self.serving = self._serving()
         """What serving takes [s per batch]: the whole sample's, or as much as there is to serve of it."""
         self._of = {span.name: self._costing(span) for span in readings.spans}
+        self.together = self._together()
 
     def costing(self, name: str) -> Costing | None:
         """Return how the cost of a stage is found; None where it was not measured."""
@@ -155,19 +166,25 @@ class Costs:
     def evidence(self) -> Mapping[str, Any]:
         """Return what is kept of the costs: what bounds them, and how they add up."""
         found: dict[str, Any] = {}
-        measured = [costing for costing in self._of.values() if costing is not None and costing.left_out]
+        measured = self._left_out_stages()
         if not measured:
             return found
         found["resolution_s_per_batch"] = max(max(costing.below_s, costing.above_s) for costing in measured)
         if self.serving is not None:
             found["serving_s_per_batch"] = asdict(self.serving)
-        together = self._together(measured)
-        if together is not None:
-            found["costs_together"] = together
+        if self.together is not None:
+            found["costs_together"] = {
+                "all_s_per_batch": self.together.all_s_per_batch,
+                "sum_s_per_batch": asdict(self.together.sum),
+                "rest_s_per_batch": asdict(self.together.rest),
+            }
         return found
 
-    def _together(self, measured: list[Costing]) -> Mapping[str, Any] | None:
-        """Compare the sum of the costs with all that the loader takes; what is over is nobody's alone."""
+    def _left_out_stages(self) -> list[Costing]:
+        return [costing for costing in self._of.values() if costing is not None and costing.left_out]
+
+    def _together(self) -> Together | None:
+        measured = self._left_out_stages()
         alone = self._readings.alone
         terms = [term for costing in measured for term in costing.terms]
         total = _combine(terms)
@@ -175,11 +192,7 @@ class Costs:
             return None
         size = alone.samples_per_batch
         rest = _combine([(size, alone), *_negated(terms)])
-        return {
-            "all_s_per_batch": alone.seconds_per_sample * size,
-            "sum_s_per_batch": asdict(total.interval()),
-            "rest_s_per_batch": None if rest is None else asdict(rest.interval()),
-        }
+        return rest and Together(alone.seconds_per_sample * size, total.interval(), rest.interval())
 
 
 def _names_within_sample(readings: Readings) -> frozenset[str]:

@@ -55,6 +55,8 @@ def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
         yield stage, "without", arm
     for stage, arm in ladder.without_alone:
         yield stage, "workers without", arm
+    if ladder.serving is not None:
+        yield "raw", "serving", ladder.serving
 
 
 def _workers(seen: Watched, raw: BlockUsage | None) -> dict[str, Any]:
