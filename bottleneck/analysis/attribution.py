@@ -139,5 +139,5 @@ def _finding(readings: Readings, costs: Costs, span: StageSpan) -> Finding:
         return "undecided"
     interval = spread.interval(drop_confidence(readings))
     if interval.low > math.log(MARGIN):
-        return "undecided" if costs.is_unresolved(span.name) else "real"
+        return "real" if costs.unresolved_s(span.name) is None else "undecided"
     return "within_noise" if interval.high < math.log(MARGIN) else "undecided"

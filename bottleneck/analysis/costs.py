@@ -105,11 +105,13 @@ class Costs:
 
     # --- comparing -----------------------------------------------------------------------------------------
 
-    def is_unresolved(self, name: str) -> bool:
-        """Tell whether a stage costs less than measuring it does, so that nothing can be said of it."""
+    def unresolved_s(self, name: str) -> float | None:
+        """Return what a stage may cost that costs less than measuring it takes [s per batch]; None for others."""
         found = self._of.get(name)
         spread = found.spread() if found is not None else None
-        return found is not None and spread is not None and 0 < max(found.below_s, found.above_s) >= spread.estimate
+        if found is None or spread is None or not 0 < max(found.below_s, found.above_s) >= spread.estimate:
+            return None
+        return spread.estimate + found.above_s
 
     def surely_over(self, more: str, less: str) -> bool | None:
         """Tell whether one stage surely costs more than another: by the interval of the difference itself.

@@ -67,8 +67,8 @@ def _unnamed(choice: Choice) -> str:
     """Return why no stage is named, and what to do about it."""
     if choice.basis == "unresolved":
         return (
-            "Which stage does it could not be told: each costs less than measuring it takes. Make the batches larger, "
-            "so that a batch costs more, and measure again."
+            "Which stage does it could not be told: what they cost a batch is less than measuring it takes. Make the "
+            "batches larger, and measure again."
         )
     return "Which stage does it could not be told: give it a larger --budget."
 

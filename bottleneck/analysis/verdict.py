@@ -44,18 +44,16 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
         return Choice()
     # The job is that of the later epochs, whose files are in memory: `storage` is no part of it.
     inputs = [stage for stage in stages if stage.name != COMPUTE and stage.outer != COLD]
-    unresolved = [stage for stage in inputs if costs is not None and costs.is_unresolved(stage.name)]
-    resolved = [stage for stage in inputs if stage not in unresolved]
+    found = {stage.name: costs.unresolved_s(stage.name) for stage in inputs} if costs is not None else {}
+    unresolved = {name: at_most_s for name, at_most_s in found.items() if at_most_s is not None}
+    resolved = [stage for stage in inputs if stage.name not in unresolved]
     choice = _among(resolved, costs)
     named = [stage for stage in resolved if stage.name == choice.bottleneck]
     largest_s = max((cost_s(stage) for stage in named or resolved), default=0.0)
-    return Choice(basis="unresolved") if any(_may_hold_it(stage, largest_s) for stage in unresolved) else choice
-
-
-def _may_hold_it(unresolved: Stage, other_s: float) -> bool:
-    """Tell whether a stage that costs less than its measuring may gain something, and cost so much."""
-    gain, cost = unresolved.gain_if_free, unresolved.cost_s_per_batch
-    return (gain is None or gain.high > MARGIN) and cost is not None and cost.high >= other_s
+    as_large = [stage for stage in inputs if unresolved.get(stage.name, -math.inf) >= largest_s]
+    if any(stage.gain_if_free is None or stage.gain_if_free.high > MARGIN for stage in as_large):
+        return Choice(basis="unresolved")
+    return choice
 
 
 def _among(inputs: list[Stage], costs: Costs | None) -> Choice:

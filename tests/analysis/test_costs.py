@@ -71,14 +71,14 @@ def test_no_stage_is_named_where_serving_costs_more_than_each_of_them():
     )
     verdict = analyse(measure(tiny, noise=0.002)).verdict
     assert (verdict.state, verdict.bottleneck) == ("input_bound", None)
-    assert "costs less than measuring it takes" in verdict.sentence
+    assert "less than measuring it takes" in verdict.sentence
 
 
 def test_a_stage_over_what_measuring_costs_is_named_beside_others_that_are_not():
     job = replace(WORKER, serving=0.024, alone={"collate": 0.0215, "augment": 0.010, "load": 0.0235})
     costs = costs_of(job, noise=0.001)
-    assert costs.is_unresolved("load")
-    assert not costs.is_unresolved("augment")
+    assert costs.unresolved_s("load") == pytest.approx(0.0005, abs=0.0003)
+    assert costs.unresolved_s("augment") is None
     assert analyse(measure(job, noise=0.001)).verdict.bottleneck == "augment"
 
 
@@ -131,8 +131,8 @@ def test_what_does_not_add_up_is_told():
 @pytest.mark.parametrize(
     ("alone", "said"),
     [
-        ({"collate": 0.021, "augment": 0.012, "load": 0.018}, "7.0 ms (6"),
-        ({"collate": 0.015, "augment": 0.004, "load": 0.018}, "they share 7.0 ms (6"),
+        ({"collate": 0.021, "augment": 0.012, "load": 0.018}, "of it is no single stage's"),
+        ({"collate": 0.015, "augment": 0.004, "load": 0.018}, "they share "),
     ],
 )
 def test_costs_that_do_not_add_up_are_told(alone, said):
