@@ -65,6 +65,21 @@ def test_everything_but_one_stage(make, stage, ran):
     assert bench.run(stages.ALL & ~stages.BIT_OF_STAGE[stage])[1] == EVERYTHING - {ran}
 
 
+class Stacked(Photos):
+    def __getitems__(self, indices):
+        work(self, RUN_LOAD)
+        return torch.zeros(len(indices), 3), torch.tensor(indices)
+
+
+def test_a_batch_that_the_dataset_stacks_has_as_many_samples_as_were_asked_for(make):
+    # Guards: the pair of tensors counted as two samples, so that a job was ten times slower without its loading.
+    bench = make(Stacked(), size=5, collate_fn=lambda batch: batch)
+    assert bench.plan.batch_sizes == (5, 5)
+    batch, ran = bench.run("before_collate")
+    assert len(batch[0]) == 5
+    assert ran == {RUN_COLLATE}
+
+
 @pytest.mark.parametrize("kind", [Photos, NothingBehind, Tail, Opaque, Batched, Stream])
 def test_at_the_price_of_serving_everything_is_real(make, kind, monkeypatch):
     bench = make(kind())
