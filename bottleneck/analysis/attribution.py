@@ -119,7 +119,7 @@ def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[fl
     step_s = raw.seconds_per_sample * raw.samples_per_batch
     if not readings.in_main_process:
         step_s = min(step_s, alone.seconds_per_sample * alone.samples_per_batch)
-    least, most = (1 / (1 - cost_s / step_s) if cost_s < step_s else math.inf for cost_s in (cost.low, cost.high))
+    least, most = (step_s / (step_s - cost_s) if cost_s < step_s else math.inf for cost_s in (cost.low, cost.high))
     return max(1.0, least), max(1.0, most)
 
 

@@ -194,7 +194,9 @@ class Costs:
             return None
         size = alone.samples_per_batch
         rest = _combine([(size, alone), *_negated(terms)])
-        return rest and Together(alone.seconds_per_sample * size, total.interval(), rest.interval())
+        if rest is None:
+            return None
+        return Together(alone.seconds_per_sample * size, total.interval(), rest.interval())
 
 
 def _names_within_sample(readings: Readings) -> frozenset[str]:

@@ -174,7 +174,8 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not _is_plain(tensor):
         return trees.copy_tensor(tensor)
     fresh = torch.empty_like(tensor)
-    np.copyto(*(side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor)))
+    into, source = (side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor))
+    np.copyto(into, source)
     return fresh.requires_grad_(tensor.requires_grad)
 
 
