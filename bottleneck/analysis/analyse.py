@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bottleneck.analysis.advice import advise
 from bottleneck.analysis.attribution import attribute
+from bottleneck.analysis.cost_doubts import doubtful_costs
+from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.precision import costs_are_precise, further_rounds, is_precise, state
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import Findings, verdict_sentence
@@ -35,14 +37,15 @@ def judge(measurement: Measurement) -> Judgement:
         stage that holds an input-bound job can be named.
     """
     readings = read(measurement)
+    costs = Costs(readings)
     present, efficiency, further = _state(readings.log_efficiency())
     return Judgement(
         state=present,
         efficiency=efficiency,
         precise=is_precise(readings),
         further_rounds=further,
-        costs_precise=costs_are_precise(readings),
-        named=present != "input_bound" or choose(present, attribute(readings)).bottleneck is not None,
+        costs_precise=costs_are_precise(readings, costs),
+        named=present != "input_bound" or choose(present, attribute(readings, costs), costs).bottleneck is not None,
     )
 
 
@@ -56,9 +59,10 @@ def analyse(measurement: Measurement) -> Result:
         The result. Every number in it is finite; what the blocks do not support is None.
     """
     readings = read(measurement)
-    stages = attribute(readings)
+    costs = Costs(readings)
+    stages = attribute(readings, costs)
     present, _, _ = _state(readings.log_efficiency())
-    choice = choose(present, stages)
+    choice = choose(present, stages, costs)
     verdict = _verdict(measurement, readings, stages, choice)
     return Result(
         schema_version=SCHEMA_VERSION,
@@ -71,8 +75,8 @@ def analyse(measurement: Measurement) -> Result:
         stages=stages,
         verdict=verdict,
         advice=advise(measurement, readings, stages, verdict),
-        evidence=measurement.evidence,
-        warnings=doubts(measurement, readings, stages, present, choice),
+        evidence={**measurement.evidence, **costs.evidence()},
+        warnings=(*doubts(measurement, readings, stages, present, choice), *doubtful_costs(readings, costs)),
         cost=measurement.cost,
     )
 

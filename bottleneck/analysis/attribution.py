@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bottleneck.analysis.names import COLD, COMPUTE, COPY
+from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.names import COLD, COMPUTE
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.statistics import Series, Spread, jackknife, paired_log_difference, ratio
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
@@ -15,23 +16,23 @@ MARGIN = 1.03
 _LADDER_CONFIDENCE = 0.95
 
 
-def attribute(readings: Readings) -> tuple[Stage, ...]:
+def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
     """Return what each stage costs, from the device outwards."""
-    return tuple(_attribute_stage(readings, span) for span in readings.spans)
+    return tuple(_attribute_stage(readings, costs, span) for span in readings.spans)
 
 
-def _attribute_stage(readings: Readings, span: StageSpan) -> Stage:
+def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage:
     exposed = _exposed(readings, span)
     share = exposed_share(readings, span)
     return Stage(
         name=span.name,
         inner=span.inner,
         outer=span.outer,
-        cost_s_per_batch=exposed if span.name in (COMPUTE, COPY) else _drained_cost(readings, span),
+        cost_s_per_batch=costs.interval(span.name),
         exposed_s_per_batch=exposed,
         exposed_share=None if share is None else share.interval(),
-        gain_if_free=_gain_if_free(readings, span),
-        finding=_finding(readings, span),
+        gain_if_free=_gain_if_free(readings, costs, span),
+        finding=_finding(readings, costs, span),
         wall_s_per_batch=span.wall_s_per_batch,
         cpu_s_per_batch=span.cpu_s_per_batch,
     )
@@ -80,28 +81,6 @@ def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
     return None if inner is None else _per_batch(outer, inner)
 
 
-def _drained_cost(readings: Readings, span: StageSpan) -> Interval | None:
-    """Return the time per batch that the stage adds to the loader alone [s].
-
-    With workers the comparison is of the workers alone. Hand-off shares a process, and there Python's global
-    lock, with the stages before it, and overlaps with them as far as they wait; a drop of the drained throughput
-    would therefore understate a stage that waits and overstate one that computes.
-
-    The innermost loader stage has no loader experiment inside it; all of its drained time is its own.
-    """
-    alone = worker_cost(readings, span)
-    if alone is not None:
-        return alone
-    outer, inner = readings.drained.get(span.outer), readings.drained.get(span.inner or "")
-    return None if outer is None else _per_batch(outer, inner)
-
-
-def worker_cost(readings: Readings, span: StageSpan) -> Interval | None:
-    """Return the time per batch that the stage adds to the workers alone [s]; None where that was not measured."""
-    outer, inner = readings.workers.get(span.outer), readings.workers.get(span.inner or "")
-    return None if outer is None or inner is None else _per_batch(outer, inner)
-
-
 def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
     """Return the difference of two times per sample, times the mean batch size of the outer one."""
     size = outer.samples_per_batch
@@ -113,21 +92,46 @@ def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
     return None if spread is None else spread.interval()
 
 
-def _gain_if_free(readings: Readings, span: StageSpan) -> Interval | None:
+def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan) -> Interval | None:
     """Return the throughput without the stage over that of the whole job, both measured.
 
-    Without `storage` the job is raw; the whole one then is that with cold files.
+    Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
+    its cost, whatever a disturbed or a very short step makes of it.
     """
     if span.outer == COLD:
         return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw)
     without = readings.without.get(span.name)
     if span.name == COMPUTE or without is None or readings.raw is None:
         return None
-    return ratio(readings.raw, without)
+    return _within_cost(ratio(readings.raw, without), _allowed_gain(readings, costs, span))
 
 
-def _finding(readings: Readings, span: StageSpan) -> Finding:
-    """Compare the stage's drop with the margin."""
+def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:
+    """Return the least and the most that a job gains that loses a stage's cost, as far as its interval tells.
+
+    Workers that share their cores with the train step take longer beside it than alone, and are relieved of that as
+    well: there the cost is a part of the time of the loader alone. None where the cost is not known in that way.
+    """
+    costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone
+    cost = costing.interval() if costing is not None and costing.left_out else None
+    if cost is None or raw is None or alone is None:
+        return None
+    step_s = raw.seconds_per_sample * raw.samples_per_batch
+    if not readings.in_main_process:
+        step_s = min(step_s, alone.seconds_per_sample * alone.samples_per_batch)
+    least, most = (step_s / (step_s - cost_s) if cost_s < step_s else math.inf for cost_s in (cost.low, cost.high))
+    return max(1.0, least), max(1.0, most)
+
+
+def _within_cost(gain: Interval | None, allowed: tuple[float, float] | None) -> Interval | None:
+    if gain is None or allowed is None or gain.high <= allowed[1]:
+        return gain
+    least, most = allowed
+    return Interval(min(gain.estimate, most), min(gain.low, least), most)
+
+
+def _finding(readings: Readings, costs: Costs, span: StageSpan) -> Finding:
+    """Compare the stage's drop with the margin; of what costs less than its measuring, nothing is real."""
     if span.inner is None:
         return "real" if span.outer in readings.coupled else "undecided"
     spread = drop(readings, span)
@@ -135,5 +139,5 @@ def _finding(readings: Readings, span: StageSpan) -> Finding:
         return "undecided"
     interval = spread.interval(drop_confidence(readings))
     if interval.low > math.log(MARGIN):
-        return "real"
+        return "real" if costs.unresolved_s(span.name) is None else "undecided"
     return "within_noise" if interval.high < math.log(MARGIN) else "undecided"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bottleneck.analysis.attribution import exposed_share, worker_cost
+from bottleneck.analysis.attribution import exposed_share
+from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.names import COLD, COMPUTE
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.statistics import Spread
@@ -100,18 +101,18 @@ def is_precise(readings: Readings) -> bool:
     return max([*half_widths, (lost.high - lost.low) / 2]) <= wanted
 
 
-def costs_are_precise(readings: Readings) -> bool:
-    """Tell whether the cost of each stage in the workers is known well enough.
+def costs_are_precise(readings: Readings, costs: Costs) -> bool:
+    """Tell whether the cost of each stage that was left out of the loader alone is known well enough.
 
-    Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more.
+    Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more. What no
+    repetition would show does not count.
     """
     if readings.raw is None:
         return False
     step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
-    spans = [span for span in readings.spans if span.outer != COLD]
-    costs = [cost for span in spans if (cost := worker_cost(readings, span)) is not None]
+    found = [costing for span in readings.spans if (costing := costs.costing(span.name)) is not None]
+    spreads = [spread for costing in found if costing.left_out and (spread := costing.spread()) is not None]
     return all(
-        (cost.high - cost.low) / 2
-        <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(cost.estimate), _LEAST_COST_SHARE * step_s)
-        for cost in costs
+        spread.half_width() <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(spread.estimate), _LEAST_COST_SHARE * step_s)
+        for spread in spreads
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.names import COLD, DEVICE, RAW
 from bottleneck.analysis.statistics import Series, Spread, jackknife, log_ratio, series
 from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
@@ -20,6 +21,14 @@ class Readings:
     drained: Mapping[str, Series]
     workers: Mapping[str, Series]
     without: Mapping[str, Series]
+    alone_without: Mapping[str, Series]
+    """The workers alone, or the loader alone where there are none, without a stage."""
+    serving: Series | None
+    """All of the loader alone, at the price of serving that each experiment without a stage pays."""
+    receiving_s_per_batch: float
+    """What the main process takes to receive a batch in which there is nothing; 0 where it is not known."""
+    in_main_process: bool
+    """The loader runs in the process that trains."""
     spans: tuple[StageSpan, ...]
 
     @property
@@ -37,6 +46,11 @@ class Readings:
         """The job with its input on the device already."""
         return self.coupled.get(DEVICE)
 
+    @property
+    def alone(self) -> Series | None:
+        """The workers alone, with everything real; the loader alone where these are not measured."""
+        return self.workers.get(RAW) or self.drained.get(RAW)
+
     def log_efficiency(self) -> Spread | None:
         """Logarithm of coupled raw over coupled device throughput; None with fewer than two common rounds."""
         if self.raw is None or self.device is None:
@@ -51,6 +65,10 @@ def read(measurement: Measurement) -> Readings:
         drained=_by_name((e.name, e.drained) for e in measurement.experiments),
         workers=_by_name((e.name, e.workers) for e in measurement.experiments),
         without=_by_name((w.stage, w.coupled) for w in measurement.without),
+        alone_without=_by_name((w.stage, w.workers) for w in measurement.without),
+        serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
+        receiving_s_per_batch=number_at(measurement.evidence, "receiving_s_per_batch") or 0.0,
+        in_main_process=number_at(measurement.pipeline, "num_workers") == 0,
         spans=measurement.stages,
     )
 
@@ -65,6 +83,7 @@ def experiments(measurement: Measurement, readings: Readings) -> tuple[Experimen
             coupled=_rate(readings.coupled.get(e.name), e.coupled),
             drained=_rate(readings.drained.get(e.name), e.drained),
             workers=_rate(readings.workers.get(e.name), e.workers),
+            serving=_rate(readings.serving if e.name == RAW else None, e.serving),
         )
         for e in measurement.experiments
     )
@@ -72,7 +91,14 @@ def experiments(measurement: Measurement, readings: Readings) -> tuple[Experimen
 
 def withouts(measurement: Measurement, readings: Readings) -> tuple[Without, ...]:
     """Return the throughput without each stage."""
-    return tuple(Without(w.stage, _rate(readings.without.get(w.stage), w.coupled)) for w in measurement.without)
+    return tuple(
+        Without(
+            stage=w.stage,
+            coupled=_rate(readings.without.get(w.stage), w.coupled),
+            workers=_rate(readings.alone_without.get(w.stage), w.workers),
+        )
+        for w in measurement.without
+    )
 
 
 def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series]:

@@ -58,9 +58,19 @@ def _input_bound(findings: Findings, efficiency: Interval) -> str:
     choice = findings.choice
     held = f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do."
     if choice.bottleneck is None:
-        return f"{held} Which stage does it could not be told: give it a larger --budget. {_bounds(findings)}"
+        return f"{held} {_unnamed(choice)} {_bounds(findings)}"
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
     return f"{held} Bottleneck: {choice.bottleneck}.{also} {_worth(findings)} {_bounds(findings)}"
+
+
+def _unnamed(choice: Choice) -> str:
+    """Return why no stage is named, and what to do about it."""
+    if choice.basis == "unresolved":
+        return (
+            "Which stage does it could not be told: what they cost a batch is less than measuring it takes. Make the "
+            "batches larger, and measure again."
+        )
+    return "Which stage does it could not be told: give it a larger --budget."
 
 
 def _worth(findings: Findings) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from bottleneck.analysis.attribution import MARGIN
+from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 
-Basis = Literal["gain", "shared", "inferred"]
+Basis = Literal["gain", "shared", "inferred", "unresolved"]
 """What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
-no gain was measured."""
+no gain was measured. Nothing is chosen where what may hold the job costs less than its measuring does."""
 
 
 _FAR_MORE = 2.0
@@ -28,19 +30,39 @@ class Choice:
     basis: Basis | None = None
 
 
-def choose(state: State, stages: Sequence[Stage]) -> Choice:
-    """Name the bottleneck of a job in the given state."""
+def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) -> Choice:
+    """Name the bottleneck of a job in the given state.
+
+    Args:
+        state: Of the job.
+        stages: All of them.
+        costs: Compares their costs; None: they are compared as if they had been measured independently.
+    """
     if state == "device_bound":
         return Choice(COMPUTE)
     if state == "undecided":
         return Choice()
     # The job is that of the later epochs, whose files are in memory: `storage` is no part of it.
     inputs = [stage for stage in stages if stage.name != COMPUTE and stage.outer != COLD]
+    found = {stage.name: costs.unresolved_s(stage.name) for stage in inputs} if costs is not None else {}
+    unresolved = {name: at_most_s for name, at_most_s in found.items() if at_most_s is not None}
+    resolved = [stage for stage in inputs if stage.name not in unresolved]
+    choice = _among(resolved, costs)
+    named = [stage for stage in resolved if stage.name == choice.bottleneck]
+    largest_s = max((cost_s(stage) for stage in named or resolved), default=0.0)
+    as_large = [stage for stage in inputs if unresolved.get(stage.name, -math.inf) >= largest_s]
+    if any(stage.gain_if_free is None or stage.gain_if_free.high > MARGIN for stage in as_large):
+        return Choice(basis="unresolved")
+    return choice
+
+
+def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
+    """Name the bottleneck of a job that its input holds."""
     # A stage that seems to cost less than nothing was measured badly: whatever it seems to gain, it is no bottleneck.
     inputs = [stage for stage in inputs if not _costs_nothing(stage)] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
     if not gains:
-        return Choice(_inferred(inputs), basis="inferred")
+        return Choice(_inferred(inputs, costs), basis="inferred")
     useful = [stage for stage in inputs if stage.name in gains and gains[stage.name].high > MARGIN]
     if not useful:
         # They hold it together, so that to name any of them is right.
@@ -48,11 +70,11 @@ def choose(state: State, stages: Sequence[Stage]) -> Choice:
         return Choice(max(side, key=cost_s).name if side else None, basis="shared")
     sure = [stage for stage in useful if gains[stage.name].low > MARGIN]
     if sure:
-        return _by_gain(sure, useful, gains)
+        return _by_gain(sure, useful, gains, costs)
     if len(gains) < len(inputs):
         # Nothing surely gains, and the stage that would may be the one that was not measured.
-        return Choice(_inferred(inputs), basis="inferred")
-    return Choice(_surely_costliest(useful), basis="gain")
+        return Choice(_inferred(inputs, costs), basis="inferred")
+    return Choice(_surely_costliest(useful, costs), basis="gain")
 
 
 def _costs_nothing(stage: Stage) -> bool:
@@ -65,7 +87,7 @@ def cost_s(stage: Stage) -> float:
     return 0.0 if known is None else known.estimate
 
 
-def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval]) -> Choice:
+def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval], costs: Costs | None) -> Choice:
     """Choose among the stages that surely gain more than the margin, of which there is one at least.
 
     Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
@@ -75,7 +97,7 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
     surest = max(gains[stage.name].low for stage in sure)
     able = [stage for stage in useful if gains[stage.name].high * MARGIN >= surest]
     tied = [stage for stage in able if stage in sure]
-    winner = _costlier_in_worker(max(tied, key=cost_s), able)
+    winner = _costlier_in_worker(max(tied, key=cost_s), able, costs)
     if any(_upsets(stage, winner, gains) for stage in able):
         return Choice(basis="gain")
     others = [stage for stage in tied if stage is not winner]
@@ -92,7 +114,7 @@ def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
     return seems > _FAR_MORE * at_most and cost_s(rival) > cost_s(winner)
 
 
-def _costlier_in_worker(winner: Stage, able: Sequence[Stage]) -> Stage:
+def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | None) -> Stage:
     """Return the winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
 
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
@@ -100,34 +122,36 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage]) -> Stage:
     """
     if goes_beyond_the_worker(winner.name):
         return winner
-    longer = [
-        stage
-        for stage in able
-        if not goes_beyond_the_worker(stage.name) and _is_over(stage.cost_s_per_batch, winner.cost_s_per_batch)
-    ]
+    longer = [stage for stage in able if not goes_beyond_the_worker(stage.name) and _is_over(stage, winner, costs)]
     return max(longer, key=cost_s, default=winner)
 
 
-def _surely_costliest(stages: Sequence[Stage]) -> str | None:
-    """Return the stage that surely costs the most, as far as intervals tell; None where there is none."""
+def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
+    """Return the stage that surely costs the most, and more than nothing; None where there is none."""
     if not stages or any(stage.cost_s_per_batch is None for stage in stages):
         return None
     winner = max(stages, key=cost_s)
-    nothing = Interval(0.0, 0.0, 0.0)
-    rivals = [stage.cost_s_per_batch for stage in stages if stage is not winner]
-    return winner.name if all(_is_over(winner.cost_s_per_batch, rival) for rival in [nothing, *rivals]) else None
+    something = winner.cost_s_per_batch is not None and winner.cost_s_per_batch.low > 0
+    rivals = (stage for stage in stages if stage is not winner)
+    return winner.name if something and all(_is_over(winner, rival, costs) for rival in rivals) else None
 
 
-def _is_over(more: Interval | None, less: Interval | None) -> bool:
-    """Tell whether neither estimate lies within the other's interval, and the first is the larger one."""
-    return more is not None and less is not None and more.low > less.estimate and more.estimate > less.high
+def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
+    """Tell whether one stage surely costs more than another, by the interval of the difference of the two."""
+    one, other = more.cost_s_per_batch, less.cost_s_per_batch
+    if one is None or other is None:
+        return False
+    measured = costs.surely_over(more.name, less.name) if costs is not None else None
+    if measured is not None:
+        return measured
+    return one.estimate - other.estimate > math.hypot(one.estimate - one.low, other.high - other.estimate)
 
 
-def _inferred(inputs: Sequence[Stage]) -> str | None:
+def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
     """Return the stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
-        return _surely_costliest(side)
+        return _surely_costliest(side, costs)
     return max(side, key=cost_s).name if side and all(_is_timed(stage) for stage in side) else None
 
 

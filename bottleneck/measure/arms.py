@@ -6,7 +6,7 @@ a train step at all. Several experiments of the result can share an arm: `before
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bottleneck.results.records import StageSpan
@@ -50,7 +50,7 @@ class Rung:
     coupled: Arm | None = None
     drained: Arm | None = None
     workers: Arm | None = None
-    """As drained, but nothing is handed over; without workers there is no such arm."""
+    """As drained, but nothing is handed over; only where a cost is read from it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class Ladder:
     rungs: tuple[Rung, ...]
     spans: tuple[StageSpan, ...]
     without: tuple[tuple[str, Arm], ...]
+    without_alone: tuple[tuple[str, Arm], ...] = ()
+    """Stage -> the workers alone without it; the loader alone where nothing is handed over."""
+    serving: Arm | None = None
+    """`raw` of the workers alone, at the price of serving that the arms without a stage pay."""
 
     def arms(self) -> tuple[Arm, ...]:
         """Every arm once."""
@@ -68,8 +72,10 @@ class Ladder:
             for arm in (rung.coupled, rung.drained, rung.workers):
                 if arm is not None:
                     found[arm] = None
-        for _, arm in self.without:
+        for _, arm in (*self.without, *self.without_alone):
             found[arm] = None
+        if self.serving is not None:
+            found[self.serving] = None
         return tuple(found)
 
     def naming_arms(self) -> tuple[Arm, ...]:
@@ -94,12 +100,20 @@ class Ladder:
         return tuple(found)
 
     def cost_arms(self) -> tuple[Arm, ...]:
-        """The arms whose differences are the costs of the stages in the workers; none without workers.
+        """The arms whose differences are the costs of the stages: everything in the workers, and all but one stage.
 
         Those with cold files, which a disk decides and which take their time to prepare, are not among them.
         """
-        workers = (rung.workers for rung in self.rungs if rung.workers is not None and not rung.workers.cold)
-        return tuple(dict.fromkeys(workers))
+        if not self.without_alone:
+            return ()
+        workers = [rung.workers for rung in self.rungs if rung.workers is not None and not rung.workers.cold]
+        everything = [arm for arm in (self._raw_alone, self.serving) if arm is not None]
+        return tuple(dict.fromkeys((*everything, *workers, *(arm for _, arm in self.without_alone))))
+
+    @property
+    def _raw_alone(self) -> Arm | None:
+        raw = next(r for r in self.rungs if r.name == "raw")
+        return raw.workers or raw.drained
 
     @property
     def device(self) -> Arm:
@@ -163,7 +177,7 @@ def build_ladder(can: Capabilities) -> Ladder:
     without_room = _without_room(can)
     unsplit: list[str] = []
     for step in _steps(can):
-        rungs.append(_rung(step, reasons.get(step.name), can))
+        rungs.append(_rung(step, reasons.get(step.name)))
         stage = FETCH if step.name == "raw" and not can.has_samples else step.stage
         added[step.name] = joint_name([*unsplit, stage])
         if step.name not in reasons:
@@ -173,8 +187,37 @@ def build_ladder(can: Capabilities) -> Ladder:
     there = [rung.name for rung in rungs if rung.reason is None]
     spans = tuple(StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True))
     inner_arms = {rung.name: rung.coupled for rung in rungs}
-    without = [(span.name, _without(span, can, inner_arms)) for span in spans]
-    return Ladder(tuple(rungs), spans, tuple((name, arm) for name, arm in without if arm is not None))
+    found = [(span.name, _without(span, can, inner_arms)) for span in spans]
+    without = tuple((name, arm) for name, arm in found if arm is not None)
+    alone = tuple((name, _alone(arm, can)) for name, arm in without if arm.supply == "loader")
+    rungs = _with_workers(rungs, spans, frozenset(name for name, _ in alone), can)
+    serving = _alone(Arm(stages.ALL | stages.PAY_SERVING, "loader"), can) if can.has_samples else None
+    return Ladder(tuple(rungs), spans, without, alone, serving)
+
+
+def _alone(arm: Arm, can: Capabilities) -> Arm:
+    """Return the loader alone in the mode of an arm: its workers alone, where batches need not be handed over."""
+    assert arm.mode is not None
+    mode = arm.mode & ~stages.HANDOFF if can.hands_over and can.passes_tokens else arm.mode
+    return Arm(mode, "loader", coupled=False)
+
+
+def _with_workers(
+    rungs: list[Rung], spans: tuple[StageSpan, ...], left_out: frozenset[str], can: Capabilities
+) -> list[Rung]:
+    """Let the workers alone be measured at `raw`, and around each of their stages that cannot be left out by itself."""
+    if not (can.hands_over and can.passes_tokens):
+        return rungs
+    at = {"raw"}
+    for span in spans:
+        if span.name not in (*left_out, "compute", "copy", "handoff"):
+            at.update((span.inner or "", span.outer))
+    return [
+        replace(rung, workers=_alone(rung.coupled, can))
+        if rung.name in at and rung.coupled is not None and rung.coupled.supply == "loader"
+        else rung
+        for rung in rungs
+    ]
 
 
 def _is_in_sample(step: _Step) -> bool:
@@ -253,17 +296,10 @@ def _main_process_rung(name: str, reason: str | None) -> Rung:
     return Rung(name, None, Arm(None, "device" if name == "device" else "host"))
 
 
-def _rung(step: _Step, reason: str | None, can: Capabilities) -> Rung:
+def _rung(step: _Step, reason: str | None) -> Rung:
     if reason is not None:
         return Rung(step.name, reason)
-    without_handoff = Arm(step.mode & ~stages.HANDOFF, "loader", coupled=False)
-    return Rung(
-        step.name,
-        None,
-        coupled=Arm(step.mode, "loader"),
-        drained=Arm(step.mode, "loader", coupled=False),
-        workers=without_handoff if can.hands_over and can.has_collated and can.passes_tokens else None,
-    )
+    return Rung(step.name, None, Arm(step.mode, "loader"), Arm(step.mode, "loader", coupled=False))
 
 
 def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:

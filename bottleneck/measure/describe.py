@@ -59,4 +59,8 @@ def describe_arm(arm: Arm, ladder: Ladder | None) -> str:
             return f"{rung.name} (drained)"
         if rung.workers == arm:
             return f"{rung.name} (workers alone)"
-    return next((f"without {stage}" for stage, candidate in ladder.without if candidate == arm), "raw")
+    if arm == ladder.serving:
+        return "raw (the price of serving)"
+    named = [(stage, candidate, "") for stage, candidate in ladder.without]
+    named += [(stage, candidate, " (loader alone)") for stage, candidate in ladder.without_alone]
+    return next((f"without {stage}{mode}" for stage, candidate, mode in named if candidate == arm), "raw")

@@ -69,15 +69,21 @@ class Ledger:
             spans: tuple[StageSpan, ...] = ()
             without: tuple[MeasuredWithout, ...] = ()
         else:
+            serving = self.ladder.serving
             experiments = tuple(
                 MeasuredExperiment(
                     rung.name, rung.reason is None, rung.reason,
                     self._blocks(rung.coupled), self._blocks(rung.drained), self._blocks(rung.workers),
+                    self._blocks(serving if rung.name == "raw" else None),
                 )
                 for rung in self.ladder.rungs
             )  # fmt: skip
             spans = self.ladder.spans
-            without = tuple(MeasuredWithout(stage, self._blocks(arm)) for stage, arm in self.ladder.without)
+            alone = dict(self.ladder.without_alone)
+            without = tuple(
+                MeasuredWithout(stage, self._blocks(arm), self._blocks(alone.get(stage)))
+                for stage, arm in self.ladder.without
+            )
         return Measurement(
             created=self._created,
             environment=dict(self.environment),

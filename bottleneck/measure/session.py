@@ -37,6 +37,7 @@ from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, n
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.ranks import rank_warnings
+from bottleneck.measure.receiving import receiving_s_per_batch
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.schedule import total_budget_s
@@ -204,6 +205,7 @@ class Session:
         recorded = self._record(self._start_workers())
         observation = self._observe()
         self._describe_epoch_gap()
+        self._ledger.evidence["receiving_s_per_batch"] = receiving_s_per_batch(self._loader, self._clock)
         if self._options.cold:
             self._tell("reading a pool of samples")
             self._cold.make_pool(self._budget_s, self._options.seed)

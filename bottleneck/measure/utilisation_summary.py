@@ -53,6 +53,10 @@ def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
                 yield rung.name, mode, arm
     for stage, arm in ladder.without:
         yield stage, "without", arm
+    for stage, arm in ladder.without_alone:
+        yield stage, "workers without", arm
+    if ladder.serving is not None:
+        yield "raw", "serving", ladder.serving
 
 
 def _workers(seen: Watched, raw: BlockUsage | None) -> dict[str, Any]:

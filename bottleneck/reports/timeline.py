@@ -91,7 +91,7 @@ class _Block:
 
     @property
     def kind(self) -> Kind:
-        if self.mode in ("drained", "workers"):
+        if self.mode in ("drained", "workers", "workers without", "serving"):
             return "loader"
         return "job" if (self.name, self.mode) == ("raw", "coupled") else "step"
 
@@ -237,8 +237,8 @@ class _Drawing:
 
     def _tip(self, block: _Block) -> str:
         what = " ".join(filter(None, (block.name, block.mode))) or "several experiments"
-        if block.mode == "without":
-            what = f"without {block.name}"
+        if block.mode in ("without", "workers without"):
+            what = f"without {block.name}" + (", loader alone" if block.mode != "without" else "")
         parts = [f"{what}, {block.begin_s:.1f} to {block.end_s:.1f} s"]
         busy, job = block.value("cores_busy"), block.value("cores_job")
         if busy is not None:

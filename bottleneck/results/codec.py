@@ -150,11 +150,17 @@ def to_measurement(result: Result) -> Measurement:
         pipeline=result.pipeline,
         experiments=tuple(
             MeasuredExperiment(
-                e.name, e.available, e.reason, _blocks(e.coupled), _blocks(e.drained), _blocks(e.workers)
+                e.name,
+                e.available,
+                e.reason,
+                _blocks(e.coupled),
+                _blocks(e.drained),
+                _blocks(e.workers),
+                _blocks(e.serving),
             )
             for e in result.experiments
         ),
-        without=tuple(MeasuredWithout(w.stage, _blocks(w.coupled)) for w in result.without),
+        without=tuple(MeasuredWithout(w.stage, _blocks(w.coupled), _blocks(w.workers)) for w in result.without),
         stages=tuple(StageSpan(s.name, s.inner, s.outer, s.wall_s_per_batch, s.cpu_s_per_batch) for s in result.stages),
         evidence=result.evidence,
         warnings=result.warnings,

@@ -123,11 +123,16 @@ def _read_experiment(node: Node) -> Experiment:
         coupled=node.key("coupled").maybe(_read_rate),
         drained=node.key("drained").maybe(_read_rate),
         workers=node.optional_key("workers").maybe(_read_rate),
+        serving=node.optional_key("serving").maybe(_read_rate),
     )
 
 
 def _read_without(node: Node) -> Without:
-    return Without(node.key("stage").text(), node.key("coupled").maybe(_read_rate))
+    return Without(
+        stage=node.key("stage").text(),
+        coupled=node.key("coupled").maybe(_read_rate),
+        workers=node.optional_key("workers").maybe(_read_rate),
+    )
 
 
 def _read_stage(node: Node) -> Stage:

@@ -72,6 +72,9 @@ class Experiment:
     """The loader alone."""
     workers: Rate | None = None
     """The workers alone: as drained, but batches are thrown away instead of handed over."""
+    serving: Rate | None = None
+    """Of `raw`: as `workers`, or as `drained` without workers, by way of the code that serves recordings. Each
+    experiment without a stage pays for that code, so that this is what it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Without:
 
     stage: str
     coupled: Rate | None
+    workers: Rate | None = None
+    """The workers alone; the loader alone where there are no workers."""
 
 
 @dataclass(frozen=True)
@@ -193,14 +198,16 @@ class MeasuredExperiment:
     coupled: tuple[Block, ...] = ()
     drained: tuple[Block, ...] = ()
     workers: tuple[Block, ...] = ()
+    serving: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True)
 class MeasuredWithout:
-    """Blocks of a coupled experiment in which one stage was served from a cache."""
+    """Blocks in which one stage was served from a cache."""
 
     stage: str
     coupled: tuple[Block, ...] = ()
+    workers: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,9 @@ class Recorder:
         self._forget_pending()
         if not units:
             return None  # a left-over of the mode before
-        size = len(samples) if self._source.batched else 1
+        whole = self._source.fetches_batches and not self._iterable
+        # A dataset that fetches whole batches may give them as it likes: stacked, as a pair of tensors.
+        size = len(units[0].request if whole else samples) if self._source.batched else 1
         with self._tape.recording_collation() as calls:
             batch = self._source.collate(samples)
         if self._spoiled:
@@ -180,7 +182,7 @@ class Recorder:
         if self._iterable and len(units) + left_out != size:
             return batch  # begun in the mode before; it will be discarded
         values = units[0].value if len(units) == 1 and not self._source.batched else [unit.value for unit in units]
-        if self._source.fetches_batches and not self._iterable:
+        if whole:
             values = units[0].value
         seen = samples[: len(units)] if left_out else samples
         if not trees.equal(values, seen) or storages(samples) & storages(batch):

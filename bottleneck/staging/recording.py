@@ -69,6 +69,10 @@ def storages(value: Any) -> set[int]:
     return found
 
 
+_COPIED_BY_ONE_THREAD = 32_768
+"""Elements up to which PyTorch copies a tensor with one thread."""
+
+
 class Served:
     """A recorded object that is served as a fresh copy each time.
 
@@ -161,8 +165,25 @@ def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def private_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor within this process."""
-    return trees.copy_tensor(tensor)
+    """Copy a tensor within this process, with no more threads than it takes to put its samples together.
+
+    PyTorch copies all of a large tensor with several threads. A batch of small samples is stacked by one of them, and
+    where a core is busy, waiting for the second thread takes milliseconds: the serving would be slower than the stage.
+    """
+    small = tensor.numel() < _COPIED_BY_ONE_THREAD
+    if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not _is_plain(tensor):
+        return trees.copy_tensor(tensor)
+    fresh = torch.empty_like(tensor)
+    into, source = (side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor))
+    np.copyto(into, source)
+    return fresh.requires_grad_(tensor.requires_grad)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but its elements, one after the other in memory."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    return tensor.is_contiguous() and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
 
 
 class Pool:

@@ -72,7 +72,9 @@ class Server:
 
     def makes_samples_for_real(self, mode: int) -> bool:
         """Whether samples of a mode are the user's code alone."""
-        return mode & stages.WITHIN_SAMPLE == stages.WITHIN_SAMPLE and not mode & self._sample_bits
+        return mode & stages.WITHIN_SAMPLE == stages.WITHIN_SAMPLE and not mode & (
+            self._sample_bits | stages.PAY_SERVING
+        )
 
     def collates_for_real(self, mode: int) -> bool:
         """Whether the collation of a mode is the user's code alone."""
@@ -118,14 +120,24 @@ class Server:
         if not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
             return Cached(size or 0)
         batch = self._served = self._pool.next_batch(size if self._source.batched else None)
+        beside = mode & stages.PAY_SERVING and self.plan.strategy == "fetch"
         if not self._source.batched or (self._source.fetches_batches and not self._iterable):
-            return self._serve_unit(mode, batch.units[0], request)
+            unit = batch.units[0]
+            return self._fetch_beside([unit], request) if beside else self._serve_unit(mode, unit, request)
         wanted = batch.size if size is None else size
         units = batch.units if wanted == len(batch.units) else list(islice(cycle(batch.units), wanted))
+        if beside:
+            return self._fetch_beside(units, request)
         if request is None:
             serve = self._way_to_serve(mode)
             return [serve(unit) for unit in units]
         return [self._serve_unit(mode, unit, index) for unit, index in zip(units, request, strict=False)]
+
+    def _fetch_beside(self, units: list[Unit], request: Any) -> Any:
+        """Make samples for real beside serving them: whole ones are all that there is to serve."""
+        for unit in units:
+            self._sample(unit)
+        return self._source.fetch(request)
 
     def _serve_unit(self, mode: int, unit: Unit, index: Any) -> Any:
         """Return the sample of a unit, with loading for real where a mode says so."""

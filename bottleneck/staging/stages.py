@@ -43,6 +43,8 @@ NOTE_FILES = 1 << 7
 
 REST = 1 << 6
 """Nothing works: what is asked for ahead is answered with nothing, at once, until the next switch."""
+PAY_SERVING = 1 << 15
+"""Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
 
 _FIRST_MARK = 16
 MOST_MARKS = 46

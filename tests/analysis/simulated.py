@@ -33,6 +33,12 @@ class Job:
     pipeline: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    workers: float | None = None
+    """The workers alone, with everything real."""
+    serving: float | None = None
+    """The same at the price of serving."""
+    alone: Mapping[str, float] = field(default_factory=dict)
+    """The workers alone without a stage."""
 
 
 # DESIGN section 6: held by its augmentation.
@@ -89,9 +95,20 @@ def measure(job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.
         environment=job.environment,
         pipeline=job.pipeline,
         experiments=tuple(
-            MeasuredExperiment(n, True, None, blocks(job.coupled[n]), blocks(job.drained.get(n))) for n in ladder
+            MeasuredExperiment(
+                n,
+                True,
+                None,
+                blocks(job.coupled[n]),
+                blocks(job.drained.get(n)),
+                workers=blocks(job.workers if n == "raw" else None),
+                serving=blocks(job.serving if n == "raw" else None),
+            )
+            for n in ladder
         ),
-        without=tuple(MeasuredWithout(n, blocks(job.without[n])) for n in names if n in job.without),
+        without=tuple(
+            MeasuredWithout(n, blocks(job.without[n]), blocks(job.alone.get(n))) for n in names if n in job.without
+        ),
         stages=tuple(StageSpan(s, i, o) for s, i, o in zip(names, inner, ladder, strict=True)),
         evidence=job.evidence,
         warnings=(),

@@ -5,12 +5,14 @@ import pytest
 from simulated import AUGMENT_BOUND, BATCH_SIZE, LAST_STRAW, Job, keep_rounds, map_blocks, measure
 
 from bottleneck.analysis.attribution import attribute, drop_confidence
+from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import experiments, read
 from bottleneck.results.records import Block, MeasuredExperiment, StageSpan
 
 
 def stages_of(measurement):
-    return {stage.name: stage for stage in attribute(read(measurement))}
+    readings = read(measurement)
+    return {stage.name: stage for stage in attribute(readings, Costs(readings))}
 
 
 def test_the_truth_is_recovered_exactly_without_noise():

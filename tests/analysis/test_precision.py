@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
+from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.precision import costs_are_precise, further_rounds, is_precise, loss, state
 from bottleneck.analysis.readings import read
 from bottleneck.analysis.statistics import Spread
@@ -117,23 +118,30 @@ def test_not_precise_while_a_stage_is_unmeasured():
 # --- the costs of stages -----------------------------------------------------------------------------------
 
 
-def with_workers(noise, seconds=(0.010, 0.012), seed=0):
-    """A measurement whose workers need these seconds per batch before and after the stage `load`."""
-    whole = measure(AUGMENT_BOUND, noise=noise, rounds=10, seed=seed)
-    alone = measure(Job(coupled=dict(zip(("before_augment", "raw"), seconds, strict=True))), noise=noise, seed=seed)
-    workers = {e.name: e.coupled for e in alone.experiments}
-    return replace(whole, experiments=tuple(replace(e, workers=workers.get(e.name, ())) for e in whole.experiments))
+def left_out(noise, seconds=(0.010, 0.012)):
+    """A measurement whose workers need these seconds per batch without and with the stage `load`."""
+    job = replace(AUGMENT_BOUND, workers=seconds[1], alone={"load": seconds[0]})
+    readings = read(measure(job, noise=noise, rounds=10))
+    return readings, Costs(readings)
 
 
 def test_a_cost_is_precise_when_its_half_width_is_a_twentieth_of_it():
-    assert costs_are_precise(read(with_workers(0.001)))
-    assert not costs_are_precise(read(with_workers(0.02)))
+    assert costs_are_precise(*left_out(0.001))
+    assert not costs_are_precise(*left_out(0.02))
 
 
 def test_of_a_stage_that_costs_nearly_nothing_no_more_is_asked_than_a_part_of_the_step_that_nobody_notices():
-    assert costs_are_precise(read(with_workers(0.003, seconds=(0.0100, 0.0101))))
-    assert not costs_are_precise(read(with_workers(0.05, seconds=(0.0100, 0.0101))))
+    assert costs_are_precise(*left_out(0.003, seconds=(0.0100, 0.0101)))
+    assert not costs_are_precise(*left_out(0.05, seconds=(0.0100, 0.0101)))
 
 
-def test_without_workers_alone_there_is_nothing_to_refine():
-    assert costs_are_precise(read(measure(AUGMENT_BOUND, noise=0.1)))
+def test_what_no_repetition_would_show_asks_for_no_more_rounds():
+    readings = read(measure(replace(AUGMENT_BOUND, workers=0.012, serving=0.020, alone={"load": 0.018}), noise=0.0005))
+    costs = Costs(readings)
+    assert costs.costing("load").below_s > 0.003
+    assert costs_are_precise(readings, costs)
+
+
+def test_where_nothing_was_left_out_of_the_loader_alone_there_is_nothing_to_refine():
+    readings = read(measure(AUGMENT_BOUND, noise=0.1))
+    assert costs_are_precise(readings, Costs(readings))

@@ -4,7 +4,7 @@ import pytest
 
 from bottleneck.measure.arms import Arm, Capabilities, build_ladder
 from bottleneck.staging import stages
-from bottleneck.staging.stages import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD
+from bottleneck.staging.stages import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD, PAY_SERVING
 
 WHOLE = ("finish", "augment", "load")
 
@@ -59,7 +59,6 @@ def test_coupled_is_measured_everywhere_and_drained_from_the_loader_on():
             assert rung.drained is None
         else:
             assert rung.drained == Arm(rung.coupled.mode, "loader", coupled=False)
-            assert rung.workers == Arm(rung.coupled.mode & ~HANDOFF, "loader", coupled=False)
 
 
 def test_without_each_stage_everything_else_is_real():
@@ -72,6 +71,31 @@ def test_without_each_stage_everything_else_is_real():
         "augment": Arm(ALL & ~AUGMENT, "loader"),
         "load": Arm(ALL & ~LOAD, "loader"),
     }
+
+
+def test_a_cost_is_what_the_workers_alone_gain_without_one_stage():
+    # Guards: neighbouring rungs compare a hot loop with a cold one, and book that on the first stage made real.
+    ladder = ladder_of(within_sample=WHOLE)
+    everything = Arm(ALL & ~HANDOFF, "loader", coupled=False)
+    serving = Arm(ALL & ~HANDOFF | PAY_SERVING, "loader", coupled=False)
+    bits = {"collate": COLLATE, "finish": FINISH, "augment": AUGMENT, "load": LOAD}
+    left_out = {stage: Arm(ALL & ~HANDOFF & ~bit, "loader", coupled=False) for stage, bit in bits.items()}
+    assert {rung.name: rung.workers for rung in ladder.rungs if rung.workers is not None} == {"raw": everything}
+    assert dict(ladder.without_alone) == left_out
+    assert ladder.serving == serving
+    assert set(ladder.cost_arms()) == {everything, serving, *left_out.values()} <= set(ladder.naming_arms())
+
+
+def test_without_workers_a_cost_is_what_the_loader_alone_gains():
+    ladder = ladder_of(hands_over=False)
+    assert dict(ladder.without_alone)["augment"] == Arm(ALL & ~AUGMENT, "loader", coupled=False)
+    assert set(ladder.cost_arms()) >= {ladder.serving, Arm(ALL, "loader", coupled=False)}
+
+
+def test_a_stage_that_cannot_be_left_out_is_measured_between_its_neighbours():
+    ladder = ladder_of(within_sample=WHOLE, can_stop=False)
+    assert {rung.name for rung in ladder.rungs if rung.workers} == {"before_collate", "after_augment", "raw"}
+    assert "finish" not in dict(ladder.without_alone)
 
 
 def test_an_arm_that_several_experiments_share_is_measured_once():
@@ -143,6 +167,9 @@ def test_no_room_for_anything():
     assert spans(ladder)[2:] == [("handoff+collate+fetch", "host", "raw")]
     assert ladder.raw == Arm(ALL, "loader")
     assert dict(ladder.without)["handoff+collate+fetch"] == Arm(None, "host")
+    assert ladder.without_alone == ()
+    assert ladder.serving is None
+    assert ladder.cost_arms() == ()
 
 
 def test_no_room_for_collated_batches():
@@ -188,4 +215,5 @@ def test_every_ladder_hangs_together(copies, hands_over, within, room):
     assert {stage for stage, _ in ladder.without} <= {span.name for span in ladder.spans} - {"compute"}
     for rung in ladder.rungs:
         assert (rung.coupled is None) == (rung.reason is not None)
-    assert all(arm.mode is None or arm.mode & ~stages.ALL == 0 for arm in ladder.arms())
+    assert all(arm.mode is None or arm.mode & ~(stages.ALL | PAY_SERVING) == 0 for arm in ladder.arms())
+    assert {stage for stage, _ in ladder.without_alone} == {s for s, arm in ladder.without if arm.supply == "loader"}

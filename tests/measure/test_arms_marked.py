@@ -83,6 +83,9 @@ def test_the_rest_is_not_left_out_where_stages_cannot_work_alone():
     )
     assert {"other", "collate"}.isdisjoint(stage for stage, _ in ladder.without)
     assert {"decode", "crop", "normalize", "pad"} <= {stage for stage, _ in ladder.without}
+    # What they cost is measured between their neighbours.
+    measured = {rung.name for rung in ladder.rungs if rung.workers}
+    assert measured == {"after_collate", "after_pad", "before_collate", "after_normalize", "raw"}
 
 
 def test_samples_that_do_not_fit_are_one_stage():

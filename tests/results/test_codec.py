@@ -48,10 +48,10 @@ def test_keys_have_the_names_and_the_order_of_the_contract():
     )
     assert list(document["tool"]) == ["name", "version"]
     experiment = document["experiments"][-1]
-    assert list(experiment) == ["name", "available", "reason", "coupled", "drained", "workers"]
+    assert list(experiment) == ["name", "available", "reason", "coupled", "drained", "workers", "serving"]
     assert list(experiment["coupled"]) == ["samples_per_s", "low", "high", "seconds_per_batch", "blocks"]
     assert list(experiment["coupled"]["blocks"][0])[:3] == ["round", "samples", "seconds"]
-    assert list(document["without"][0]) == ["stage", "coupled"]
+    assert list(document["without"][0]) == ["stage", "coupled", "workers"]
     assert " ".join(document["stages"][0]) == (
         "name inner outer cost_s_per_batch exposed_s_per_batch exposed_share gain_if_free finding "
         "wall_s_per_batch cpu_s_per_batch"
@@ -288,8 +288,7 @@ def test_a_value_of_the_wrong_type_is_named(path, value, said):
 def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
     optional = {"batches", "first_half_seconds", "workers", "further_rounds", "wall_s_per_batch", "cpu_s_per_batch"}
-    optional |= {"queue_before", "queue_after", "device_clock_hz"}
-    optional |= {"gain", "gain_basis"}
+    optional |= {"queue_before", "queue_after", "device_clock_hz", "gain", "gain_basis", "serving"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

@@ -26,6 +26,10 @@ from bottleneck.staging import engine as engine_module
 from bottleneck.staging import stages, trees
 from bottleneck.staging.engine import Blank
 from bottleneck.staging.recording import storages
+from bottleneck.staging.replay import Replay
+from bottleneck.staging.server import Server
+
+run_replay = Replay.run
 
 make = pytest.fixture(engines)
 
@@ -59,6 +63,36 @@ def test_each_experiment_where_nothing_follows_the_augmentation(make):
 def test_everything_but_one_stage(make, stage, ran):
     bench = make(Photos())
     assert bench.run(stages.ALL & ~stages.BIT_OF_STAGE[stage])[1] == EVERYTHING - {ran}
+
+
+class Stacked(Photos):
+    def __getitems__(self, indices):
+        work(self, RUN_LOAD)
+        return torch.zeros(len(indices), 3), torch.tensor(indices)
+
+
+def test_a_batch_that_the_dataset_stacks_has_as_many_samples_as_were_asked_for(make):
+    # Guards: the pair of tensors counted as two samples, so that a job was ten times slower without its loading.
+    bench = make(Stacked(), size=5, collate_fn=lambda batch: batch)
+    assert bench.plan.batch_sizes == (5, 5)
+    batch, ran = bench.run("before_collate")
+    assert len(batch[0]) == 5
+    assert ran == {RUN_COLLATE}
+
+
+@pytest.mark.parametrize("kind", [Photos, NothingBehind, Tail, Opaque, Batched, Stream])
+def test_at_the_price_of_serving_everything_is_real(make, kind, monkeypatch):
+    bench = make(kind())
+    real, ran = bench.run("raw", first=40)
+    samples, dispatched = [], []
+    monkeypatch.setattr(Server, "_sample", lambda server, unit: samples.append(unit) or unit.value)
+    monkeypatch.setattr(Replay, "run", lambda replay, *args: dispatched.append(args) or run_replay(replay, *args))
+    paid, ran_too = bench.run(stages.ALL | stages.PAY_SERVING, first=40)
+    assert ran_too == ran
+    if kind is Stream:  # it goes on
+        return
+    assert torch.equal(paid[0], real[0])
+    assert len(samples if kind is Opaque else dispatched) == (1 if kind is Batched else bench.size)
 
 
 def test_without_the_handoff_the_batch_is_made_and_not_sent(make):

@@ -52,6 +52,16 @@ def test_a_copy_of_a_tensor_that_wants_a_gradient_can_go_to_another_process(make
     assert copied.is_leaf
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+def test_a_batch_of_small_samples_is_copied_by_one_thread(dtype, monkeypatch):
+    # Guards: two threads waited 6 ms for each other on a busy machine, and no job was faster without its collation.
+    batch = torch.rand(16, 3, 32, 32).mul(9).to(dtype)
+    monkeypatch.setattr(trees, "copy_tensor", lambda tensor: pytest.fail("PyTorch copies it with several threads"))
+    copied = private_copy(batch)
+    assert torch.equal(copied, batch)
+    assert copied.data_ptr() != batch.data_ptr()
+
+
 @pytest.mark.parametrize("make", [shared_copy, private_copy])
 def test_each_serving_has_storages_of_its_own(make):
     # Guards: the same tensor returned twice by a worker travels as a mere file descriptor.

@@ -1,0 +1,177 @@
+"""Costs by leaving one stage out, what bounds them, and how two of them are compared."""
+
+from dataclasses import replace
+
+import pytest
+from simulated import AUGMENT_BOUND, Job, measure
+
+from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.attribution import attribute
+from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.readings import read
+
+# To load takes 4 ms, to augment 14 ms and to collate 3 ms; 1 ms of the loop is nobody's.
+WORKER = replace(AUGMENT_BOUND, workers=0.022, alone={"collate": 0.019, "augment": 0.008, "load": 0.018})
+
+
+def costs_of(job, **options):
+    return Costs(read(measure(job, **options)))
+
+
+def stages_of(job, **options):
+    readings = read(measure(job, **options))
+    return {stage.name: stage for stage in attribute(readings, Costs(readings))}
+
+
+def test_a_cost_is_the_time_that_goes_with_the_stage():
+    # The rungs of the loader alone say 0.9, 20.4 and 2.1 ms.
+    costs = costs_of(WORKER, noise=0)
+    found = {name: costs.interval(name).estimate for name in ("collate", "augment", "load")}
+    assert found == pytest.approx({"collate": 0.003, "augment": 0.014, "load": 0.004})
+
+
+def test_the_price_of_serving_is_taken_out_and_widens_the_interval():
+    # Without augment and without load, 2 ms a batch go into serving what they gave; for load that may be less.
+    job = replace(WORKER, serving=0.024, alone={"collate": 0.019, "augment": 0.010, "load": 0.020})
+    costs = costs_of(job, noise=0)
+    found = {name: costs.interval(name) for name in ("collate", "augment", "load")}
+    assert {name: i.estimate for name, i in found.items()} == pytest.approx(
+        {"collate": 0.003, "augment": 0.014, "load": 0.003}
+    )
+    assert (found["load"].low, found["load"].high) == pytest.approx((0.002, 0.004))
+    assert costs.evidence()["serving_s_per_batch"]["estimate"] == pytest.approx(0.002)
+    assert costs.evidence()["resolution_s_per_batch"] == pytest.approx(0.001)
+
+
+def test_what_receiving_a_batch_hides_may_belong_to_the_stage():
+    # 64 workers: a batch comes every 0.35 ms, and no faster than the main process takes it.
+    many = replace(WORKER, workers=0.00035, alone={"load": 0.0003}, evidence={"receiving_s_per_batch": 0.0003})
+    cost = costs_of(many, noise=0).interval("load")
+    assert (cost.low, cost.estimate, cost.high) == pytest.approx((0.00005, 0.00005, 0.00035))
+    few = replace(WORKER, evidence={"receiving_s_per_batch": 0.0003})
+    assert costs_of(few, noise=0).interval("load").high == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(("serving", "finding"), [(0.0221, "real"), (0.040, "undecided")])
+def test_a_stage_that_costs_less_than_its_measuring_is_not_found(serving, finding):
+    served = serving - WORKER.workers
+    alone = {"collate": 0.019, "augment": 0.008 + served, "load": 0.018 + served}
+    stages = stages_of(replace(WORKER, serving=serving, alone=alone), noise=0)
+    assert stages["load"].finding == finding
+
+
+def test_no_stage_is_named_where_serving_costs_more_than_each_of_them():
+    # Guards: a job of 31 µs a batch was blamed on its collation, by the price of serving everything else.
+    tiny = Job(
+        coupled={"device": 1e-6, "before_collate": 45e-6, "raw": 60e-6},
+        without={"collate": 45e-6, "load": 47e-6},
+        workers=58e-6,
+        serving=130e-6,
+        alone={"collate": 46e-6, "load": 118e-6},
+    )
+    verdict = analyse(measure(tiny, noise=0.002)).verdict
+    assert (verdict.state, verdict.bottleneck) == ("input_bound", None)
+    assert "less than measuring it takes" in verdict.sentence
+
+
+def test_a_stage_over_what_measuring_costs_is_named_beside_others_that_are_not():
+    job = replace(WORKER, serving=0.024, alone={"collate": 0.0215, "augment": 0.010, "load": 0.0235})
+    costs = costs_of(job, noise=0.001)
+    assert costs.unresolved_s("load") == pytest.approx(0.0005, abs=0.0003)
+    assert costs.unresolved_s("augment") is None
+    assert analyse(measure(job, noise=0.001)).verdict.bottleneck == "augment"
+
+
+def test_two_costs_are_compared_by_their_difference_whose_common_part_cancels():
+    # Each cost alone is uncertain by the 1 s that both leave in; which of them is larger is not.
+    job = replace(WORKER, workers=1.030, alone={"augment": 1.016, "load": 1.018})
+    costs = costs_of(job, noise=0.0, rounds=8)
+    assert costs.surely_over("augment", "load")
+    noisy = costs_of(job, noise=0.01, rounds=8)
+    assert not noisy.surely_over("augment", "load")
+    # What all arms of a round share is no error of a difference.
+    assert costs_of(job, noise=0.0, drift=0.2, rounds=8).surely_over("augment", "load")
+
+
+def test_that_one_cost_is_surely_larger_is_said_wrongly_as_seldom_as_promised():
+    equal = replace(WORKER, alone={"augment": 0.013, "load": 0.013})
+    wrong = sum(
+        bool(costs_of(equal, noise=0.02, rounds=8, seed=seed).surely_over("augment", "load")) for seed in range(400)
+    )
+    assert wrong / 400 <= 0.05
+
+
+def test_costs_without_a_common_round_are_not_compared():
+    costs = costs_of(WORKER, rounds=1)
+    assert costs.surely_over("augment", "load") is None
+
+
+def test_no_gain_goes_beyond_what_the_cost_allows():
+    # Without its 4 ms of loading, a loader that takes 22 ms is 1.22 times as fast at most; 1.5 was measured.
+    job = replace(WORKER, without={**WORKER.without, "load": 0.0247 / 1.5})
+    gain = stages_of(job, noise=0.001)["load"].gain_if_free
+    assert gain.high < 1.25
+    assert gain.low <= gain.estimate <= gain.high
+    assert stages_of(WORKER, noise=0.001)["load"].gain_if_free.estimate == pytest.approx(0.0247 / 0.0228, rel=0.01)
+
+
+def test_in_the_process_that_trains_the_whole_step_bounds_the_gain():
+    job = replace(WORKER, without={**WORKER.without, "load": 0.0247 / 1.5}, pipeline={"num_workers": 0})
+    gain = stages_of(job, noise=0.0001)["load"].gain_if_free
+    assert gain.high == pytest.approx(1 / (1 - 0.004 / 0.0247), rel=0.01)
+
+
+def test_what_does_not_add_up_is_told():
+    together = costs_of(WORKER, noise=0).evidence()["costs_together"]
+    assert together["all_s_per_batch"] == pytest.approx(0.022)
+    assert together["sum_s_per_batch"]["estimate"] == pytest.approx(0.021)
+    assert together["rest_s_per_batch"]["estimate"] == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("alone", "said"),
+    [
+        ({"collate": 0.021, "augment": 0.012, "load": 0.018}, "of it is no single stage's"),
+        ({"collate": 0.015, "augment": 0.004, "load": 0.018}, "they share "),
+    ],
+)
+def test_costs_that_do_not_add_up_are_told(alone, said):
+    def told(job):
+        return [w.message for w in analyse(measure(job, noise=0.001)).warnings if w.id == "costs-do-not-add-up"]
+
+    assert not told(WORKER)
+    (message,) = told(replace(WORKER, alone=alone))
+    assert said in message
+
+
+def differences(job, wall, **options):
+    measurement = measure(job, **{"noise": 0.001, **options})
+    spans = tuple(replace(span, wall_s_per_batch=wall.get(span.name)) for span in measurement.stages)
+    return [w for w in analyse(replace(measurement, stages=spans)).warnings if w.id == "cost-differs-from-clock"]
+
+
+def test_a_cost_that_is_not_what_the_clocks_show_is_told_with_both_numbers():
+    assert not differences(WORKER, {"augment": 0.0145, "load": 0.0041})
+    (told,) = differences(WORKER, {"augment": 0.0180, "load": 0.0041})
+    assert "augment costs 14.0 ms" in told.message
+    assert "18.0 ms" in told.message
+    assert not differences(WORKER, {"augment": 0.0180}, noise=0.2)
+
+
+def test_the_clock_of_the_collation_holds_what_the_hand_off_writes():
+    # 3 ms of collating, and up to the 1.2 ms that handing over an empty batch takes for writing it.
+    assert not differences(WORKER, {"collate": 0.0042})
+    assert differences(WORKER, {"collate": 0.0060})
+    assert differences(WORKER, {"collate": 0.0020})
+
+
+def test_reading_the_clocks_takes_its_time_too():
+    # All clocks together show 24.2 ms of a loader that takes 22: so much of each may be the reading.
+    assert not differences(WORKER, {"collate": 0.003, "augment": 0.015, "load": 0.0062})
+    assert differences(WORKER, {"augment": 0.014, "load": 0.0062})
+
+
+def test_a_result_of_an_earlier_version_keeps_its_costs_and_tells_no_more():
+    costs = costs_of(AUGMENT_BOUND, noise=0)
+    assert costs.interval("load").estimate == pytest.approx(0.0021)
+    assert costs.evidence() == {}
