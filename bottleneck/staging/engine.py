@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 
 from bottleneck.pipeline.cuts import CutSite
 from bottleneck.pipeline.handles import Handle
-from bottleneck.staging import stages
+from bottleneck.staging import requests, stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.cutting import callables_at, install
 from bottleneck.staging.file_watch import FileWatch
@@ -20,34 +20,14 @@ from bottleneck.staging.observer import Observer
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recorder import Recorder
 from bottleneck.staging.recording import Pool
+from bottleneck.staging.requests import Blank, Request, Single
 from bottleneck.staging.server import Cached, Server
-from bottleneck.staging.source import NoShareError, Source
+from bottleneck.staging.source import GivenUp, NoShareError, Source
 from bottleneck.staging.stack_sampler import StackSampler
 from bottleneck.staging.stage_frames import StageFrames
 from bottleneck.staging.tail import make_tail
 from bottleneck.staging.tape import Tape
 from bottleneck.staging.worker_facts import look_at_worker
-
-
-class Blank:
-    """Stands for the indices of a batch that needs none; remembers how many there would be."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-
-class Request(list[Any]):
-    """The indices of a batch, and the generation in which they were asked for."""
-
-    def __init__(self, indices: Any, generation: int) -> None:
-        super().__init__(indices)
-        self.generation = generation
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Request, (list(self), self.generation)
 
 
 class Engine:
@@ -99,6 +79,8 @@ class Engine:
         self._file_watch: FileWatch | None = None
         self._started = False
         self._plan_version = 0
+        self._generation: int | None = None
+        """When the present batch was asked for; None: not known."""
         self._skips = False
         self._mode = stages.ALL
 
@@ -118,6 +100,7 @@ class Engine:
             self._tape.tail = make_tail(dataset, tuple(site for site in self._sites if site.stage == "augment"))
         self._pool = Pool(self._cache_bytes)
         self._source = Source(dataset, self._collate_fn, worker if in_worker else None, batched=self._batched)
+        self._source.is_stale = self._is_stale
         self._recorder = Recorder(
             self._source, self._tape, self._pool, self._control, worker, self._seed,
             in_worker=in_worker, iterable=self._iterable,
@@ -183,12 +166,21 @@ class Engine:
             UserCodeError: If the user's dataset raised.
         """
         mode = self.latch_mode()
+        self._generation = getattr(request, "generation", None)
+        self._skips = self._is_stale()
+        if self._skips:
+            return Cached(0)
         if isinstance(request, Request):
-            # What is to be thrown away need not be made: with slow samples and a long queue that takes long.
-            self._skips = self._passes_tokens and request.generation < self._control.generation
-            if self._skips:
-                return Cached(0)
             request = list(request)
+        elif isinstance(request, Single):
+            request = request.index
+        try:
+            return self._fetch(mode, request)
+        except GivenUp:
+            self._skips = True
+            return Cached(0)
+
+    def _fetch(self, mode: int, request: Any) -> Any:
         if isinstance(request, Blank):
             if mode & (stages.LOAD | stages.RECORD):
                 return Cached(0)  # a left-over of the mode before; it will be discarded
@@ -203,6 +195,11 @@ class Engine:
             return self._source.fetch(request)
         return self._server.samples(mode, len(request) if self._batched else 1, request)
 
+    def _is_stale(self) -> bool:
+        """Whether the present batch was asked for before a switch: it will be thrown away, and need not be made."""
+        generation = self._generation
+        return self._passes_tokens and generation is not None and generation < self._control.generation
+
     # --- iterable fetching ---------------------------------------------------------------------------------
 
     def iterate(self) -> Iterator[Any]:
@@ -210,8 +207,14 @@ class Engine:
         self.start()
         while True:
             mode = self.latch_mode()
+            self._generation = requests.arrived_generation
+            self._skips = self._is_stale()
             try:
-                if mode & stages.RECORD:
+                if self._skips:
+                    self._recorder.drop()
+                    self._observer.drop()
+                    samples = [Cached(0)]
+                elif mode & stages.RECORD:
                     samples = [self._recorder.fetch_unit()]
                 elif mode & stages.OBSERVE:
                     seen = self._observer

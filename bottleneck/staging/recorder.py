@@ -26,6 +26,8 @@ from bottleneck.staging.template import find_holes
 from bottleneck.staging.verification import FETCHES, Facts, Verification, check_augment_alone, verify, verify_marks
 
 _SLOW_ITEM_S = 0.5
+_WORTH_GIVING_UP_S = 5e-3
+"""Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
 
 class Recorder:
@@ -76,14 +78,16 @@ class Recorder:
             return []  # an empty batch
         if self._verification is None:
             self._verification = self._verify(run, requests)
-        values = [self.fetch_unit(item, run) for item in requests]
+        values = [self.fetch_unit(item, run) for item in self._source.while_wanted(requests)]
         return values if one_by_one else values[0]
 
     def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
         started = time.perf_counter()
         with self._tape.listening():
             run(requests[0])
-        slow = time.perf_counter() - started > _SLOW_ITEM_S
+        took_s = time.perf_counter() - started
+        self._source.slow = took_s > _WORTH_GIVING_UP_S
+        slow = took_s > _SLOW_ITEM_S
         fetches = 1 if slow else FETCHES
         if self._tape.marked:
             for item in requests[: 1 if slow else 2]:
@@ -153,6 +157,10 @@ class Recorder:
         held, changing = check_augment_alone(calls, self._tape, trees.similar)
         self._augment_alone = self._augment_alone and held
         self._changing |= changing
+
+    def drop(self) -> None:
+        """Forget the batch that is being recorded: it will be thrown away."""
+        self._pending = []
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just recorded, and keep everything that fits."""

@@ -124,8 +124,9 @@ class Server:
         units = batch.units if wanted == len(batch.units) else list(islice(cycle(batch.units), wanted))
         if request is None:
             serve = self._way_to_serve(mode)
-            return [serve(unit) for unit in units]
-        return [self._serve_unit(mode, unit, index) for unit, index in zip(units, request, strict=False)]
+            return [serve(unit) for unit in self._source.while_wanted(units)]
+        pairs = self._source.while_wanted(zip(units, request, strict=False))
+        return [self._serve_unit(mode, unit, index) for unit, index in pairs]
 
     def _serve_unit(self, mode: int, unit: Unit, index: Any) -> Any:
         """Return the sample of a unit, with loading for real where a mode says so."""

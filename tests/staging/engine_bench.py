@@ -8,8 +8,9 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, default_co
 from bottleneck.pipeline.cuts import find_sites
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.engine import Blank, Engine
+from bottleneck.staging.engine import Engine
 from bottleneck.staging.plan import make_plan
+from bottleneck.staging.requests import Blank
 
 RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE = "load", "augment", "finish", "collate"
 LADDER = ("after_collate", "before_collate", "after_augment", "before_augment", "raw")
@@ -159,7 +160,7 @@ class Bench:
         mode = stages.MODE_OF_EXPERIMENT.get(experiment, experiment)
         request = list(range(first, first + self.size)) if self.engine._batched else first
         if not stages.reads_indices(mode):
-            request = Blank(self.size if self.engine._batched else 1)
+            request = Blank(self.size if self.engine._batched else 1, self.control.generation)
         self.log.clear()
         batch = self.ask(mode, request)
         return batch, set(self.log)

@@ -20,6 +20,7 @@ from staged_datasets import (
     give_list,
     plain,
     record_with,
+    stack_if_many,
     switched,
     take,
 )
@@ -281,6 +282,22 @@ def test_what_is_to_be_thrown_away_is_not_made_any_more():
         assert wrapped._order.sent - wrapped._received >= 8
         after = column(take(wrapped, "raw", 1), LOAD_CALL)  # the batch under way is made, and perhaps the next
         assert min(after) - max(before) - 1 <= 4 * 3
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_what_is_to_be_thrown_away_of_a_stream_is_not_made_any_more(batch_size):
+    # Guards: an iterable dataset never sees its requests, nor does a loader without batches send lists of indices.
+    class Slow(Stream):
+        def augment(self, sample):
+            time.sleep(0.01)
+            return super().augment(sample)
+
+    loader = plain(Slow(), num_workers=1, prefetch_factor=16, batch_size=batch_size, collate_fn=stack_if_many)
+    with switched(loader) as wrapped:
+        before = column(take(wrapped, "raw", 3), AUGMENT_CALL)
+        assert wrapped._order.sent - wrapped._received >= 16
+        after = column(take(wrapped, "raw", 1), AUGMENT_CALL)
+        assert min(after) - max(before) - 1 <= 2 * (batch_size or 1)
 
 
 # --- how far ahead the workers are -------------------------------------------------------------------------
