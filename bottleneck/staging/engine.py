@@ -5,6 +5,7 @@ One engine serves the dataset's proxy and the collate function's; in a worker bo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,6 +69,8 @@ class Engine:
         self._batched = batched
         self._iterable = iterable
         self._passes_tokens = passes_tokens
+        self.checking_s = math.inf
+        """What it may take to check that recordings replay."""
         self.sample_rate_hz: float | None = None
         """How often stacks are sampled while that is asked for; None: there will be no profile."""
         self._sampler: StackSampler | None = None
@@ -103,7 +106,7 @@ class Engine:
         self._source.is_stale = self._is_stale
         self._recorder = Recorder(
             self._source, self._tape, self._pool, self._control, worker, self._seed,
-            in_worker=in_worker, iterable=self._iterable,
+            in_worker=in_worker, iterable=self._iterable, checking_s=self.checking_s,
         )  # fmt: skip
         self._server = Server(self._source, self._tape, self._pool, iterable=self._iterable)
         self._observer = Observer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from multiprocessing import connection, resource_sharer
@@ -54,6 +55,7 @@ class SwitchedLoader:
         hang_s: Seconds without a batch after which the workers count as hung.
         sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
         notes_files: The files that the workers open will be asked for.
+        checking_s: What each worker may take to check that its recordings replay.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class SwitchedLoader:
         *,
         sample_rate_hz: float | None = None,
         notes_files: bool = False,
+        checking_s: float = math.inf,
     ) -> None:
         self.num_workers = loader.num_workers
         self.iterable = isinstance(loader.dataset, IterableDataset)
@@ -84,6 +87,7 @@ class SwitchedLoader:
             iterable=self.iterable,
             passes_tokens=self._passes_tokens,
         )
+        self._engine.checking_s = checking_s
         self._engine.sample_rate_hz = sample_rate_hz
         self._engine.handles = self.handles = find_handles(loader.dataset) if self.num_workers else ()
         self._engine.notes_files = notes_files and loader.num_workers > 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bottleneck.pipeline import marks
 from bottleneck.staging import trees
 from bottleneck.staging.control import Control
+from bottleneck.staging.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.staging.marking import MarkFacts
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recording import (
@@ -23,9 +25,20 @@ from bottleneck.staging.recording import (
 from bottleneck.staging.source import Source
 from bottleneck.staging.tape import Call, Tape
 from bottleneck.staging.template import find_holes
-from bottleneck.staging.verification import FETCHES, Facts, Verification, check_augment_alone, verify, verify_marks
+from bottleneck.staging.verification import (
+    BRIEF_FETCHES,
+    FETCHES,
+    THOROUGH_FETCHES,
+    UNCHECKED,
+    Facts,
+    Verification,
+    check_augment_alone,
+    verify,
+    verify_marks,
+)
 
 _SLOW_ITEM_S = 0.5
+_LOOKED_AT = 8
 _WORTH_GIVING_UP_S = 5e-3
 """Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
@@ -42,6 +55,7 @@ class Recorder:
         seed: Seed for checking that recordings replay.
         in_worker: Batches go to another process.
         iterable: The dataset is an iterable one.
+        checking_s: What it may take to check that recordings replay, beyond a first item.
     """
 
     def __init__(
@@ -55,9 +69,11 @@ class Recorder:
         *,
         in_worker: bool,
         iterable: bool,
+        checking_s: float = math.inf,
     ) -> None:
         self._source, self._tape, self._pool, self._control = source, tape, pool, control
         self._worker, self._seed = worker, seed
+        self._checking_s = checking_s
         self._in_worker, self._iterable = in_worker, iterable
         self._facts = Facts()
         self._verification: Verification | None = None
@@ -67,6 +83,9 @@ class Recorder:
         self._pending: list[Unit] = []
         self._sample_marks, self._collate_marks = MarkFacts(), MarkFacts()
         self._spoiled = False
+        self._lazy: set[tuple[str, str]] = set()
+        self._looked_at = 0
+        self._lazy_outputs = False
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
@@ -82,12 +101,15 @@ class Recorder:
         return values if one_by_one else values[0]
 
     def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
-        started = time.perf_counter()
+        clock = self._tape.clock
+        started = clock()
         with self._tape.listening():
             run(requests[0])
-        took_s = time.perf_counter() - started
+        took_s = clock() - started
         self._source.slow = took_s > _WORTH_GIVING_UP_S
-        slow = took_s > _SLOW_ITEM_S
+        if BRIEF_FETCHES * took_s > self._checking_s:
+            return UNCHECKED
+        slow = took_s > _SLOW_ITEM_S or THOROUGH_FETCHES * took_s > self._checking_s
         fetches = 1 if slow else FETCHES
         if self._tape.marked:
             for item in requests[: 1 if slow else 2]:
@@ -112,7 +134,7 @@ class Recorder:
     def fetch_unit(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
         """Return one item, by default the next of a stream, and remember it."""
         clock = self._tape.clock
-        with self._tape.recording(keep_rng=self._iterable) as calls:
+        with self._tape.recording(keep_rng=self._checks_alone) as calls:
             started = clock()
             value = (run or self._source.next_item)(request)
             ended = clock()
@@ -125,6 +147,11 @@ class Recorder:
         self._note_unit(unit, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
         forget_originals(unit)
         return value
+
+    @property
+    def _checks_alone(self) -> bool:
+        """Whether items cannot be fetched again for a check, so that only their recorded calls are made again."""
+        return self._iterable or self._verification is UNCHECKED
 
     def _in_batches(self, run: Callable[[Any], Any] | None) -> bool:
         return self._source.fetches_batches and run is not None
@@ -139,6 +166,7 @@ class Recorder:
     def _note_unit(self, unit: Unit, value: Any, started_s: float, ended_s: float, samples: int) -> None:
         """Find out what a recorded item says about the cuts."""
         calls = unit.calls
+        self._note_lazy(unit)
         if self._tape.marked:
             self._sample_marks.add(calls)
             if self._iterable and calls:
@@ -150,10 +178,36 @@ class Recorder:
         self._facts.add(self._tape, calls, started_s, ended_s, samples)
         kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
         unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
-        if self._iterable and calls and len(self._facts.items) <= 2:
-            self._check_iterable_item(calls)
+        if self._checks_alone and calls and len(self._facts.items) <= (2 if self._iterable else 1):
+            self._check_calls_alone(calls)
 
-    def _check_iterable_item(self, calls: list[Call]) -> None:
+    def _note_lazy(self, unit: Unit) -> None:
+        """Note values that are read only when they are used, and what uses them; the first items tell."""
+        if self._looked_at >= _LOOKED_AT:
+            return
+        self._looked_at += 1
+        self._lazy |= {(name, READ_BY_COPY) for name in self._tape.copier.read}
+        self._changes_samples |= self._notes_lazy(unit.value, "collate")
+        for call in unit.calls:
+            if call.site.startswith("@"):
+                if self._notes_lazy(call.output, f"what follows {call.site[1:]}"):
+                    self._sample_marks.outputs_changed[call.site] = self._copying_s(call.output)
+            elif self._tape.stage(call.site) == "augment" and self._notes_lazy((call.args, call.kwargs), "augment"):
+                self._changing[call.site] = self._copying_s((call.args, call.kwargs))
+                self._lazy_outputs = True  # what gave the argument did
+
+    def _notes_lazy(self, value: Any, stage: str) -> bool:
+        """Note what of a recorded value is read when it is used, each time anew: each serving needs a copy."""
+        names = {name for leaf in trees.leaves(value) if (name := name_lazy(leaf)) is not None}
+        self._lazy |= {(name, stage) for name in names}
+        return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
+
+    def _copying_s(self, value: Any) -> float:
+        started = self._tape.clock()
+        trees.copy_deep(value)
+        return self._tape.clock() - started
+
+    def _check_calls_alone(self, calls: list[Call]) -> None:
         held, changing = check_augment_alone(calls, self._tape, trees.similar)
         self._augment_alone = self._augment_alone and held
         self._changing |= changing
@@ -210,10 +264,12 @@ class Recorder:
 
     def report(self) -> Report:
         """Tell the main process what recording has found out."""
-        batches = self._pool.batches
+        batches, verified = self._pool.batches, self._verification
+        if verified is not None and self._lazy_outputs:
+            verified = replace(verified, changes_outputs=True)
         return Report(
             facts=self._facts,
-            verification=self._verification,
+            verification=verified,
             augment_alone=self._augment_alone,
             site_stages=dict(self._tape.stages),
             unusable=dict(self._tape.unusable),
@@ -227,6 +283,7 @@ class Recorder:
             sample_marks=self._sample_marks,
             collate_marks=self._collate_marks,
             marked=frozenset(marks.names),
+            lazy=frozenset(self._lazy),
         )
 
 

@@ -101,7 +101,8 @@ def engines():
     """Makes engines that have recorded, and closes what they hold."""
     controls = []
 
-    def make_engine(dataset, *, batched=True, batches=2, cache_bytes=10**6, size=2, collate_fn=None, augment=None):
+    def make_engine(dataset, *, batched=True, batches=2, size=2, collate_fn=None, **options):
+        cache_bytes, augment = options.pop("cache_bytes", 10**6), options.pop("augment", None)
         iterable = isinstance(dataset, IterableDataset)
         log = _innermost(dataset).log
 
@@ -113,6 +114,7 @@ def engines():
         controls.append(control)
         sites = find_sites(dataset, augment)
         engine = Engine(dataset, collate, control, sites, cache_bytes, seed=0, batched=batched, iterable=iterable)
+        vars(engine).update(options)
         engine.start()
         now_s = _innermost(dataset).now_s
         engine._tape.clock = lambda: now_s[0]
