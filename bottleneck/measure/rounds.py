@@ -20,6 +20,7 @@ from bottleneck.measure.failure import (
     nothing_to_load,
 )
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.lost_arms import LostArms
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.reads import find_blind_spots
 from bottleneck.measure.schedule import (
@@ -92,6 +93,7 @@ class Rounds:
         self._other_load = OtherLoad()
         self._repeats = Repeats(self._clock)
         self.counters = Counters()
+        self._lost_arms = LostArms(bench, ledger, self.counters.reads)
 
     def run(self) -> None:
         """Measure.
@@ -122,6 +124,7 @@ class Rounds:
             self._run_full_round()
             self._run_cost_round()
         self._refine_costs()
+        self._ladder = self._ledger.ladder = self._lost_arms.left_in_the_end(self._ladder)
         self._note_other_load()
 
     def _decide_first(self) -> None:
@@ -207,6 +210,7 @@ class Rounds:
     def _run_round(self, arms: list[Arm], rounds: int, until_s: float = math.inf) -> None:
         """Visit arms, for so long that so many rounds of them are done by then, or by the deadline."""
         self._round += 1
+        arms = [arm for arm in arms if arm in self._ladder.arms()]  # the others have been lost since
         lengths = plan_round(
             self._ladder, arms, self._guessed_paces(), self._workers,
             left_s=max(0.0, min(until_s, self._deadline_s) - self._clock()), rounds=rounds, quick=self._options.quick,
@@ -301,6 +305,7 @@ class Rounds:
             self._mend_caches()
         if arm.cold:
             self._withdraw_cold()
+        self._ladder = self._ledger.ladder = self._lost_arms.left_of(self._ladder)
         return made
 
     def _withdraw_cold(self) -> None:

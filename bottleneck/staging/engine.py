@@ -6,7 +6,7 @@ One engine serves the dataset's proxy and the collate function's; in a worker bo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -16,6 +16,8 @@ from bottleneck.pipeline.handles import Handle
 from bottleneck.staging import requests, stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.cutting import callables_at, install
+from bottleneck.staging.failures import UserCodeError, find_failure
+from bottleneck.staging.faults import Fault
 from bottleneck.staging.file_watch import FileWatch
 from bottleneck.staging.observer import Observer
 from bottleneck.staging.plan import Report
@@ -28,6 +30,7 @@ from bottleneck.staging.stack_sampler import StackSampler
 from bottleneck.staging.stage_frames import StageFrames
 from bottleneck.staging.tail import make_tail
 from bottleneck.staging.tape import Tape
+from bottleneck.staging.watch import Change, Watch
 from bottleneck.staging.worker_facts import look_at_worker
 
 
@@ -84,6 +87,9 @@ class Engine:
         self._plan_version = 0
         self._generation: int | None = None
         """When the present batch was asked for; None: not known."""
+        self._request: Any = None
+        """What the samples of the present batch were asked for with; None for a blank."""
+        self._faults: list[Fault | Change] = []
         self._skips = False
         self._mode = stages.ALL
 
@@ -96,7 +102,7 @@ class Engine:
         self._started = True
         info = get_worker_info()
         worker, in_worker = (0, False) if info is None else (info.id, True)
-        self._worker = worker
+        self._worker, self._in_worker = worker, in_worker
         self._tape = Tape()
         dataset = install(self.user_dataset, self._sites, self._tape, in_place=in_worker)
         if not self._iterable:
@@ -109,6 +115,7 @@ class Engine:
             in_worker=in_worker, iterable=self._iterable, checking_s=self.checking_s,
         )  # fmt: skip
         self._server = Server(self._source, self._tape, self._pool, iterable=self._iterable)
+        self._watch = Watch(self._pool, self._tape)
         self._observer = Observer(
             self._source, self._tape, self._control, worker,
             lambda: [*callables_at(dataset, self._sites), ("collate_fn", self._collate_fn)],
@@ -123,7 +130,13 @@ class Engine:
         if self._control.plan_version != self._plan_version:
             self._plan_version = self._control.plan_version
             self._server.use_plan(self._control.read_plan())
+            self._watch.begin(self._server.plan)
         mode = self._control.mode
+        if mode != self._mode:
+            changes = self._watch.look(self._mode, whole=bool(mode & stages.CHECK))
+            if changes:
+                self._server.forget_order()
+                self._report_faults(changes)
         self._mode = self._source.mode = mode
         if bool(mode & stages.SAMPLE_STACKS) != (self._sampler is not None):
             self._switch_sampler()
@@ -184,10 +197,11 @@ class Engine:
             return Cached(0)
 
     def _fetch(self, mode: int, request: Any) -> Any:
+        self._request = None if isinstance(request, Blank) else request
         if isinstance(request, Blank):
             if mode & (stages.LOAD | stages.RECORD):
                 return Cached(0)  # a left-over of the mode before; it will be discarded
-            return self._server.samples(mode, request.size, None)
+            return self._serve(mode, request.size, None)
         if mode & stages.RECORD:
             return self._recorder.fetch(request)
         if mode & stages.OBSERVE:
@@ -196,7 +210,42 @@ class Engine:
             return self._stage_frames.fetch(self._server.plan, request)
         if self._server.makes_samples_for_real(mode):
             return self._source.fetch(request)
-        return self._server.samples(mode, len(request) if self._batched else 1, request)
+        return self._serve(mode, len(request) if self._batched else 1, request)
+
+    def _serve(self, mode: int, size: int, request: Any) -> Any:
+        try:
+            return self._server.samples(mode, size, request)
+        except UserCodeError as error:
+            return self._make_instead(mode, error)
+
+    def _make_instead(self, mode: int, error: UserCodeError, size: int | None = None) -> Any:
+        """Make samples for real where the job's code raised on what was served, and report that.
+
+        What was recorded of one item may not fit to another, or may have been changed. Where the code raises as well
+        when everything is real, it is the job that fails.
+
+        Args:
+            mode: What was served.
+            error: What was raised.
+            size: Samples wanted of a stream.
+
+        Raises:
+            UserCodeError: If the user's dataset raised again.
+        """
+        if self._iterable:
+            samples = self._source.next_item() if size is None else [self._source.next_item() for _ in range(size)]
+        else:
+            wanted = self._request if self._request is not None else self._server.recorded_request()
+            samples = self._source.fetch(wanted)
+        failure = find_failure(error)
+        fault = Fault(mode, failure.error if failure is not None else str(error))
+        if fault.mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:
+            self._report_faults([fault])
+        return samples
+
+    def _report_faults(self, faults: Iterable[Fault | Change]) -> None:
+        self._faults.extend(faults)
+        self._control.write_faults(self._worker, self._faults)
 
     def _is_stale(self) -> bool:
         """Whether the present batch was asked for before a switch: it will be thrown away, and need not be made."""
@@ -229,11 +278,7 @@ class Engine:
                 elif not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
                     samples = [Cached(0)]
                 else:
-                    samples = (
-                        self._server.samples(mode, None, None)
-                        if self._batched
-                        else [self._server.samples(mode, 1, None)]
-                    )
+                    samples = self._serve_stream(mode)
             except NoShareError:
                 return
             yield from samples
@@ -241,7 +286,18 @@ class Engine:
     def _iterate_really(self, mode: int) -> Any:
         if self._server.makes_samples_for_real(mode) or self._server.plan.strategy == "fetch":
             return self._source.next_item()
-        return self._server.stream_item(mode)
+        try:
+            return self._server.stream_item(mode)
+        except UserCodeError as error:
+            return self._make_instead(mode, error)
+
+    def _serve_stream(self, mode: int) -> list[Any]:
+        try:
+            served = self._server.samples(mode, None if self._batched else 1, None)
+        except UserCodeError as error:
+            served = self._make_instead(mode, error, 1)
+            return served if self._batched else [served[0]]
+        return served if self._batched else [served]
 
     def report(self) -> Report:
         """What recording has found out so far."""
@@ -274,12 +330,20 @@ class Engine:
             self._tell_facts()
         elif mode & stages.NAME_FRAMES:
             batch = self._stage_frames.collate(self._server.plan, samples)
-        elif self._server.collates_for_real(mode):
-            batch = self._source.collate(samples)
         else:
-            batch = self._server.collate(mode, samples)
+            batch = self._collate(mode, samples)
         # Without the hand-off the batch is made, in shared memory as ever, and then not sent.
         return batch if mode & stages.HANDOFF else None
+
+    def _collate(self, mode: int, samples: Any) -> Any:
+        collates = self._server.collates_for_real(mode)
+        if collates and self._server.makes_samples_for_real(mode):
+            return self._source.collate(samples)
+        size = len(samples) if self._batched else None
+        try:
+            return self._source.collate(samples) if collates else self._server.collate(mode, samples)
+        except UserCodeError as error:
+            return self._source.collate(self._make_instead(mode, error, size))
 
 
 def _is_blank(samples: Any) -> bool:
