@@ -5,6 +5,7 @@ One engine serves the dataset's proxy and the collate function's; in a worker bo
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -131,6 +132,9 @@ class Engine:
             self._plan_version = self._control.plan_version
             self._server.use_plan(self._control.read_plan())
             self._watch.begin(self._server.plan)
+            if self._in_worker:
+                # Else the user's own collections of garbage would go through what is recorded here.
+                gc.freeze()
         mode = self._control.mode
         if mode != self._mode:
             changes = self._watch.look(self._mode, whole=bool(mode & stages.CHECK))

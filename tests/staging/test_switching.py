@@ -1,5 +1,6 @@
 """One set of workers serves every experiment, and no batch of one experiment reaches another."""
 
+import gc
 import os
 import time
 
@@ -269,6 +270,17 @@ def test_workers_run_torch_with_one_thread_also_for_what_is_measured():
 
     with switched(plain(Threads(), num_workers=1)) as wrapped:
         assert column(take(wrapped, "raw", 2), LOAD_CALL) == {1}
+
+
+def test_what_is_recorded_does_not_lengthen_the_users_collections_of_garbage():
+    class Counting(Traced):
+        def load(self, index):
+            return torch.tensor([index, gc.get_freeze_count(), 0, 0])
+
+    with switched(plain(Counting(), num_workers=1)) as wrapped:
+        assert column(take(wrapped, "before_collate", 1), LOAD_PID) == {0}
+        assert min(column(take(wrapped, "raw", 1), LOAD_PID)) > 1000
+    assert gc.get_freeze_count() == 0
 
 
 def test_the_bytes_of_all_caches_are_told_and_bounded():
