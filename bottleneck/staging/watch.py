@@ -161,7 +161,8 @@ class Watch:
             left: The mode that was served up to now.
             whole: Compare the checksums in any case.
         """
-        serves = left & (stages.WITHIN_SAMPLE | stages.COLLATE) and left & stages.ALL_AND_MARKS != stages.ALL
+        works = left & stages.ALL_AND_MARKS & ~stages.HANDOFF
+        serves = works & (stages.WITHIN_SAMPLE | stages.COLLATE) and works != stages.ALL & ~stages.HANDOFF
         if serves:
             self._modes.add(left)
         started_s = self._clock()
