@@ -241,10 +241,13 @@ class Engine:
         else:
             wanted = self._request if self._request is not None else self._server.recorded_request()
             samples = self._source.fetch(wanted)
-        failure = find_failure(error)
-        fault = Fault(mode, failure.error if failure is not None else str(error))
-        if fault.mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:
-            self._report_faults([fault])
+        changes = self._watch.look(mode, whole=True)
+        if changes:  # which explains the error; what is left is as it was recorded
+            self._server.forget_order()
+            self._report_faults(changes)
+        elif mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:
+            failure = find_failure(error)
+            self._report_faults([Fault(mode, failure.error if failure is not None else str(error))])
         return samples
 
     def _report_faults(self, faults: Iterable[Fault | Change]) -> None:

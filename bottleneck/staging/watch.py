@@ -197,6 +197,7 @@ class Watch:
         for batch, units in kept:
             batch.units = units
         self._pool.batches = [batch for batch, _ in kept]
+        self._watched = [watched for watched in self._watched if id(watched[0]) not in changed]
 
 
 def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[Unit | RecordedBatch, What, str, Any]]:

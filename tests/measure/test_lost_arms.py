@@ -9,7 +9,7 @@ from bottleneck.measure.lost_arms import without_mode
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.staging import stages
 
-IN_SECONDS = MeasureOptions(budget_s=5.0)
+BUDGETS_S = (5.0, 12.0, 30.0)
 
 
 def ladder_of(*within):
@@ -42,23 +42,30 @@ def test_a_stage_that_cannot_be_split_carries_both_names():
     assert [span.name for span in left.spans][2:] == ["collate+finish", "augment", "load"]
 
 
-def measured(dataset, **options):
-    outcome = run(pipeline_of(dataset, **options), IN_SECONDS)
-    assert outcome.failure is None
-    return outcome.measurement
+def measured(dataset, *names, **options):
+    """The measurement of a job; at length, should others have kept the machine busy in so short a time."""
+    for budget_s in BUDGETS_S:
+        outcome = run(pipeline_of(dataset, **options), MeasureOptions(budget_s=budget_s))
+        assert outcome.failure is None
+        measurement = outcome.measurement
+        blocks = {e.name: e.coupled for e in measurement.experiments}
+        blocks |= {f"without {found.stage}": found.coupled for found in measurement.without}
+        if all(blocks.get(name) for name in names):
+            break
+    else:
+        pytest.fail(f"not measured: {[name for name in names if not blocks.get(name)]}")
+    return measurement
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("workers", [0, 1])
 def test_code_that_mixes_loaded_and_recorded_data_loses_one_experiment(workers):
     # Guards: an error of ours in one arm ends the whole diagnosis, and is told as the job's.
-    measurement = measured(Mixing(), num_workers=workers)
+    measurement = measured(Mixing(), "device", "raw", "without load", num_workers=workers)
     without = {found.stage: found.coupled for found in measurement.without}
     assert "augment" not in without
     assert {"finish", "load"} <= without.keys()
     found = {e.name: e for e in measurement.experiments}
-    assert found["device"].coupled
-    assert found["raw"].coupled
     assert all(found[name].available for name in ("before_collate", "after_augment", "before_augment"))
     (told,) = [w.message for w in measurement.warnings if w.id == "experiment-lost"]
     assert told.startswith("`without augment` could not be measured: the job's code raised RuntimeError: The size")
@@ -67,9 +74,8 @@ def test_code_that_mixes_loaded_and_recorded_data_loses_one_experiment(workers):
 @pytest.mark.integration
 def test_a_marked_stage_that_fits_to_its_own_item_only_is_served_to_it():
     # Guards: each item is made a second time inside a timed block, which nobody counts.
-    measurement = measured(MarkedMixing())
-    without = {found.stage: found.coupled for found in measurement.without}
-    assert without["flip"]
+    measurement = measured(MarkedMixing(), "raw", "without flip")
+    without = {found.stage: found.coupled for found in measurement.without if found.coupled}
     (told,) = [w.message for w in measurement.warnings if w.id == "items-served-again"]
     assert "page cache" in told
     raw = next(e.coupled for e in measurement.experiments if e.name == "raw")
@@ -81,10 +87,7 @@ def test_a_marked_stage_that_fits_to_its_own_item_only_is_served_to_it():
 @pytest.mark.parametrize("kind", ["tensor", "array", "key"])
 def test_an_augmentation_that_works_in_place_now_and_then_costs_no_more_than_a_copy(kind):
     # Guards: a recorded argument decays over thousands of servings, and a check of two items misses it.
-    measurement = measured(Erasing(kind))
+    measurement = measured(Erasing(kind), "device", "before_augment", "raw")
     (told,) = [w.message for w in measurement.warnings if w.id == "recording-changed"]
     assert told.startswith("Recorded arguments of `augment` were changed in place")
-    found = {e.name: e for e in measurement.experiments}
-    assert all(found[name].coupled for name in ("device", "before_collate", "raw"))
-    assert found["before_augment"].coupled or not found["before_augment"].available
-    assert not [w for w in measurement.warnings if w.id == "experiment-lost"] or kind == "key"
+    assert not [w for w in measurement.warnings if w.id == "experiment-lost"]
