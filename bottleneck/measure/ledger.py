@@ -47,7 +47,7 @@ class Ledger:
 
     def exchange(self, arm: Arm, block: Block, better: Block) -> None:
         """Keep a block in the place of another one, which was disturbed more."""
-        self.blocks[arm] = [better if kept is block else kept for kept in self.blocks[arm]]
+        self.blocks[arm] = [better if kept is block else kept for kept in self.blocks.get(arm, [])]
 
     def warn(self, id_: str, message: str) -> None:
         """Keep a reason not to trust a number, once."""

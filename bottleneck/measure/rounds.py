@@ -20,6 +20,7 @@ from bottleneck.measure.failure import (
     nothing_to_load,
 )
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.lost_arms import LostArms
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.reads import find_blind_spots
 from bottleneck.measure.schedule import (
@@ -90,6 +91,7 @@ class Rounds:
         self._other_load = OtherLoad()
         self._repeats = Repeats(self._clock)
         self.counters = Counters()
+        self._lost_arms = LostArms(bench, ledger, self.counters.reads)
 
     def run(self) -> None:
         """Measure.
@@ -119,6 +121,7 @@ class Rounds:
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
         self._refine_costs()
+        self._ladder = self._ledger.ladder = self._lost_arms.left_in_the_end(self._ladder)
         self._note_other_load()
 
     def _settle_verdict(self) -> None:
@@ -192,6 +195,7 @@ class Rounds:
     def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:
         self._round += 1
         self.counters.training.begin_round()
+        arms = [arm for arm in arms if arm in self._ladder.arms()]  # the others have been lost since
         disturbed: list[tuple[Arm, Visit]] = []
         for arm in self._replays_last(arms):
             # Two rounds of device and raw are the least that says anything at all.
@@ -290,6 +294,7 @@ class Rounds:
             self._mend_caches()
         if arm.cold:
             self._withdraw_cold()
+        self._ladder = self._ledger.ladder = self._lost_arms.left_of(self._ladder)
         return made
 
     def _withdraw_cold(self) -> None:

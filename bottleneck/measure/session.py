@@ -60,6 +60,8 @@ _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
+_CHECKING_SHARE = 0.1
+"""The share of the budget in which the workers check that recordings replay; with slow samples they check less."""
 _HANG_S = 300.0
 """How long the first batch may take; opening a large dataset does."""
 _SHORTEST_HANG_S, _HANG_FACTOR = 60.0, 20.0
@@ -175,7 +177,7 @@ class Session:
             self._loader = SwitchedLoader(
                 loader, sites, options.seed, _HANG_S,
                 sample_rate_hz=options.profile.rate_hz if options.profile is not None else None,
-                notes_files=options.cold,
+                notes_files=options.cold, checking_s=_CHECKING_SHARE * self._budget_s,
             )  # fmt: skip
         except OSError as error:
             raise MeasurementError(

@@ -15,7 +15,7 @@ from typing import Any
 from bottleneck.staging import stages
 from bottleneck.staging.shared_folder import CONTROL, make_folder
 
-_MODE, _PLAN_VERSION, _GENERATION, _WORKER_CACHE_BYTES, _SLOTS_FROM = 0, 1, 2, 3, 8
+_MODE, _PLAN_VERSION, _GENERATION, _WORKER_CACHE_BYTES, _HAS_FAULTS, _SLOTS_FROM = 0, 1, 2, 3, 4, 8
 _INT_BYTES = 8
 
 
@@ -134,6 +134,18 @@ class Control:
     def read_files(self) -> dict[int, Any]:
         """Return the files that workers have opened, by worker."""
         return self._read_all("files")
+
+    def write_faults(self, worker: int, faults: object) -> None:
+        """Leave what a worker could not serve for the main process."""
+        self._write(f"faults-{worker}", faults)
+        self._view[_HAS_FAULTS] = 1
+
+    def read_new_faults(self) -> dict[int, Any]:
+        """Return what workers could not serve, by worker; nothing if there is nothing new."""
+        if not self._view[_HAS_FAULTS]:
+            return {}
+        self._view[_HAS_FAULTS] = 0  # first: what is written from now on is seen the next time
+        return self._read_all("faults")
 
     def _read_all(self, kind: str) -> dict[int, Any]:
         paths = sorted(self._folder.glob(f"{kind}-*"))

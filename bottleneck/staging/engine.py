@@ -5,49 +5,34 @@ One engine serves the dataset's proxy and the collate function's; in a worker bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gc
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
 from bottleneck.pipeline.cuts import CutSite
 from bottleneck.pipeline.handles import Handle
-from bottleneck.staging import stages
+from bottleneck.staging import requests, stages
 from bottleneck.staging.control import Control
 from bottleneck.staging.cutting import callables_at, install
+from bottleneck.staging.failures import UserCodeError, find_failure
+from bottleneck.staging.faults import Fault
 from bottleneck.staging.file_watch import FileWatch
 from bottleneck.staging.observer import Observer
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recorder import Recorder
 from bottleneck.staging.recording import Pool
+from bottleneck.staging.requests import Blank, Request, Single
 from bottleneck.staging.server import Cached, Server
-from bottleneck.staging.source import NoShareError, Source
+from bottleneck.staging.source import GivenUp, NoShareError, Source
 from bottleneck.staging.stack_sampler import StackSampler
 from bottleneck.staging.stage_frames import StageFrames
 from bottleneck.staging.tail import make_tail
 from bottleneck.staging.tape import Tape
+from bottleneck.staging.watch import Change, Watch
 from bottleneck.staging.worker_facts import look_at_worker
-
-
-class Blank:
-    """Stands for the indices of a batch that needs none; remembers how many there would be."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-
-class Request(list[Any]):
-    """The indices of a batch, and the generation in which they were asked for."""
-
-    def __init__(self, indices: Any, generation: int) -> None:
-        super().__init__(indices)
-        self.generation = generation
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Request, (list(self), self.generation)
 
 
 class Engine:
@@ -85,6 +70,8 @@ class Engine:
         self._batched = batched
         self._iterable = iterable
         self._passes_tokens = passes_tokens
+        self.checking_s = math.inf
+        """What it may take to check that recordings replay."""
         self.sample_rate_hz: float | None = None
         """How often stacks are sampled while that is asked for; None: there will be no profile."""
         self._sampler: StackSampler | None = None
@@ -96,6 +83,11 @@ class Engine:
         self._file_watch: FileWatch | None = None
         self._started = False
         self._plan_version = 0
+        self._generation: int | None = None
+        """When the present batch was asked for; None: not known."""
+        self._request: Any = None
+        """What the samples of the present batch were asked for with; None for a blank."""
+        self._faults: list[Fault | Change] = []
         self._skips = False
         self._mode = stages.ALL
 
@@ -108,18 +100,20 @@ class Engine:
         self._started = True
         info = get_worker_info()
         worker, in_worker = (0, False) if info is None else (info.id, True)
-        self._worker = worker
+        self._worker, self._in_worker = worker, in_worker
         self._tape = Tape()
         dataset = install(self.user_dataset, self._sites, self._tape, in_place=in_worker)
         if not self._iterable:
             self._tape.tail = make_tail(dataset, tuple(site for site in self._sites if site.stage == "augment"))
         self._pool = Pool()
         self._source = Source(dataset, self._collate_fn, worker if in_worker else None, batched=self._batched)
+        self._source.is_stale = self._is_stale
         self._recorder = Recorder(
             self._source, self._tape, self._pool, self._control, worker, self._seed,
-            in_worker=in_worker, iterable=self._iterable,
+            in_worker=in_worker, iterable=self._iterable, checking_s=self.checking_s,
         )  # fmt: skip
         self._server = Server(self._source, self._tape, self._pool, iterable=self._iterable)
+        self._watch = Watch(self._pool, self._tape)
         self._observer = Observer(
             self._source, self._tape, self._control, worker,
             lambda: [*callables_at(dataset, self._sites), ("collate_fn", self._collate_fn)],
@@ -134,7 +128,16 @@ class Engine:
         if self._control.plan_version != self._plan_version:
             self._plan_version = self._control.plan_version
             self._server.use_plan(self._control.read_plan())
+            self._watch.begin(self._server.plan)
+            if self._in_worker:
+                # Else the user's own collections of garbage would go through what is recorded here.
+                gc.freeze()
         mode = self._control.mode
+        if mode != self._mode:
+            changes = self._watch.look(self._mode, whole=bool(mode & stages.CHECK))
+            if changes:
+                self._server.forget_order()
+                self._report_faults(changes)
         self._mode = self._source.mode = mode
         if bool(mode & stages.SAMPLE_STACKS) != (self._sampler is not None):
             self._switch_sampler()
@@ -180,16 +183,26 @@ class Engine:
             UserCodeError: If the user's dataset raised.
         """
         mode = self.latch_mode()
+        self._generation = getattr(request, "generation", None)
+        self._skips = self._is_stale()
+        if self._skips:
+            return Cached(0)
         if isinstance(request, Request):
-            # What is to be thrown away need not be made: with slow samples and a long queue that takes long.
-            self._skips = self._passes_tokens and request.generation < self._control.generation
-            if self._skips:
-                return Cached(0)
             request = list(request)
+        elif isinstance(request, Single):
+            request = request.index
+        try:
+            return self._fetch(mode, request)
+        except GivenUp:
+            self._skips = True
+            return Cached(0)
+
+    def _fetch(self, mode: int, request: Any) -> Any:
+        self._request = None if isinstance(request, Blank) else request
         if isinstance(request, Blank):
             if mode & (stages.LOAD | stages.RECORD | stages.REST):
                 return Cached(0)  # a left-over of the mode before, which will be discarded, or nothing is wanted
-            return self._server.samples(mode, request.size, None)
+            return self._serve(mode, request.size, None)
         if mode & stages.RECORD:
             return self._recorder.fetch(request)
         if mode & stages.OBSERVE:
@@ -198,7 +211,50 @@ class Engine:
             return self._stage_frames.fetch(self._server.plan, request)
         if self._server.makes_samples_for_real(mode):
             return self._source.fetch(request)
-        return self._server.samples(mode, len(request) if self._batched else 1, request)
+        return self._serve(mode, len(request) if self._batched else 1, request)
+
+    def _serve(self, mode: int, size: int, request: Any) -> Any:
+        try:
+            return self._server.samples(mode, size, request)
+        except UserCodeError as error:
+            return self._make_instead(mode, error)
+
+    def _make_instead(self, mode: int, error: UserCodeError, size: int | None = None) -> Any:
+        """Make samples for real where the job's code raised on what was served, and report that.
+
+        What was recorded of one item may not fit to another, or may have been changed. Where the code raises as well
+        when everything is real, it is the job that fails.
+
+        Args:
+            mode: What was served.
+            error: What was raised.
+            size: Samples wanted of a stream.
+
+        Raises:
+            UserCodeError: If the user's dataset raised again.
+        """
+        if self._iterable:
+            samples = self._source.next_item() if size is None else [self._source.next_item() for _ in range(size)]
+        else:
+            wanted = self._request if self._request is not None else self._server.recorded_request()
+            samples = self._source.fetch(wanted)
+        changes = self._watch.look(mode, whole=True)
+        if changes:  # which explains the error; what is left is as it was recorded
+            self._server.forget_order()
+            self._report_faults(changes)
+        elif mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:
+            failure = find_failure(error)
+            self._report_faults([Fault(mode, failure.error if failure is not None else str(error))])
+        return samples
+
+    def _report_faults(self, faults: Iterable[Fault | Change]) -> None:
+        self._faults.extend(faults)
+        self._control.write_faults(self._worker, self._faults)
+
+    def _is_stale(self) -> bool:
+        """Whether the present batch was asked for before a switch: it will be thrown away, and need not be made."""
+        generation = self._generation
+        return self._passes_tokens and generation is not None and generation < self._control.generation
 
     # --- iterable fetching ---------------------------------------------------------------------------------
 
@@ -207,8 +263,14 @@ class Engine:
         self.start()
         while True:
             mode = self.latch_mode()
+            self._generation = requests.arrived_generation
+            self._skips = self._is_stale()
             try:
-                if mode & stages.RECORD:
+                if self._skips:
+                    self._recorder.drop()
+                    self._observer.drop()
+                    samples = [Cached(0)]
+                elif mode & stages.RECORD:
                     samples = [self._recorder.fetch_unit()]
                 elif mode & stages.OBSERVE:
                     seen = self._observer
@@ -220,11 +282,7 @@ class Engine:
                 elif not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
                     samples = [Cached(0)]
                 else:
-                    samples = (
-                        self._server.samples(mode, None, None)
-                        if self._batched
-                        else [self._server.samples(mode, 1, None)]
-                    )
+                    samples = self._serve_stream(mode)
             except NoShareError:
                 return
             yield from samples
@@ -232,7 +290,18 @@ class Engine:
     def _iterate_really(self, mode: int) -> Any:
         if self._server.makes_samples_for_real(mode) or self._server.plan.strategy == "fetch":
             return self._source.next_item()
-        return self._server.stream_item(mode)
+        try:
+            return self._server.stream_item(mode)
+        except UserCodeError as error:
+            return self._make_instead(mode, error)
+
+    def _serve_stream(self, mode: int) -> list[Any]:
+        try:
+            served = self._server.samples(mode, None if self._batched else 1, None)
+        except UserCodeError as error:
+            served = self._make_instead(mode, error, 1)
+            return served if self._batched else [served[0]]
+        return served if self._batched else [served]
 
     def report(self) -> Report:
         """What recording has found out so far."""
@@ -265,12 +334,20 @@ class Engine:
             self._tell_facts()
         elif mode & stages.NAME_FRAMES:
             batch = self._stage_frames.collate(self._server.plan, samples)
-        elif self._server.collates_for_real(mode):
-            batch = self._source.collate(samples)
         else:
-            batch = self._server.collate(mode, samples)
+            batch = self._collate(mode, samples)
         # Without the hand-off the batch is made, in shared memory as ever, and then not sent.
         return batch if mode & stages.HANDOFF else None
+
+    def _collate(self, mode: int, samples: Any) -> Any:
+        collates = self._server.collates_for_real(mode)
+        if collates and self._server.makes_samples_for_real(mode):
+            return self._source.collate(samples)
+        size = len(samples) if self._batched else None
+        try:
+            return self._source.collate(samples) if collates else self._server.collate(mode, samples)
+        except UserCodeError as error:
+            return self._source.collate(self._make_instead(mode, error, size))
 
 
 def _is_blank(samples: Any) -> bool:

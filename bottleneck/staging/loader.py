@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection, resource_sharer
 from typing import Any
 
@@ -15,13 +16,15 @@ from bottleneck.staging import stages
 from bottleneck.staging.clone import clone_loader, held_iterators
 from bottleneck.staging.control import Control
 from bottleneck.staging.engine import Engine
+from bottleneck.staging.faults import Fault
 from bottleneck.staging.file_watch import NotedFiles
 from bottleneck.staging.hang_watch import HangWatch
 from bottleneck.staging.observation import Observation
 from bottleneck.staging.order import RequestOrder
-from bottleneck.staging.plan import Plan, Report
+from bottleneck.staging.plan import Plan, Report, with_copies
 from bottleneck.staging.stack_sampler import SampledStacks
 from bottleneck.staging.stopping import disarm, drain, give_up, stop_workers
+from bottleneck.staging.watch import Change
 from bottleneck.staging.worker_death import describe_deaths, died_of_unknown
 from bottleneck.staging.worker_facts import WorkerFacts
 
@@ -54,6 +57,7 @@ class SwitchedLoader:
         hang_s: Seconds without a batch after which the workers count as hung.
         sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
         notes_files: The files that the workers open will be asked for.
+        checking_s: What each worker may take to check that its recordings replay.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class SwitchedLoader:
         *,
         sample_rate_hz: float | None = None,
         notes_files: bool = False,
+        checking_s: float = math.inf,
     ) -> None:
         self.num_workers = loader.num_workers
         self.iterable = isinstance(loader.dataset, IterableDataset)
@@ -82,6 +87,7 @@ class SwitchedLoader:
             iterable=self.iterable,
             passes_tokens=self._passes_tokens,
         )
+        self._engine.checking_s = checking_s
         self._engine.sample_rate_hz = sample_rate_hz
         self._engine.handles = self.handles = find_handles(loader.dataset) if self.num_workers else ()
         self._engine.notes_files = notes_files and loader.num_workers > 0
@@ -90,6 +96,8 @@ class SwitchedLoader:
         self._held = held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
         self._received = 0
+        self._plan: Plan | None = None
+        self._faults_read: dict[int, int] = {}
         self._shared_handles = _shares_handles()
         self.workers: tuple[int, ...] = ()
         """Process ids of the workers."""
@@ -248,6 +256,7 @@ class SwitchedLoader:
 
         In this order: a worker that knows the plan must not record any more.
         """
+        self._plan = plan
         self._order.set_blank_sizes(plan.batch_sizes)
         self.rest()
         self._control.publish_plan(plan)
@@ -271,6 +280,27 @@ class SwitchedLoader:
     def files(self) -> list[NotedFiles]:
         """Return the files that workers have opened; they leave them when the mode asks for no more."""
         return list(self._control.read_files().values())
+
+    def check_recordings(self) -> None:
+        """Let the workers compare what they have recorded with what it was; `new_faults` tells what came of it."""
+        self.switch(stages.HANDOFF | stages.CHECK)
+        for _ in range(max(1, self.num_workers)):
+            self.next_batch()
+
+    def copy_changed(self, changes: Iterable[Change]) -> None:
+        """Serve copies from now on of what has been changed in place."""
+        assert self._plan is not None
+        for change in changes:
+            self._plan = with_copies(self._plan, change.what, change.site)
+        self._control.publish_plan(self._plan)
+
+    def new_faults(self) -> list[Fault | Change]:
+        """Return what the workers could not serve since this was asked last, without repetition."""
+        new: dict[Fault | Change, None] = {}
+        for worker, faults in self._control.read_new_faults().items():
+            new |= dict.fromkeys(faults[self._faults_read.get(worker, 0) :])
+            self._faults_read[worker] = len(faults)
+        return list(new)
 
     # --- a pool of batches ---------------------------------------------------------------------------------
 

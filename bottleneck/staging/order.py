@@ -15,8 +15,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from bottleneck.pipeline.loader_arguments import is_pytorchs
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.engine import Blank, Request
 from bottleneck.staging.request_pool import RequestPool, take_distinct
+from bottleneck.staging.requests import Blank, Request, Single
 
 _PRIME_FACTOR = 2_654_435_761
 _POSITIONS_AT_ONCE = 4096
@@ -171,16 +171,17 @@ class RequestOrder:
         return request
 
     def _next_request(self) -> tuple[Any, int]:
+        generation = self._control.generation
         if self._iterable:
             size = self._loader.batch_size
-            return (None, 1) if size is None else ([None] * size, size)
+            return (Single(None, generation), 1) if size is None else (Request([None] * size, generation), size)
         if not stages.reads_indices(self._control.mode):
             size = next(self._blank_sizes)
-            return Blank(size), size
+            return Blank(size, generation), size
         request, size = self._next_real() if self.pool is None else next(self.pool)
-        if type(request) is list and self._loader.batch_sampler is not None:
-            request = Request(request, self._control.generation)
-        return request, size
+        if self._loader.batch_sampler is None:
+            return Single(request, generation), size
+        return (Request(request, generation) if type(request) is list else request), size
 
     def _next_real(self) -> tuple[Any, int]:
         if self._real is None:

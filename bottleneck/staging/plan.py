@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from bottleneck.staging.lazy import warn_of_lazy
 from bottleneck.staging.marking import MarkFacts, MarkPlan, plan_marks
 from bottleneck.staging.verification import Facts, ItemTimes, Verification
 
@@ -47,6 +48,8 @@ class Report:
     collate_marks: MarkFacts = field(default_factory=MarkFacts)
     marked: frozenset[str] = frozenset()
     """Names of all stages that the user has marked, called or not."""
+    lazy: frozenset[tuple[str, str]] = frozenset()
+    """Values that are read when they are used, and the stages that do; see `bottleneck.staging.lazy`."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,26 @@ class Plan:
     recorded_bytes: int = 0
 
 
+def with_copies(plan: Plan, what: str, site: str) -> Plan:
+    """Return a plan that copies what has been changed in place.
+
+    Args:
+        plan: The plan that served it as it is.
+        what: `arguments`, `outputs`, `locals` or `sample`.
+        site: Whose arguments or outputs.
+    """
+    if site.startswith("@"):
+        marks = plan.marks
+        if what == "outputs":
+            return replace(plan, marks=replace(marks, copied=marks.copied | {site}))
+        return replace(plan, marks=replace(marks, changes_arguments=marks.changes_arguments | {site}))
+    if what == "arguments":
+        return replace(plan, copy_arguments=plan.copy_arguments | {site})
+    if what == "outputs":
+        return replace(plan, copy_outputs=True)
+    return replace(plan, copy_locals=True) if what == "locals" else replace(plan, copy_samples=True)
+
+
 def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     """Decide how the dataset is cut.
 
@@ -116,7 +139,11 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     if strategy != "fetch":
         warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
+    lazy = {found for report in reports for found in report.lazy}
+    warnings += warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
     verified = [report.verification for report in reports if report.verification is not None]
+    if not all(v.checked for v in verified) and strategy != "fetch":
+        warnings.append(_CHECKED_LESS)
     copy_samples = any(report.changes_samples for report in reports)
     return Plan(
         strategy=strategy,
@@ -142,6 +169,14 @@ _REST_COUNTS_AS_LOAD = (
     "rest-counts-as-load",
     "The dataset is a stream, which cannot be asked for an item again: what it does after the augmentation counts as "
     '`load`. Mark it, to tell it apart: @bottleneck.stage("pack").',
+)
+
+
+_CHECKED_LESS = (
+    "checked-less",
+    "A sample takes so long that, in the time that there is, only this was checked: the augmentation gives the same "
+    "kind of output for its recorded input. Whether the whole sample comes out the same was not. A longer budget "
+    "leaves time for it.",
 )
 
 
@@ -173,12 +208,13 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
     plan, warnings = plan_marks(sample, collate, unusable, within or ("load", "augment", "finish"))
     called = {site[1:] for facts in (*sample, *collate) for site in facts.calls}
     everything = frozenset().union(*(report.marked for report in reports))
+    lazy = [found for report in reports for found in report.lazy]
     return Plan(
         strategy="marks" if plan.sample else "fetch",
         copy_samples=any(report.changes_samples for report in reports),
         within_sample=("other", *(site[1:] for site in reversed(plan.sample))) if plan.sample else ("fetch",),
         reason="none of its marked stages can be served from a recording" if within and not plan.sample else "",
-        warnings=tuple(warnings),
+        warnings=(*warnings, *(warn_of_lazy(lazy) if within else ())),
         marks=plan,
         uncalled=tuple(sorted(name for name in everything - called if f"@{name}" not in unusable)),
         batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
@@ -213,6 +249,8 @@ def _choose(
         return "fetch", ("fetch",), "its items cannot be asked for again, and it has no augmentation that could be cut"
     if len(facts.orders) > 1:
         return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
+    if not all(v.checked for v in verified):
+        return "fetch", ("fetch",), "its items take too long to check, in the time that there is, whether they replay"
     if not all(v.replay or v.tail for v in verified):
         return "fetch", ("fetch",), "its recorded calls did not replay to what the direct path gives"
     replays = all(v.replay for v in verified)

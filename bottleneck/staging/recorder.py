@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bottleneck.pipeline import marks
 from bottleneck.staging import trees
 from bottleneck.staging.control import Control
+from bottleneck.staging.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.staging.marking import MarkFacts
 from bottleneck.staging.plan import Report
 from bottleneck.staging.recording import (
@@ -23,10 +25,23 @@ from bottleneck.staging.recording import (
 from bottleneck.staging.source import Source
 from bottleneck.staging.tape import Call, Tape
 from bottleneck.staging.template import find_holes
-from bottleneck.staging.verification import FETCHES, Facts, Verification, check_augment_alone, verify, verify_marks
+from bottleneck.staging.verification import (
+    BRIEF_FETCHES,
+    FETCHES,
+    THOROUGH_FETCHES,
+    UNCHECKED,
+    Facts,
+    Verification,
+    check_augment_alone,
+    verify,
+    verify_marks,
+)
 
 _SLOW_ITEM_S = 0.5
 _NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
+_LOOKED_AT = 8
+_WORTH_GIVING_UP_S = 5e-3
+"""Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
 
 class Recorder:
@@ -41,6 +56,7 @@ class Recorder:
         seed: Seed for checking that recordings replay.
         in_worker: Batches go to another process.
         iterable: The dataset is an iterable one.
+        checking_s: What it may take to check that recordings replay, beyond a first item.
     """
 
     def __init__(
@@ -54,9 +70,11 @@ class Recorder:
         *,
         in_worker: bool,
         iterable: bool,
+        checking_s: float = math.inf,
     ) -> None:
         self._source, self._tape, self._pool, self._control = source, tape, pool, control
         self._worker, self._seed = worker, seed
+        self._checking_s = checking_s
         self._in_worker, self._iterable = in_worker, iterable
         self._facts = Facts()
         self._verification: Verification | None = None
@@ -69,6 +87,9 @@ class Recorder:
         self._sample_marks, self._collate_marks = MarkFacts(), MarkFacts()
         self._spoiled = False
         self._recorded_bytes = 0
+        self._lazy: set[tuple[str, str]] = set()
+        self._looked_at = 0
+        self._lazy_outputs = False
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
@@ -80,14 +101,19 @@ class Recorder:
             return []  # an empty batch
         if self._verification is None:
             self._verification = self._verify(run, requests)
-        values = [self.fetch_unit(item, run) for item in requests]
+        values = [self.fetch_unit(item, run) for item in self._source.while_wanted(requests)]
         return values if one_by_one else values[0]
 
     def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
-        started = time.perf_counter()
+        clock = self._tape.clock
+        started = clock()
         with self._tape.listening():
             run(requests[0])
-        slow = time.perf_counter() - started > _SLOW_ITEM_S
+        took_s = clock() - started
+        self._source.slow = took_s > _WORTH_GIVING_UP_S
+        if BRIEF_FETCHES * took_s > self._checking_s:
+            return UNCHECKED
+        slow = took_s > _SLOW_ITEM_S or THOROUGH_FETCHES * took_s > self._checking_s
         fetches = 1 if slow else FETCHES
         if self._tape.marked:
             for item in requests[: 1 if slow else 2]:
@@ -118,7 +144,7 @@ class Recorder:
             self._left_out += 1
             return (run or self._source.next_item)(request)
         clock = self._tape.clock
-        with self._tape.recording(keep_rng=self._iterable) as calls:
+        with self._tape.recording(keep_rng=self._checks_alone) as calls:
             started = clock()
             value = (run or self._source.next_item)(request)
             ended = clock()
@@ -133,6 +159,11 @@ class Recorder:
         forget_originals(unit)
         return value
 
+    @property
+    def _checks_alone(self) -> bool:
+        """Whether items cannot be fetched again for a check, so that only their recorded calls are made again."""
+        return self._iterable or self._verification is UNCHECKED
+
     def _in_batches(self, run: Callable[[Any], Any] | None) -> bool:
         return self._source.fetches_batches and run is not None
 
@@ -146,6 +177,7 @@ class Recorder:
     def _note_unit(self, unit: Unit, value: Any, started_s: float, ended_s: float, samples: int) -> None:
         """Find out what a recorded item says about the cuts."""
         calls = unit.calls
+        self._note_lazy(unit)
         if self._tape.marked:
             self._sample_marks.add(calls)
             if self._iterable and calls:
@@ -157,13 +189,43 @@ class Recorder:
         self._facts.add(self._tape, calls, started_s, ended_s, samples)
         kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
         unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
-        if self._iterable and calls and len(self._facts.items) <= 2:
-            self._check_iterable_item(calls)
+        if self._checks_alone and calls and len(self._facts.items) <= (2 if self._iterable else 1):
+            self._check_calls_alone(calls)
 
-    def _check_iterable_item(self, calls: list[Call]) -> None:
+    def _note_lazy(self, unit: Unit) -> None:
+        """Note values that are read only when they are used, and what uses them; the first items tell."""
+        if self._looked_at >= _LOOKED_AT:
+            return
+        self._looked_at += 1
+        self._lazy |= {(name, READ_BY_COPY) for name in self._tape.copier.read}
+        self._changes_samples |= self._notes_lazy(unit.value, "collate")
+        for call in unit.calls:
+            if call.site.startswith("@"):
+                if self._notes_lazy(call.output, f"what follows {call.site[1:]}"):
+                    self._sample_marks.outputs_changed[call.site] = self._copying_s(call.output)
+            elif self._tape.stage(call.site) == "augment" and self._notes_lazy((call.args, call.kwargs), "augment"):
+                self._changing[call.site] = self._copying_s((call.args, call.kwargs))
+                self._lazy_outputs = True  # what gave the argument did
+
+    def _notes_lazy(self, value: Any, stage: str) -> bool:
+        """Note what of a recorded value is read when it is used, each time anew: each serving needs a copy."""
+        names = {name for leaf in trees.leaves(value) if (name := name_lazy(leaf)) is not None}
+        self._lazy |= {(name, stage) for name in names}
+        return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
+
+    def _copying_s(self, value: Any) -> float:
+        started = self._tape.clock()
+        trees.copy_deep(value)
+        return self._tape.clock() - started
+
+    def _check_calls_alone(self, calls: list[Call]) -> None:
         held, changing = check_augment_alone(calls, self._tape, trees.similar)
         self._augment_alone = self._augment_alone and held
         self._changing |= changing
+
+    def drop(self) -> None:
+        """Forget the batch that is being recorded: it will be thrown away."""
+        self._pending = []
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just recorded, and keep everything that fits."""
@@ -222,10 +284,12 @@ class Recorder:
 
     def report(self) -> Report:
         """Tell the main process what recording has found out."""
-        batches = self._pool.batches
+        batches, verified = self._pool.batches, self._verification
+        if verified is not None and self._lazy_outputs:
+            verified = replace(verified, changes_outputs=True)
         return Report(
             facts=self._facts,
-            verification=self._verification,
+            verification=verified,
             augment_alone=self._augment_alone,
             site_stages=dict(self._tape.stages),
             unusable=dict(self._tape.unusable),
@@ -240,6 +304,7 @@ class Recorder:
             sample_marks=self._sample_marks,
             collate_marks=self._collate_marks,
             marked=frozenset(marks.names),
+            lazy=frozenset(self._lazy),
         )
 
 

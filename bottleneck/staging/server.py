@@ -7,7 +7,6 @@ from itertools import cycle, islice
 from typing import Any
 
 from bottleneck.staging import stages, trees
-from bottleneck.staging.failures import UserCodeError
 from bottleneck.staging.marking import recorded_by_site
 from bottleneck.staging.plan import Plan
 from bottleneck.staging.recording import Pool, RecordedBatch, Unit
@@ -43,6 +42,8 @@ class Server:
         """Calls of marked stages, for items that did not call them while they were recorded."""
         self._served: RecordedBatch | None = None
         """Where the samples of the present batch come from; None if they were all made for real."""
+        self._latest: RecordedBatch | None = None
+        """What was served last."""
         self._sample_bits = self._collate_bits = 0
         self._playbacks: dict[int, Playback] = {}
         """Mode -> how its replays are done, once asked for."""
@@ -69,6 +70,10 @@ class Server:
             batches = self._pool.batches
             calls = [call for batch in batches for unit in batch.units for call in unit.calls]
             self._spare = recorded_by_site([*calls, *(call for batch in batches for call in batch.calls)])
+
+    def forget_order(self) -> None:
+        """Begin anew with what is left of the recording."""
+        self._replayed, self._served = [], None
 
     def makes_samples_for_real(self, mode: int) -> bool:
         """Whether samples of a mode are the user's code alone."""
@@ -119,7 +124,7 @@ class Server:
         """
         if not mode & (stages.WITHIN_SAMPLE | stages.COLLATE):
             return Cached(size or 0)
-        batch = self._served = self._pool.next_batch(size if self._source.batched else None)
+        batch = self._served = self._latest = self._pool.next_batch(size if self._source.batched else None)
         beside = mode & stages.PAY_SERVING and self.plan.strategy == "fetch"
         if not self._source.batched or (self._source.fetches_batches and not self._iterable):
             unit = batch.units[0]
@@ -130,8 +135,15 @@ class Server:
             return self._fetch_beside(units, request)
         if request is None:
             serve = self._way_to_serve(mode)
-            return [serve(unit) for unit in units]
-        return [self._serve_unit(mode, unit, index) for unit, index in zip(units, request, strict=False)]
+            return [serve(unit) for unit in self._source.while_wanted(units)]
+        pairs = self._source.while_wanted(zip(units, request, strict=False))
+        return [self._serve_unit(mode, unit, index) for unit, index in pairs]
+
+    def recorded_request(self) -> Any:
+        """What the batch was asked for with that was served last."""
+        assert self._latest is not None
+        requests = [unit.request for unit in self._latest.units]
+        return requests[0] if not self._source.batched or self._source.fetches_batches else requests
 
     def _fetch_beside(self, units: list[Unit], request: Any) -> Any:
         """Make samples for real beside serving them: whole ones are all that there is to serve."""
@@ -189,13 +201,7 @@ class Server:
         replay = self.replay_of(unit, mode)
         if mode & stages.SKIP_OTHER and isinstance(replay, MarkReplay):
             return self._run_marks_alone(replay, unit)
-        try:
-            return replay.run(run, request)
-        except UserCodeError:
-            if unit.request is None:
-                raise
-            # What was recorded may not fit to another item; to its own it does.
-            return replay.run(run, unit.request)
+        return replay.run(run, unit.request if mode & stages.OWN_ITEMS else request)
 
     def _run_marks_alone(self, replay: MarkReplay, unit: Unit) -> Any:
         try:
@@ -238,11 +244,10 @@ class Server:
             except BaseException as error:
                 raise self._source.failure(error, None, "collate_fn") from None
             return batch.collated.serve() if batch.collated is not None else None
-        try:
-            return replay.run(self._source.collate, samples)
-        except UserCodeError:
+        if mode & stages.OWN_ITEMS:
             recorded = [self._sample(unit) for unit in batch.units]
-            return replay.run(self._source.collate, recorded if self._source.batched else recorded[0])
+            samples = recorded if self._source.batched else recorded[0]
+        return replay.run(self._source.collate, samples)
 
     def _mark_replay(self, sites: Iterable[str], calls: list[Call], mode: int) -> MarkReplay:
         own = recorded_by_site(calls)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from torch.utils.data import Subset
 
 from bottleneck.staging import stages
 from bottleneck.staging.failures import PassesThrough, UserCodeError, describe_failure
+
+T = TypeVar("T")
+
+
+class GivenUp(PassesThrough):
+    """Leaves a batch that will be thrown away, between two of its samples."""
 
 
 class NoShareError(Exception):
@@ -32,6 +38,10 @@ class Source:
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = stages.ALL
         """What the present batch is made in; told with a failure."""
+        self.slow = False
+        """Samples take so long that it is worth while to look, before each, whether it is still wanted."""
+        self.is_stale: Callable[[], bool] = lambda: False
+        """Whether the present batch will be thrown away."""
         self._collate_fn = collate_fn
         self._worker = worker
         self._stream: Iterator[Any] | None = None
@@ -45,11 +55,25 @@ class Source:
         dataset, index = self.dataset, None
         try:
             samples = []
-            for index in request:
+            for index in self.while_wanted(request):
                 samples.append(dataset[index])
         except BaseException as error:
             raise self.failure(error, index) from None
         return samples
+
+    def while_wanted(self, parts: Iterable[T]) -> Iterable[T]:
+        """Go through the parts of a batch, each of which takes long, as long as the batch is wanted.
+
+        Raises:
+            GivenUp: If it no longer is.
+        """
+        return self._while_wanted(parts) if self.slow else parts
+
+    def _while_wanted(self, parts: Iterable[T]) -> Iterator[T]:
+        for part in parts:
+            if self.is_stale():
+                raise GivenUp
+            yield part
 
     def item(self, index: Any) -> Any:
         """Return one item."""

@@ -43,17 +43,26 @@ NOTE_FILES = 1 << 7
 
 REST = 1 << 6
 """Nothing works: what is asked for ahead is answered with nothing, at once, until the next switch."""
-PAY_SERVING = 1 << 15
-"""Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
 
-_FIRST_MARK = 16
+OWN_ITEMS = 1 << 15
+"""With marked stages served: the code around them works on the item that they were recorded of, not on a new one."""
+
+CHECK = 1 << 5
+"""With the hand-off alone: each worker compares what it has recorded with what it recorded. Never timed."""
+
+FIRST_MARK = 16
+ALL_AND_MARKS = ALL | SKIP_OTHER | SKIP_COLLATE_REST | ~0 << FIRST_MARK
+"""What decides whether anything is served in a mode: of `ALL` alone, nothing is."""
 MOST_MARKS = 46
 """How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""
+
+PAY_SERVING = 1 << (FIRST_MARK + MOST_MARKS)
+"""Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
 
 
 def skip_bit(number: int) -> int:
     """The bit that serves a marked stage from its recording."""
-    return 1 << (_FIRST_MARK + number)
+    return 1 << (FIRST_MARK + number)
 
 
 BIT_OF_STAGE = {

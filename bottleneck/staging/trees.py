@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bottleneck.pipeline.containers import children, is_dataclass_instance, rebuild
+from bottleneck.staging.lazy import is_lazy_image, is_shared_map, lazy_nbytes, name_lazy, reopen, same_source
 
 _PIECE_BYTES = 1 << 24
 _PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))
@@ -59,7 +60,7 @@ def copy_leaf(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return copy_tensor(leaf)
         if isinstance(leaf, (np.ndarray, Image.Image)):
-            return leaf.copy()
+            return leaf if is_shared_map(leaf) else (is_lazy_image(leaf) and reopen(leaf)) or leaf.copy()
         return copy.deepcopy(leaf)
     except Exception:  # noqa: BLE001 - any user type may refuse; the caller checks for mutation
         return leaf
@@ -101,6 +102,8 @@ class Copier:
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[Any, Any]] = {}
+        self.read: set[str] = set()
+        """Names of lazy values that could not be copied without reading them."""
 
     def copy(self, value: Any) -> Any:
         """Copy a tree; a leaf copied before and unchanged since gives the same copy again."""
@@ -118,7 +121,10 @@ class Copier:
         _, known = self._copies.get(id(leaf), (None, None))
         if known is not None and equal(known, leaf):
             return known
+        name = name_lazy(leaf)
         fresh = copy_leaf(leaf)
+        if name is not None and name_lazy(fresh) is None:
+            self.read.add(name)
         # The original is kept too, so that its identity cannot be given to another object meanwhile.
         self._copies[id(leaf)] = (leaf, fresh)
         return fresh
@@ -175,6 +181,8 @@ class _Comparison:
     def equal(self, a: Any, b: Any) -> bool:
         if type(a) is not type(b):
             return False
+        if a is b and is_shared_map(a):
+            return True  # to compare it would read it
         parts_a = None if is_primitive(a) else children(a)
         if parts_a is None:
             return self._equal_leaves(a, b)
@@ -190,6 +198,8 @@ class _Comparison:
                 return False
             return bool(a.dtype == object or _equal_in_pieces(a, b, _equal_bytes))
         if isinstance(a, Image.Image):
+            if is_lazy_image(a) or is_lazy_image(b):  # to decode it would change it
+                return is_lazy_image(a) and is_lazy_image(b) and same_source(a, b)
             return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
         if is_primitive(a):
             return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
@@ -249,6 +259,9 @@ def similar(a: Any, b: Any) -> bool:
 
 
 def _leaf_nbytes(leaf: Any) -> int:
+    lazy = lazy_nbytes(leaf)
+    if lazy is not None:
+        return lazy
     if isinstance(leaf, torch.Tensor):
         return int(leaf.numel() * leaf.element_size()) if leaf.layout == torch.strided else 1024
     if isinstance(leaf, np.ndarray):

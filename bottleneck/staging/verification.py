@@ -16,6 +16,8 @@ from bottleneck.staging.replay import Playback, Replay, StopAfterCut, recorded_a
 from bottleneck.staging.tail import copy_locals
 from bottleneck.staging.tape import Call, RngState, Tape
 
+THOROUGH_FETCHES, BRIEF_FETCHES = 20, 6
+"""How often an item is fetched, or as many together, to check two with all repetitions, or one with a single one."""
 FETCHES = 4
 """How often an item is fetched again to see whether it comes out the same.
 
@@ -39,6 +41,7 @@ class Verification:
         changes_arguments: Sites that change their arguments in place, and so get a copy each time -> seconds that
             the copy of one call's arguments takes.
         changes_outputs: Code behind a cut changes its output in place.
+        checked: Anything of this has been looked at; not where that would have taken too long.
     """
 
     reproducible: bool = False
@@ -50,6 +53,11 @@ class Verification:
     changes_locals: bool = False
     changes_arguments: dict[str, float] = field(default_factory=dict)
     changes_outputs: bool = False
+    checked: bool = True
+
+
+UNCHECKED = Verification(recorded=True, changes_outputs=True, checked=False)
+"""Of items that take too long to fetch them again: what cannot be known is taken for the worse."""
 
 
 def _seed(seed: int) -> None:

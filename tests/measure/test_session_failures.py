@@ -7,7 +7,18 @@ import signal
 import time
 
 import pytest
-from sessions import UNDECIDED, Numbers, Photos, blocks, known_helpers, pipeline_of, run, run_simulated, workers_left
+from sessions import (
+    PRECISE,
+    UNDECIDED,
+    Numbers,
+    Photos,
+    blocks,
+    known_helpers,
+    pipeline_of,
+    run,
+    run_simulated,
+    workers_left,
+)
 from torch.utils.data import default_collate
 
 from bottleneck.errors import MeasurementError
@@ -154,6 +165,37 @@ def test_a_step_that_raises(at_once):
     failure = check_failed(outcome, "The train step raised", measured=not at_once)
     assert "shapes differ" in failure.message
     assert failure.details.count("ValueError: shapes differ") == 1
+
+
+class LargePickles(Photos):
+    """Batches that travel as pickles of some megabytes."""
+
+    def __getitem__(self, index):
+        return [bytes(500_000), index]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("fails", [False, True])
+def test_large_pickles_in_flight_make_no_noise_and_no_failure_of_their_own(fails, capfd):
+    # Guards: torch 2.15 workers abort at exit ('terminate called without an active exception'), and the loader's
+    # destructor prints a traceback.
+    measuring = [False]
+
+    def step(batch):
+        if fails and measuring[0]:
+            raise ValueError("shapes differ")
+
+    def judge(measurement):
+        measuring[0] = True
+        return PRECISE if not fails else UNDECIDED
+
+    loader = {"collate_fn": list, "num_workers": 2, "prefetch_factor": 4}
+    outcome = run(pipeline_of(LargePickles(), train_step=step, **loader), judge=judge)
+    if fails:
+        check_failed(outcome, "The train step raised")
+    else:
+        assert outcome.failure is None
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.integration

@@ -8,8 +8,9 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, default_co
 from bottleneck.pipeline.cuts import find_sites
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.engine import Blank, Engine
+from bottleneck.staging.engine import Engine
 from bottleneck.staging.plan import make_plan
+from bottleneck.staging.requests import Blank
 
 RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE = "load", "augment", "finish", "collate"
 LADDER = ("after_collate", "before_collate", "after_augment", "before_augment", "raw")
@@ -100,7 +101,8 @@ def engines():
     """Makes engines that have recorded, and closes what they hold."""
     controls = []
 
-    def make_engine(dataset, *, batched=True, batches=2, cache_bytes=10**6, size=2, collate_fn=None, augment=None):
+    def make_engine(dataset, *, batched=True, batches=2, size=2, collate_fn=None, **options):
+        cache_bytes, augment = options.pop("cache_bytes", 10**6), options.pop("augment", None)
         iterable = isinstance(dataset, IterableDataset)
         log = _innermost(dataset).log
 
@@ -113,6 +115,7 @@ def engines():
         sites = find_sites(dataset, augment)
         control.worker_cache_bytes = cache_bytes
         engine = Engine(dataset, collate, control, sites, seed=0, batched=batched, iterable=iterable)
+        vars(engine).update(options)
         engine.start()
         now_s = _innermost(dataset).now_s
         engine._tape.clock = lambda: now_s[0]
@@ -160,7 +163,7 @@ class Bench:
         mode = stages.MODE_OF_EXPERIMENT.get(experiment, experiment)
         request = list(range(first, first + self.size)) if self.engine._batched else first
         if not stages.reads_indices(mode):
-            request = Blank(self.size if self.engine._batched else 1)
+            request = Blank(self.size if self.engine._batched else 1, self.control.generation)
         self.log.clear()
         batch = self.ask(mode, request)
         return batch, set(self.log)

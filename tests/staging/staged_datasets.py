@@ -130,6 +130,11 @@ def stack(samples):
     return torch.stack(list(samples))
 
 
+def stack_if_many(samples):
+    """The batch as a matrix, also of a loader that does not batch."""
+    return torch.stack(samples) if isinstance(samples, list) else samples[None]
+
+
 def note_dataset(worker):
     """A `worker_init_fn` that works on the dataset, as users' do."""
     get_worker_info().dataset.length = 1000 + worker

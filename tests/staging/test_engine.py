@@ -1,5 +1,6 @@
 """What a worker does in each mode, in this very process: which stages run, and what comes out."""
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -23,10 +24,10 @@ from engine_bench import (
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
 from bottleneck.staging import engine as engine_module
-from bottleneck.staging import stages, trees
-from bottleneck.staging.engine import Blank
+from bottleneck.staging import requests, stages, trees
 from bottleneck.staging.recording import storages
 from bottleneck.staging.replay import Replay
+from bottleneck.staging.requests import Blank, Request, Single
 from bottleneck.staging.server import Server
 
 run_replay = Replay.run
@@ -275,7 +276,7 @@ def test_a_batch_that_was_begun_before_the_recording_is_not_kept(make):
 def test_blanks_that_arrive_after_a_switch_to_real_loading_do_no_harm(make):
     bench = make(Photos())
     for mode in (stages.ALL, stages.RECORD | stages.ALL):
-        assert bench.ask(mode, Blank(2)) is None
+        assert bench.ask(mode, Blank(2, 0)) is None
     assert bench.engine.report().batch_sizes == (2, 2)
 
 
@@ -283,6 +284,54 @@ def test_indices_that_arrive_after_a_switch_away_from_loading_do_no_harm(make):
     bench = make(Photos())
     assert bench.ask(stages.HANDOFF, [7, 8])[1].tolist() == [0, 1]
     assert bench.ask(stages.HANDOFF | stages.COLLATE, [7, 8])[1].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("experiment", ["raw", "before_augment", "before_collate"])
+@pytest.mark.parametrize("dataset", [Photos, Stream])
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_was_asked_for_before_a_switch_is_not_made(make, monkeypatch, dataset, batched, experiment):
+    # Guards: a batch for each place in the queue is made for real at each switch, and thrown away.
+    bench = make(dataset(), batched=batched, collate_fn=list)
+    mode = stages.MODE_OF_EXPERIMENT[experiment]
+    if dataset is Stream:
+        stale = Request([None] * 2, 0) if batched else Single(None, 0)
+    else:
+        indices = Request([7, 8], 0) if batched else Single(7, 0)
+        stale = indices if experiment == "raw" else Blank(2, 0)
+    monkeypatch.setattr(requests, "arrived_generation", None)
+    stale = pickle.loads(pickle.dumps(stale))  # as it comes out of a worker's queue
+    bench.log.clear()
+    bench.control.begin_generation()
+    assert bench.ask(mode, stale) is None
+    assert bench.log == []
+    fresh = pickle.loads(pickle.dumps(type(stale)(7 if isinstance(stale, Single) else [7, 8], 1)))
+    fresh = pickle.loads(pickle.dumps(Blank(2, 1))) if isinstance(stale, Blank) else fresh
+    assert bench.ask(mode, fresh) is not None
+    assert RUN_COLLATE in bench.log
+
+
+@pytest.mark.parametrize("experiment", ["raw", "before_augment"])
+def test_a_batch_of_slow_samples_is_given_up_at_a_switch(make, experiment):
+    # Guards: with samples of seconds, the batch that each worker is at is waited for, and thrown away.
+    class Switching(NothingBehind):
+        switch_at = None
+
+        def augment(self, image):
+            if self.switch_at is not None:
+                bench.control.begin_generation()
+            return super().augment(image)
+
+    dataset = Switching()
+    bench = make(dataset, size=8)
+    bench.engine._source.slow = True
+    dataset = bench.engine._source.dataset
+    dataset.switch_at = 0
+    mode = stages.MODE_OF_EXPERIMENT[experiment]
+    bench.log.clear()
+    assert bench.ask(mode, Request(range(8), 0) if experiment == "raw" else Blank(8, 0)) is None
+    assert bench.log.count(RUN_AUGMENT) == 1
+    dataset.switch_at = None
+    assert len(bench.ask(mode, Request(range(8), 1) if experiment == "raw" else Blank(8, 1))[1]) == 8
 
 
 def test_the_mode_is_read_once_a_batch(make):

@@ -24,8 +24,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.staging import stages
 from bottleneck.staging.control import Control
-from bottleneck.staging.engine import Blank
 from bottleneck.staging.order import RequestOrder, lazy_permutation
+from bottleneck.staging.requests import Blank, Single
 
 
 class Numbers(Dataset):
@@ -56,7 +56,7 @@ def order_of(control, loader, iterable=False):
 
 
 def take(order, count):
-    return list(itertools.islice(order, count))
+    return [asked.index if isinstance(asked, Single) else asked for asked in itertools.islice(order, count)]
 
 
 # --- the permutation ---------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """One set of workers serves every experiment, and no batch of one experiment reaches another."""
 
+import gc
 import os
 import time
 
@@ -20,6 +21,7 @@ from staged_datasets import (
     give_list,
     plain,
     record_with,
+    stack_if_many,
     switched,
     take,
 )
@@ -279,6 +281,17 @@ def test_workers_run_torch_with_one_thread_also_for_what_is_measured():
         assert column(take(wrapped, "raw", 2), LOAD_CALL) == {1}
 
 
+def test_what_is_recorded_does_not_lengthen_the_users_collections_of_garbage():
+    class Counting(Traced):
+        def load(self, index):
+            return torch.tensor([index, gc.get_freeze_count(), 0, 0])
+
+    with switched(plain(Counting(), num_workers=1)) as wrapped:
+        assert column(take(wrapped, "before_collate", 1), LOAD_PID) == {0}
+        assert min(column(take(wrapped, "raw", 1), LOAD_PID)) > 1000
+    assert gc.get_freeze_count() == 0
+
+
 def test_the_bytes_of_all_caches_are_told_and_bounded():
     with switched(plain(Traced()), cache_bytes=20_000) as wrapped:
         assert 0 < wrapped.cache_bytes <= 20_000
@@ -290,6 +303,22 @@ def test_what_is_to_be_thrown_away_is_not_made_any_more():
         assert wrapped._order.sent - wrapped._received >= 8
         after = column(take(wrapped, "raw", 1), LOAD_CALL)  # the batch under way is made, and perhaps the next
         assert min(after) - max(before) - 1 <= 4 * 3
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_what_is_to_be_thrown_away_of_a_stream_is_not_made_any_more(batch_size):
+    # Guards: an iterable dataset never sees its requests, nor does a loader without batches send lists of indices.
+    class Slow(Stream):
+        def augment(self, sample):
+            time.sleep(0.01)
+            return super().augment(sample)
+
+    loader = plain(Slow(), num_workers=1, prefetch_factor=16, batch_size=batch_size, collate_fn=stack_if_many)
+    with switched(loader) as wrapped:
+        before = column(take(wrapped, "raw", 3), AUGMENT_CALL)
+        assert wrapped._order.sent - wrapped._received >= 16
+        after = column(take(wrapped, "raw", 1), AUGMENT_CALL)
+        assert min(after) - max(before) - 1 <= 2 * (batch_size or 1)
 
 
 # --- how far ahead the workers are -------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""What cannot be served costs its own experiment, and neither the run nor another number."""
+
+import pytest
+from hazardous_jobs import Erasing, MarkedMixing, Mixing
+from sessions import pipeline_of, run
+
+from bottleneck.measure.arms import Capabilities, build_ladder
+from bottleneck.measure.lost_arms import without_mode
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.staging import stages
+
+BUDGETS_S = (5.0, 12.0, 30.0)
+
+
+def ladder_of(*within):
+    return build_ladder(Capabilities(copies=False, hands_over=True, within_sample=within, can_stop=True))
+
+
+def test_an_experiment_without_a_stage_is_lost_alone():
+    ladder = ladder_of("finish", "augment", "load")
+    left = without_mode(ladder, stages.ALL & ~stages.AUGMENT, "it raised")
+    assert left.rungs == ladder.rungs
+    assert left.spans == ladder.spans
+    assert dict(ladder.without).keys() - dict(left.without).keys() == {"augment"}
+
+
+def test_stages_around_a_lost_experiment_are_told_as_one():
+    ladder = ladder_of("augment", "load")
+    left = without_mode(ladder, stages.MODE_OF_EXPERIMENT["before_augment"], "it raised")
+    assert [span.name for span in left.spans] == ["compute", "handoff", "collate", "fetch"]
+    (fetch,) = [span for span in left.spans if span.name == "fetch"]
+    assert (fetch.inner, fetch.outer) == ("before_collate", "raw")
+    rungs = {rung.name: rung for rung in left.rungs}
+    assert rungs["before_augment"].reason == "it raised"
+    assert dict(left.without)["fetch"] == rungs["before_collate"].coupled
+    lost = [arm for arm in ladder.arms() if arm not in left.arms()]
+    assert {arm.coupled for arm in lost} == {True, False}
+
+
+def test_a_stage_that_cannot_be_split_carries_both_names():
+    left = without_mode(ladder_of("finish", "augment", "load"), stages.MODE_OF_EXPERIMENT["before_collate"], "why")
+    assert [span.name for span in left.spans][2:] == ["collate+finish", "augment", "load"]
+
+
+def measured(dataset, *names, **options):
+    """The measurement of a job; at length, should others have kept the machine busy in so short a time."""
+    for budget_s in BUDGETS_S:
+        outcome = run(pipeline_of(dataset, **options), MeasureOptions(budget_s=budget_s))
+        assert outcome.failure is None
+        measurement = outcome.measurement
+        blocks = {e.name: e.coupled for e in measurement.experiments}
+        blocks |= {f"without {found.stage}": found.coupled for found in measurement.without}
+        if all(blocks.get(name) for name in names):
+            break
+    else:
+        pytest.fail(f"not measured: {[name for name in names if not blocks.get(name)]}")
+    return measurement
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("workers", [0, 1])
+def test_code_that_mixes_loaded_and_recorded_data_loses_one_experiment(workers):
+    # Guards: an error of ours in one arm ends the whole diagnosis, and is told as the job's.
+    measurement = measured(Mixing(), "device", "raw", "without load", num_workers=workers)
+    without = {found.stage: found.coupled for found in measurement.without}
+    assert "augment" not in without
+    assert {"finish", "load"} <= without.keys()
+    found = {e.name: e for e in measurement.experiments}
+    assert all(found[name].available for name in ("before_collate", "after_augment", "before_augment"))
+    (told,) = [w.message for w in measurement.warnings if w.id == "experiment-lost"]
+    assert told.startswith("`without augment` could not be measured: the job's code raised RuntimeError: The size")
+
+
+@pytest.mark.integration
+def test_a_marked_stage_that_fits_to_its_own_item_only_is_served_to_it():
+    # Guards: each item is made a second time inside a timed block, which nobody counts.
+    measurement = measured(MarkedMixing(), "raw", "without flip")
+    without = {found.stage: found.coupled for found in measurement.without if found.coupled}
+    (told,) = [w.message for w in measurement.warnings if w.id == "items-served-again"]
+    assert "page cache" in told
+    raw = next(e.coupled for e in measurement.experiments if e.name == "raw")
+    seconds = {name: min(b.seconds / b.batches for b in blocks) for name, blocks in (("raw", raw), *without.items())}
+    assert seconds["flip"] < 0.75 * seconds["raw"]  # half of it; with a second run, as long
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["tensor", "array", "key"])
+def test_an_augmentation_that_works_in_place_now_and_then_costs_no_more_than_a_copy(kind):
+    # Guards: a recorded argument decays over thousands of servings, and a check of two items misses it.
+    measurement = measured(Erasing(kind), "device", "before_augment", "raw")
+    (told,) = [w.message for w in measurement.warnings if w.id == "recording-changed"]
+    assert told.startswith("Recorded arguments of `augment` were changed in place")
+    assert not [w for w in measurement.warnings if w.id == "experiment-lost"]
