@@ -144,8 +144,10 @@ def _with_own_items(ladder: Ladder, mode: int) -> Ladder:
         replace(rung, coupled=other(rung.coupled), drained=other(rung.drained), workers=other(rung.workers))
         for rung in ladder.rungs
     )
-    without = tuple((stage, other(arm) or arm) for stage, arm in ladder.without)
-    return replace(ladder, rungs=rungs, without=without)
+    without, alone = (
+        tuple((stage, other(arm) or arm) for stage, arm in arms) for arms in (ladder.without, ladder.without_alone)
+    )
+    return replace(ladder, rungs=rungs, without=without, without_alone=alone)
 
 
 def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
@@ -172,7 +174,16 @@ def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
         if joined is not span and joined.outer == "raw" and inner is not None:
             without[joined.name] = inner  # everything but this is real there
     names = [span.name for span in spans]
-    return Ladder(rungs, tuple(spans), tuple((name, without[name]) for name in names if name in without))
+    return replace(
+        ladder,
+        rungs=rungs,
+        spans=tuple(spans),
+        without=tuple((name, without[name]) for name in names if name in without),
+        without_alone=tuple(
+            (name, arm) for name, arm in ladder.without_alone if name in names and not _serves(arm, mode)
+        ),
+        serving=None if _serves(ladder.serving, mode) else ladder.serving,
+    )
 
 
 def _join(inner: StageSpan, outer: StageSpan) -> StageSpan:

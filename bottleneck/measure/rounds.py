@@ -121,7 +121,7 @@ class Rounds:
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
         self._refine_costs()
-        self._ladder = self._ledger.ladder = self._lost_arms.left_in_the_end(self._ladder)
+        self._go_on_with(self._lost_arms.left_in_the_end(self._ladder))
         self._note_other_load()
 
     def _settle_verdict(self) -> None:
@@ -294,15 +294,17 @@ class Rounds:
             self._mend_caches()
         if arm.cold:
             self._withdraw_cold()
-        self._ladder = self._ledger.ladder = self._lost_arms.left_of(self._ladder)
+        self._go_on_with(self._lost_arms.left_of(self._ladder))
         return made
+
+    def _go_on_with(self, ladder: Ladder) -> None:
+        self._ladder = self._ledger.ladder = self._planner.ladder = ladder
 
     def _withdraw_cold(self) -> None:
         """Measure no more with cold files, and let what was measured go, once they were seen to be warm."""
         reason = self._bench.cold.failure if self._bench.cold is not None else None
         if reason is not None:
-            self._ladder = self._ledger.ladder = with_cold(self._ladder, reason)
-            self._planner = Planner(self._ladder, self._workers, quick=self._options.quick)
+            self._go_on_with(with_cold(self._ladder, reason))
 
     @contextmanager
     def _failures(self, arm: Arm) -> Iterator[None]:

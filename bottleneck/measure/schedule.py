@@ -173,12 +173,12 @@ class Planner:
     """
 
     def __init__(self, ladder: Ladder, workers: int, *, quick: bool) -> None:
-        self._ladder, self._workers, self._quick = ladder, workers, quick
+        self.ladder, self._workers, self._quick = ladder, workers, quick
         self._visits: dict[tuple[Arm, ...], int] = {}
 
     def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
         """Return how many rounds to plan for: six, or as many as device and raw fit into half of the time."""
-        ends_s = self._lengths(paces, 1.0, 1.0).round_s((self._ladder.device, self._ladder.raw))
+        ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
         return max(LEAST_ROUNDS, min(MIN_ROUNDS, int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))))
 
     def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
@@ -191,9 +191,9 @@ class Planner:
             seconds: Time for this round.
             left_s: Time for this one and all that follow.
         """
-        chosen = [self._ladder.device, self._ladder.raw]
+        chosen = [self.ladder.device, self.ladder.raw]
         shortest = self._lengths(paces, 0.0, 1.0)
-        for group in sorted(self._ladder.groups(), key=lambda group: self._visits.get(group, 0)):
+        for group in sorted(self.ladder.groups(), key=lambda group: self._visits.get(group, 0)):
             if shortest.round_s([*chosen, *group]) <= seconds:
                 chosen += group
                 self._visits[group] = self._visits.get(group, 0) + 1
@@ -220,7 +220,7 @@ class Planner:
 
     def _lengths(self, paces: dict[Arm, Pace], share: float, ends_share: float) -> Lengths:
         wanted = _QUICK_BLOCK_BATCHES if self._quick else _BLOCK_BATCHES
-        step_s = paces[self._ladder.device].seconds_per_batch
+        step_s = paces[self.ladder.device].seconds_per_batch
         target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * step_s))
-        ends = {self._ladder.device: ends_share * target_s, self._ladder.raw: ends_share * _RAW_TIMES * target_s}
+        ends = {self.ladder.device: ends_share * target_s, self.ladder.raw: ends_share * _RAW_TIMES * target_s}
         return lengths_for(paces, share * target_s, self._workers, ends)
