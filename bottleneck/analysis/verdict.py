@@ -10,9 +10,9 @@ from bottleneck.analysis.attribution import MARGIN
 from bottleneck.analysis.names import BEYOND_THE_WORKER, COLD, COMPUTE, COPY
 from bottleneck.results.records import Interval, Stage, State
 
-Basis = Literal["gain", "shared", "inferred"]
+Basis = Literal["gain", "shared", "inferred", "epoch"]
 """What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
-no gain was measured."""
+no gain was measured. With `epoch` no stage holds the job: it is the beginning of each epoch that does."""
 
 
 _FAR_MORE = 2.0

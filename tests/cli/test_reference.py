@@ -190,7 +190,7 @@ RECORDS = {
 KINDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "State": "string"}
 KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
 LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
-LATER |= {"batches", "first_half_seconds"}
+LATER |= {"batches", "first_half_seconds", "epoch_efficiency", "judged_by"}
 
 
 @pytest.mark.parametrize("heading", RECORDS)
