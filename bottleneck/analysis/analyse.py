@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bottleneck.analysis.advice import advise
-from bottleneck.analysis.attribution import attribute
+from bottleneck.analysis.answer import Answer, find_answer
 from bottleneck.analysis.cost_doubts import doubtful_costs
 from bottleneck.analysis.costs import Costs
-from bottleneck.analysis.precision import costs_are_precise, further_rounds, is_precise, state
+from bottleneck.analysis.precision import costs_are_precise, is_precise
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import Findings, verdict_sentence
-from bottleneck.analysis.statistics import Series, Spread, align
+from bottleneck.analysis.statistics import Series, align
 from bottleneck.analysis.tool import this_tool
-from bottleneck.analysis.verdict import Choice, choose
 from bottleneck.analysis.warnings import doubts
 from bottleneck.results.records import (
     SCHEMA_VERSION,
+    Advice,
     Interval,
     Judgement,
     Measurement,
     Result,
-    Stage,
-    State,
     Verdict,
 )
 
@@ -38,14 +38,14 @@ def judge(measurement: Measurement) -> Judgement:
     """
     readings = read(measurement)
     costs = Costs(readings)
-    present, efficiency, further = _state(readings.log_efficiency())
+    answer = find_answer(measurement, readings, costs)
     return Judgement(
-        state=present,
-        efficiency=efficiency,
+        state=answer.state,
+        efficiency=answer.efficiency,
         precise=is_precise(readings),
-        further_rounds=further,
+        further_rounds=answer.further_rounds,
         costs_precise=costs_are_precise(readings, costs),
-        named=present != "input_bound" or choose(present, attribute(readings, costs), costs).bottleneck is not None,
+        named=answer.state != "input_bound" or answer.choice.bottleneck is not None or answer.choice.basis == "epoch",
     )
 
 
@@ -60,10 +60,8 @@ def analyse(measurement: Measurement) -> Result:
     """
     readings = read(measurement)
     costs = Costs(readings)
-    stages = attribute(readings, costs)
-    present, _, _ = _state(readings.log_efficiency())
-    choice = choose(present, stages, costs)
-    verdict = _verdict(measurement, readings, stages, choice)
+    answer = find_answer(measurement, readings, costs)
+    verdict = _verdict(measurement, readings, answer)
     return Result(
         schema_version=SCHEMA_VERSION,
         tool=this_tool(),
@@ -72,43 +70,44 @@ def analyse(measurement: Measurement) -> Result:
         pipeline=measurement.pipeline,
         experiments=experiments(measurement, readings),
         without=withouts(measurement, readings),
-        stages=stages,
+        stages=answer.stages,
         verdict=verdict,
-        advice=advise(measurement, readings, stages, verdict),
+        advice=_advice(measurement, readings, answer, verdict),
         evidence={**measurement.evidence, **costs.evidence()},
-        warnings=(*doubts(measurement, readings, stages, present, choice), *doubtful_costs(readings, costs)),
+        warnings=(*doubts(measurement, readings, answer), *doubtful_costs(readings, costs)),
         cost=measurement.cost,
     )
 
 
-def _state(log_efficiency: Spread | None) -> tuple[State, Interval | None, int | None]:
-    """Return the state, the efficiency and the rounds that would decide it."""
-    efficiency = None if log_efficiency is None else log_efficiency.exponentiated()
-    return state(efficiency), efficiency, further_rounds(log_efficiency)
+def _advice(measurement: Measurement, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:
+    """Return the advice; none on numbers that contradict each other.
+
+    What to do about a stage goes by the job between the edges of its epochs; those have a rule of their own.
+    """
+    if answer.contradiction is not None:
+        return ()
+    return advise(measurement, readings, answer.stages, replace(verdict, state=answer.steady_state))
 
 
-def _verdict(measurement: Measurement, readings: Readings, stages: tuple[Stage, ...], choice: Choice) -> Verdict:
+def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Verdict:
     """Put the verdict together, with its sentence."""
-    present, efficiency, further = _state(readings.log_efficiency())
     findings = Findings(
-        state=present,
-        efficiency=efficiency,
-        choice=choice,
-        gains={stage.name: stage.gain_if_free for stage in stages if stage.gain_if_free is not None},
+        answer=answer,
         device_samples_per_s=_samples_per_s(readings.device),
         raw_samples_per_s=_samples_per_s(readings.raw),
         rounds=_common_rounds(readings),
-        further_rounds=further,
         seconds=measurement.cost.seconds,
     )
     return Verdict(
-        state=present,
-        bottleneck=choice.bottleneck,
-        contributors=choice.contributors,
-        efficiency=efficiency,
-        headroom=None if efficiency is None else inverse(efficiency),
+        state=answer.state,
+        bottleneck=answer.choice.bottleneck,
+        contributors=answer.choice.contributors,
+        efficiency=answer.efficiency,
+        headroom=None if answer.efficiency is None else inverse(answer.efficiency),
         sentence=verdict_sentence(findings),
-        further_rounds=further,
+        further_rounds=answer.further_rounds,
+        epoch_efficiency=answer.epoch_efficiency,
+        judged_by=answer.judged_by,
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.names import COLD, COMPUTE
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.statistics import Series, Spread, jackknife, paired_log_difference, ratio
+from bottleneck.analysis.statistics import CONFIDENCE, Series, Spread, jackknife, log_ratio, ratio
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
 
 MARGIN = 1.03
@@ -30,12 +32,34 @@ def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage
         outer=span.outer,
         cost_s_per_batch=costs.interval(span.name),
         exposed_s_per_batch=exposed,
-        exposed_share=None if share is None else share.interval(),
+        exposed_share=None if share is None else _at_most_one(share.interval()),
         gain_if_free=_gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
         wall_s_per_batch=span.wall_s_per_batch,
         cpu_s_per_batch=span.cpu_s_per_batch,
     )
+
+
+def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
+
+    What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
+    """
+    gains = sum(stage.gain_if_free is not None for stage in stages)
+    confidence = 1 - (1 - CONFIDENCE) / max(gains, 1)
+    made = []
+    for stage, span in zip(stages, readings.spans, strict=True):
+        gain, surest = stage.gain_if_free, _gain_if_free(readings, costs, span, confidence)
+        if gain is not None and surest is not None:
+            made.append(replace(stage, gain_if_free=replace(gain, low=surest.low)))
+        else:
+            made.append(stage)
+    return tuple(made)
+
+
+def _at_most_one(share: Interval) -> Interval:
+    """Cut a share at the whole; one that is surely more than that is a contradiction, and is not shown at all."""
+    return Interval(*(min(bound, 1.0) for bound in (share.estimate, share.low, share.high)))
 
 
 def exposed_share(readings: Readings, span: StageSpan) -> Spread | None:
@@ -56,9 +80,12 @@ def exposed_share(readings: Readings, span: StageSpan) -> Spread | None:
 
 
 def drop(readings: Readings, span: StageSpan) -> Spread | None:
-    """Estimate by how much the stage lengthens the log time per sample, round by round."""
+    """Estimate the log of the factor by which the stage lengthens the time per sample.
+
+    Of the same sums as its share, so that the two never contradict each other where single blocks stall.
+    """
     outer, inner = readings.coupled.get(span.outer), readings.coupled.get(span.inner or "")
-    return None if outer is None or inner is None else paired_log_difference(outer, inner)
+    return None if outer is None or inner is None else log_ratio(outer, inner)
 
 
 def drop_confidence(readings: Readings) -> float:
@@ -92,18 +119,18 @@ def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
     return None if spread is None else spread.interval()
 
 
-def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan) -> Interval | None:
+def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence: float = CONFIDENCE) -> Interval | None:
     """Return the throughput without the stage over that of the whole job, both measured.
 
     Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
     its cost, whatever a disturbed or a very short step makes of it.
     """
     if span.outer == COLD:
-        return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw)
+        return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw, confidence)
     without = readings.without.get(span.name)
     if span.name == COMPUTE or without is None or readings.raw is None:
         return None
-    return _within_cost(ratio(readings.raw, without), _allowed_gain(readings, costs, span))
+    return _within_cost(ratio(readings.raw, without, confidence), _allowed_gain(readings, costs, span))
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN
+from bottleneck.analysis.epochs import Epoch, find_epoch
 from bottleneck.analysis.names import COMPUTE, RAW
 from bottleneck.analysis.precision import loss
 from bottleneck.analysis.readings import Readings
@@ -48,6 +49,8 @@ class Case:
     """Drained raw time per batch: what the loader alone takes; 0 where it was not measured."""
     budget: str | None
     """The `--budget` that would decide an undecided state."""
+    epoch: Epoch | None = None
+    """A whole epoch, where its length is known and what its beginning takes."""
 
     @property
     def headroom(self) -> float:
@@ -179,4 +182,5 @@ def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Sta
         device_s=device.seconds_per_sample * raw.samples_per_batch,
         loader_s=drained.seconds_per_sample * raw.samples_per_batch if drained else 0.0,
         budget=None if further is None else budget_for(further, rounds, measurement.cost.seconds),
+        epoch=find_epoch(readings, measurement.evidence, measurement.pipeline),
     )

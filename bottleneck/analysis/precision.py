@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from bottleneck.analysis.attribution import exposed_share
 from bottleneck.analysis.costs import Costs
@@ -76,7 +77,7 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
     """Tell whether the state would be decided after so many rounds of the same spread."""
     deviation = log_efficiency.standard_error * math.sqrt(log_efficiency.rounds)
-    future = Spread(log_efficiency.estimate, deviation / math.sqrt(rounds), rounds)
+    future = replace(log_efficiency, standard_error=deviation / math.sqrt(rounds), rounds=rounds)
     return state(future.exponentiated()) != "undecided"
 
 

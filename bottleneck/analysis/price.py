@@ -41,9 +41,9 @@ def with_price(result: AnyResult, price: float) -> AnyResult:
 def lost_per_hour(result: Result, price: float) -> Interval | None:
     """Return what the input pipeline costs in an hour of training on one GPU; None without an efficiency.
 
-    The job gets `efficiency` of what its device can do, so that the rest of the price buys nothing.
+    The job gets so much of what its device can do, over a whole epoch where that is less: the rest buys nothing.
     """
-    efficiency = result.verdict.efficiency
+    efficiency = result.verdict.judged
     if efficiency is None:
         return None
     return Interval(*(price * (1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bottleneck.analysis.answer import Answer
+from bottleneck.analysis.epochs import Epoch
 from bottleneck.analysis.precision import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
 from bottleneck.analysis.verdict import Choice
-from bottleneck.results.format import count, gain_interval, names, percent, percent_interval, plural
-from bottleneck.results.records import Interval, State
+from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
+from bottleneck.results.records import Interval
 
 
 @dataclass(frozen=True)
 class Findings:
     """What the sentence is made of."""
 
-    state: State
-    efficiency: Interval | None
-    choice: Choice
-    gains: Mapping[str, Interval]
-    """Gain if free, by stage."""
+    answer: Answer
     device_samples_per_s: float | None
     raw_samples_per_s: float | None
     rounds: int
     """Rounds in which both device and raw were measured."""
-    further_rounds: int | None
     seconds: float
     """What the diagnosis has taken so far."""
 
 
 def verdict_sentence(findings: Findings) -> str:
-    """Return the verdict: two lines, the answer and what it is worth."""
-    if findings.efficiency is None:
+    """Return the verdict: the answer, and what it is worth."""
+    answer = findings.answer
+    if answer.contradiction is not None:
+        what = answer.contradiction.what
+        return f"Undecided: two numbers contradict each other. {what}. {answer.contradiction.remedy}"
+    if answer.efficiency is None:
         return _too_little(findings)
-    if findings.state == "input_bound":
-        return _input_bound(findings, findings.efficiency)
-    if findings.state == "device_bound":
-        return _device_bound(findings, findings.efficiency)
-    return _undecided(findings, findings.efficiency)
+    if answer.judged_by == "epoch_efficiency" and answer.epoch is not None and answer.epoch_efficiency is not None:
+        return _over_an_epoch(findings, answer.epoch, answer.epoch_efficiency, answer.efficiency)
+    if answer.state == "input_bound":
+        return f"{_held(answer.efficiency)}. {_named(findings)} {_bounds(findings)}"
+    if answer.state == "device_bound":
+        return f"The device holds this job: {_costs_it(answer.efficiency)}. Bottleneck: compute. {_bounds(findings)}"
+    return f"{_undecided(answer.efficiency)}. {_what_decides(findings)} {_bounds(findings)}"
 
 
 def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
@@ -54,13 +56,54 @@ def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
     return f"{math.ceil(wanted_s / 60)}m"
 
 
-def _input_bound(findings: Findings, efficiency: Interval) -> str:
-    choice = findings.choice
-    held = f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do."
+def _held(efficiency: Interval) -> str:
+    return f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do"
+
+
+def _costs_it(efficiency: Interval) -> str:
+    return f"the input pipeline costs it {percent_interval(loss(efficiency))}"
+
+
+def _undecided(efficiency: Interval) -> str:
+    return (
+        f"Undecided: the input pipeline costs this job {percent_interval(loss(efficiency))} of its throughput, neither "
+        f"surely over {percent(LOSS_WORTH_TOUCHING, 0)} nor surely under {percent(LOSS_SURELY_SMALL, 0)}"
+    )
+
+
+def _over_an_epoch(findings: Findings, epoch: Epoch, whole: Interval, steady: Interval) -> str:
+    """Return the sentence where the beginning of each epoch costs the job something that shows."""
+    answer = findings.answer
+    gap = f"Between epochs the job stands for {duration(epoch.gap_s.estimate)} of each {duration(epoch.seconds)}"
+    edge = f"{gap}: {_reason(epoch)}. Within an epoch it is at {percent_interval(steady)}."
+    bounds = _bounds(findings, epoch)
+    if answer.state == "device_bound":
+        return f"The device holds this job: over a whole epoch {_costs_it(whole)}. Bottleneck: compute. {edge} {bounds}"
+    if answer.state == "undecided":
+        return f"{_undecided(whole)}, over a whole epoch. {edge} {_what_decides(findings)} {bounds}"
+    if answer.choice.basis == "epoch":
+        free = epoch.seconds / (epoch.batches * epoch.step_s)
+        worth = f"Bottleneck: no stage, but the beginning of each epoch. If it were free: {gain(free)} the throughput."
+        return f"{_held(whole)}, over a whole epoch. {edge} {worth} {bounds}"
+    return f"{_held(whole)}, over a whole epoch. {edge} {_named(findings)} {bounds}"
+
+
+def _reason(epoch: Epoch) -> str:
+    """Return what most of the beginning of an epoch is."""
+    parts = {
+        "its workers start anew": epoch.start_s,
+        "the workers have no batch ready": epoch.first_batch_s,
+        "the order of the samples is chosen": epoch.order_s,
+    }
+    return max(parts, key=lambda part: parts[part])
+
+
+def _named(findings: Findings) -> str:
+    choice = findings.answer.choice
     if choice.bottleneck is None:
-        return f"{held} {_unnamed(choice)} {_bounds(findings)}"
+        return _unnamed(choice)
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
-    return f"{held} Bottleneck: {choice.bottleneck}.{also} {_worth(findings)} {_bounds(findings)}"
+    return f"Bottleneck: {choice.bottleneck}.{also} {_worth(findings.answer, choice.bottleneck)}"
 
 
 def _unnamed(choice: Choice) -> str:
@@ -73,42 +116,29 @@ def _unnamed(choice: Choice) -> str:
     return "Which stage does it could not be told: give it a larger --budget."
 
 
-def _worth(findings: Findings) -> str:
+def _worth(answer: Answer, bottleneck: str) -> str:
     """Return what it would gain if the bottleneck were free."""
-    stage = findings.choice.bottleneck or ""
-    gain = findings.gains.get(stage)
-    if gain is None:
-        return f"What the job would gain if {stage} were free was not measured."
-    free = f"If {stage} were free: {gain_interval(gain)} the throughput"
-    if findings.choice.basis == "shared":
+    gained = next((stage.gain_if_free for stage in answer.stages if stage.name == bottleneck), None)
+    if gained is None:
+        return f"What the job would gain if {bottleneck} were free was not measured."
+    within = " within an epoch" if answer.judged_by == "epoch_efficiency" else ""
+    free = f"If {bottleneck} were free: {gain_interval(gained)} the throughput{within}"
+    if answer.choice.basis == "shared":
         return f"{free}, because another stage then holds the job as much; no stage gains anything by itself."
-    if gain.low <= 1:
+    if gained.low <= 1:
         return f"{free}, which does not prove that it would gain anything."
     return f"{free}."
 
 
-def _device_bound(findings: Findings, efficiency: Interval) -> str:
-    lost = percent_interval(loss(efficiency))
-    return f"The device holds this job: the input pipeline costs it {lost}. Bottleneck: compute. {_bounds(findings)}"
-
-
-def _undecided(findings: Findings, efficiency: Interval) -> str:
-    lost = percent_interval(loss(efficiency))
-    line = (
-        f"Undecided: the input pipeline costs this job {lost} of its throughput, neither surely over "
-        f"{percent(LOSS_WORTH_TOUCHING, 0)} nor surely under {percent(LOSS_SURELY_SMALL, 0)}."
-    )
-    return f"{line} {_what_decides(findings)} {_bounds(findings)}"
-
-
 def _what_decides(findings: Findings) -> str:
-    if findings.further_rounds is None:
+    further_rounds = findings.answer.further_rounds
+    if further_rounds is None:
         return "No affordable number of further rounds would decide it."
-    budget = budget_for(findings.further_rounds, findings.rounds, findings.seconds)
+    budget = budget_for(further_rounds, findings.rounds, findings.seconds)
     how = f": --budget {budget}" if budget else ""
     if findings.rounds < LEAST_ROUNDS:
         return f"{plural(findings.rounds, 'round')} are too few to tell; measure {LEAST_ROUNDS} at least{how}."
-    return f"About {plural(findings.further_rounds, 'further round')} would decide it{how}."
+    return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 
 def _too_little(findings: Findings) -> str:
@@ -125,8 +155,11 @@ def _too_little(findings: Findings) -> str:
     )
 
 
-def _bounds(findings: Findings) -> str:
+def _bounds(findings: Findings, epoch: Epoch | None = None) -> str:
     device, raw = findings.device_samples_per_s, findings.raw_samples_per_s
     if device is None or raw is None:
         return ""
-    return f"Upper bound: {count(device)} samples/s, now {count(raw)}."
+    if epoch is None:
+        return f"Upper bound: {count(device)} samples/s, now {count(raw)}."
+    whole = raw * epoch.batches * epoch.step_s / epoch.seconds
+    return f"Upper bound: {count(device)} samples/s, now {count(whole)} ({count(raw)} within an epoch)."

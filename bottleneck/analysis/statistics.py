@@ -1,4 +1,4 @@
-"""Interval estimates from blocks: the delete-one-round jackknife and the paired difference of logarithms.
+"""Interval estimates from blocks: the delete-one-round jackknife.
 
 The unit of replication is the round, because blocks of one round share the state of the machine. Times per
 sample are total seconds over total samples, never means of rates, which are biased high.
@@ -68,6 +68,10 @@ class Spread:
     estimate: float
     standard_error: float
     rounds: int
+    below: float = 0.0
+    """By how much the truth may be lower for a reason that is the same in every round; it widens the interval."""
+    above: float = 0.0
+    """By how much it may be higher."""
 
     def half_width(self, confidence: float = CONFIDENCE) -> float:
         """Return half the width of the two-sided Student t interval."""
@@ -76,12 +80,12 @@ class Spread:
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Return the two-sided Student t interval."""
         half = self.half_width(confidence)
-        return Interval(self.estimate, self.estimate - half, self.estimate + half)
+        return Interval(self.estimate, self.estimate - half - self.below, self.estimate + half + self.above)
 
     def exponentiated(self, confidence: float = CONFIDENCE) -> Interval:
         """Return the interval of exp(estimate); all of it is positive."""
         half = min(self.half_width(confidence), _WIDEST_LOG_HALF_WIDTH)
-        return Interval(*(math.exp(self.estimate + shift) for shift in (0.0, -half, half)))
+        return Interval(*(math.exp(self.estimate + shift) for shift in (0.0, -half - self.below, half + self.above)))
 
 
 def t_quantile(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
@@ -141,23 +145,10 @@ def log_ratio(numerator: Series, denominator: Series) -> Spread | None:
     return jackknife(lambda a, b: np.log(a / b), (numerator, denominator))
 
 
-def ratio(numerator: Series, denominator: Series) -> Interval | None:
+def ratio(numerator: Series, denominator: Series, confidence: float = CONFIDENCE) -> Interval | None:
     """Estimate the ratio of two times per sample; None with fewer than two common rounds."""
     spread = log_ratio(numerator, denominator)
-    return None if spread is None else spread.exponentiated()
-
-
-def paired_log_difference(outer: Series, inner: Series) -> Spread | None:
-    """Estimate by how much the log time per sample of `outer` is over that of `inner`, pair by pair.
-
-    Drift that both share within a round cancels. None with fewer than two common rounds.
-    """
-    outer, inner = align((outer, inner))
-    rounds = len(outer)
-    if rounds < 2:
-        return None
-    differences = np.log(outer.seconds / outer.samples) - np.log(inner.seconds / inner.samples)
-    return mean_spread(differences)
+    return None if spread is None else spread.exponentiated(confidence)
 
 
 def log_seconds(seconds_per_sample: FloatArray) -> FloatArray:

@@ -12,9 +12,10 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 
-Basis = Literal["gain", "shared", "inferred", "unresolved"]
+Basis = Literal["gain", "shared", "inferred", "unresolved", "epoch"]
 """What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
-no gain was measured. Nothing is chosen where what may hold the job costs less than its measuring does."""
+no gain was measured. Nothing is chosen where what may hold the job costs less than its measuring does, and with
+`epoch`, where no stage holds the job: it is the beginning of each epoch that does."""
 
 
 _FAR_MORE = 2.0

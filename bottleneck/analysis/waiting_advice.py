@@ -34,31 +34,27 @@ _LOADING = ("load", "fetch")
 @rule("persistent-workers")
 def _keep_workers(case: Case) -> Iterator[Item]:
     """Advise persistent workers where starting them anew takes a real part of each epoch."""
-    workers, length, batch_size = case.number("num_workers"), case.number("dataset_length"), case.number("batch_size")
-    if not workers or case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
+    epoch = case.epoch
+    if not case.number("num_workers") or case.pipeline.get("persistent_workers") is not False:
         return
-    gap_s = case.evidence_number("epoch_gap", "seconds") or case.evidence_number("first_batch_s")
-    if not gap_s or not case.loader_s:
+    if epoch is None or not case.loader_s or epoch.start_s <= _EPOCH_GAP_WORTH_CLOSING * epoch.seconds:
         return
-    # A worker that stays still has to make its first batch, alone.
-    first_s = min(gap_s, workers * case.loader_s)
-    epoch_s = gap_s + length / batch_size * case.step_s
-    share = (gap_s - first_s) / epoch_s if epoch_s > 0 else 0.0
-    if not _EPOCH_GAP_WORTH_CLOSING < share < 1:
-        return
+    waits_s = epoch.start_s + epoch.first_batch_s + epoch.order_s
+    first_s = waits_s - epoch.start_s
     advice = Advice(
         id="persistent-workers",
         stage=None,
         title="Keep the workers from one epoch to the next",
         why=(
-            f"The first batch of an epoch takes {duration(gap_s)}, because the workers start anew, and would take "
-            f"about {duration(first_s)} of workers that stay. The rest is {percent(share)} of an epoch of "
-            f"{duration(epoch_s)}."
+            f"The first batch of an epoch takes {duration(waits_s)}, because the workers start anew, and would take "
+            f"about {duration(first_s)} of workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
+            f"an epoch of {duration(epoch.seconds)}."
         ),
         how="DataLoader(..., persistent_workers=True)",
-        evidence={"first_batch_s": gap_s, "first_batch_of_kept_workers_s": first_s, "epoch_s": epoch_s},
+        evidence={"first_batch_s": waits_s, "first_batch_of_kept_workers_s": first_s, "epoch_s": epoch.seconds},
     )
-    yield Item(1 / (1 - share), advice)
+    gain = epoch.gain_of_kept_workers
+    yield Item(gain.estimate, advice, interval=gain)
 
 
 @rule("uneven-samples")

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bottleneck.analysis import lookup
+from bottleneck.analysis.answer import Answer
 from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
 from bottleneck.analysis.clocks import differing_clocks
+from bottleneck.analysis.contradictions import Contradiction
 from bottleneck.analysis.data_reads import dataset_bytes, raw_source
 from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.analysis.precision import LEAST_ROUNDS
@@ -17,7 +19,7 @@ from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import Choice, cost_s
 from bottleneck.results.format import count, duration, names, percent, plural
-from bottleneck.results.records import Block, Measurement, Stage, State, Warning
+from bottleneck.results.records import Block, Measurement, Stage, Warning
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
 _HALVES_MARGIN = 1.06
@@ -32,12 +34,12 @@ _TREND_CHANGE = 1.25
 """Rank correlation with the round, and ratio of the last to the first third, from which a trend is told."""
 
 
-def doubts(
-    measurement: Measurement, readings: Readings, stages: Sequence[Stage], state: State, choice: Choice
-) -> tuple[Warning, ...]:
+def doubts(measurement: Measurement, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
     """Return the warnings of the measuring, then those that its numbers give rise to."""
+    held = answer.steady_state == "input_bound"
     return (
         *measurement.warnings,
+        *_contradicting(answer.contradiction),
         *_too_few_rounds(readings, ended_early=any(warning.id == "ended-early" for warning in measurement.warnings)),
         *_negative_drops(readings),
         *_unsteady_blocks(measurement),
@@ -45,9 +47,17 @@ def doubts(
         *_warm_reads(measurement),
         *_stolen_time(measurement),
         *differing_clocks(measurement),
-        *(_doubtful_choice(readings, stages, choice) if state == "input_bound" else ()),
-        *(_slow_sampler(measurement, readings) if state == "input_bound" else ()),
+        *(_doubtful_choice(readings, answer.stages, answer.choice) if held else ()),
+        *(_slow_sampler(measurement, readings) if held else ()),
     )
+
+
+def _contradicting(found: Contradiction | None) -> Iterator[Warning]:
+    if found is not None:
+        yield Warning(
+            "contradiction",
+            f"{found.what}: that cannot be, and no efficiency, share or gain is derived from it. {found.remedy}",
+        )
 
 
 def _stolen_time(measurement: Measurement) -> Iterator[Warning]:

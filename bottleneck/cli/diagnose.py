@@ -177,13 +177,14 @@ def has_blocks(result: Result) -> bool:
 
 def gate(result: Result, fail_under: float) -> int:
     """Whether the efficiency is surely below what is wanted, and a sentence about it on standard error."""
-    efficiency = result.verdict.efficiency
+    efficiency = result.verdict.judged
     if efficiency is None:
         say(f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.")
         return ExitStatus.OK
     if efficiency.high < fail_under:
+        over = " over a whole epoch" if result.verdict.judged_by == "epoch_efficiency" else ""
         say(
-            f"Gate failed: the efficiency is {100 * efficiency.estimate:.1f} % and at most "
+            f"Gate failed: the efficiency{over} is {100 * efficiency.estimate:.1f} % and at most "
             f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for."
         )
         return ExitStatus.GATE_FAILED

@@ -6,19 +6,27 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
 from bottleneck.measure.failure import loader_failures
+from bottleneck.pipeline.loader_arguments import is_pytorchs
 from bottleneck.staging import stages
 from bottleneck.staging.loader import SwitchedLoader
 
 _TRIALS = 3
 _LONG_S = 1.0
 """A first batch that takes longer is not tried again."""
+_TRIED_LENGTH = 1_000_000
+"""Indices that are permuted to see how long that takes: some 50 MB and 100 ms."""
+_LONGER_PER_INDEX = 1.5
+"""What permuting far more of them takes for each, at most: 1.35 times as much for 3 * 10^7, which no cache holds."""
 
 
 def describe_epoch_gap(
     loader: SwitchedLoader, clock: Callable[[], float], *, persistent_workers: bool, first_batch_s: float
 ) -> dict[str, Any] | None:
-    """Return how long the first batch of an epoch takes.
+    """Return how long the job waits for the first batch of an epoch.
 
     Workers that are not persistent are started anew for each epoch, and everything that they keep is made again:
     that takes what the first batch of the diagnosis took. Persistent ones only have an empty queue.
@@ -30,17 +38,57 @@ def describe_epoch_gap(
         first_batch_s: Time from starting the workers to the first batch [s].
 
     Returns:
-        `seconds`, `persistent_workers` and `started_anew`; None without workers, and for a stream of persistent
-        workers, which begins anew in a way that only its dataset knows.
+        `seconds` with its bounds `low_s` and `high_s`; `order_s`, what of that the order of the samples takes, at
+        least; `persistent_workers` and `started_anew`, null without workers. None for a stream of persistent workers,
+        which begins anew in a way that only its dataset knows.
     """
-    if not loader.num_workers or (persistent_workers and loader.iterable):
+    if loader.num_workers and persistent_workers and loader.iterable:
         return None
-    seconds = first_batch_s if not persistent_workers else _first_of_empty_queue(loader, clock)
-    return {"seconds": seconds, "persistent_workers": persistent_workers, "started_anew": not persistent_workers}
+    anew = not persistent_workers if loader.num_workers else None
+    waits = [first_batch_s] if anew else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
+    order_s, longest_order_s = _order_s(loader, clock)
+    if anew and loader.permutation_length is None:
+        added_s = longest_added_s = 0.0  # the first start of the workers has waited for it already
+    else:
+        added_s, longest_added_s = order_s, longest_order_s
+    return {
+        "seconds": statistics.median(waits) + added_s,
+        # Workers that start do so while the permutation is made.
+        "low_s": max(min(waits), added_s) if anew else min(waits) + added_s,
+        "high_s": max(waits) + longest_added_s,
+        "order_s": order_s,
+        "persistent_workers": persistent_workers,
+        "started_anew": anew,
+    }
 
 
-def _first_of_empty_queue(loader: SwitchedLoader, clock: Callable[[], float]) -> float:
-    """Time the first batch that workers at rest are asked for."""
+def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
+    """Return the batches of an epoch, of which a partial one counts as its part; None where that is not known."""
+    try:
+        sampler = loader.batch_sampler
+        stream = isinstance(loader.dataset, IterableDataset)
+        if not stream and is_pytorchs(sampler, BatchSampler) and loader.batch_size and not loader.drop_last:
+            return max(1.0, len(sampler.sampler) / loader.batch_size)  # type: ignore[union-attr]
+        return float(len(loader))
+    except Exception:  # noqa: BLE001 - a length of the user's own, which many streams do not have
+        return None
+
+
+def _order_s(loader: SwitchedLoader, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return what the user's own sampler takes before the first batch of an epoch, and the most it may take [s]."""
+    length = loader.permutation_length
+    if length is None:
+        taken = loader.first_choice_s or 0.0
+        return taken, taken
+    tried = min(length, _TRIED_LENGTH)
+    started = clock()
+    torch.randperm(tried, generator=torch.Generator().manual_seed(0)).tolist()
+    taken = (clock() - started) * length / max(tried, 1)
+    return taken, taken * (_LONGER_PER_INDEX if length > tried else 1.0)
+
+
+def _first_of_empty_queue(loader: SwitchedLoader, clock: Callable[[], float]) -> list[float]:
+    """Time the first batch that workers at rest are asked for, some times."""
     taken: list[float] = []
     with loader_failures("raw"):
         while len(taken) < _TRIALS:
@@ -52,4 +100,4 @@ def _first_of_empty_queue(loader: SwitchedLoader, clock: Callable[[], float]) ->
             if taken[-1] > _LONG_S:
                 break
         loader.rest()
-    return statistics.median(taken)
+    return taken

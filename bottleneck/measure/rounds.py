@@ -208,12 +208,12 @@ class Rounds:
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
             made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
             self._ledger.add(arm, made.block)
-            if self._repeats.wanted(made.stolen) and not arm.cold:
+            if self._repeats.wanted(arm, made.stolen) and not arm.cold:
                 disturbed.append((arm, made))
             else:
-                self._repeats.keep(made.stolen)
+                self._repeats.keep(arm, made.stolen)
         for arm, made in disturbed:
-            self._repeats.keep(self._repeat(arm, made).stolen)
+            self._repeats.keep(arm, self._repeat(arm, made).stolen)
         self._judgement = self._judge(self._ledger.measurement())
 
     def _replays_last(self, arms: list[Arm]) -> list[Arm]:

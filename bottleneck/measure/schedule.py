@@ -92,7 +92,7 @@ def lengths_for(
 ) -> Lengths:
     """Give every arm a block of about `target_s`, or of what `longer` says of it."""
     batches = {
-        arm: block_batches(arm, pace.seconds_per_batch, longer.get(arm, target_s * _weight(arm)), workers)
+        arm: block_batches(arm, pace.seconds_per_batch, longer.get(arm, target_s * _weight(arm, workers)), workers)
         for arm, pace in paces.items()
     }
     seconds = {
@@ -107,9 +107,10 @@ def _goes_on(arm: Arm, workers: int) -> float:
     return _USUALLY_LONGER if arm.coupled and arm.mode is not None and not arm.cold and workers else 1.0
 
 
-def _weight(arm: Arm) -> float:
-    """Drained blocks with the hand-off say what the loader supplies, and nothing is decided by them."""
-    return 0.5 if not arm.coupled and arm.mode is not None and arm.mode & stages.HANDOFF else 1.0
+def _weight(arm: Arm, workers: int) -> float:
+    """Return how long a block is beside others: from those of the loader with the hand-off no cost is read."""
+    with_handoff = arm.mode is not None and arm.mode & stages.HANDOFF
+    return 0.5 if workers and not arm.coupled and with_handoff else 1.0
 
 
 def total_budget_s(budget_s: float | None, *, quick: bool) -> float:

@@ -19,7 +19,7 @@ from bottleneck.measure.cold_session import ColdSession
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import device_can_pin, devices_of, free_device_bytes, make_synchronize
 from bottleneck.measure.environment import describe_environment, free_memory_bytes
-from bottleneck.measure.epochs import describe_epoch_gap
+from bottleneck.measure.epochs import batches_of_epoch, describe_epoch_gap
 from bottleneck.measure.failure import (
     came_from_loader,
     explain_early_end,
@@ -351,7 +351,7 @@ class Session:
             first_batch_s=self._ledger.evidence["first_batch_s"],
         )
         if gap is not None:
-            self._ledger.evidence["epoch_gap"] = gap
+            self._ledger.evidence["epoch_gap"] = gap | {"batches": batches_of_epoch(self._user_loader)}
 
     def _make_bench(self, recorded: Recorded) -> Bench:
         self._tell("warming up")

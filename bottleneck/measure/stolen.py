@@ -1,8 +1,10 @@
 """Time that the hypervisor gave to other virtual machines while this one wanted it, and what to do about it.
 
 On a shared host that happens in episodes of some seconds, in which a block takes longer by something that says nothing
-about the job. Such blocks are measured again a little later. That draws no result in any direction, because what
-decides about it is a counter of the kernel's (`steal` in /proc/stat, see proc(5)) and never the speed of the block.
+about the job. Such blocks are measured again a little later. What decides about it is a counter of the kernel's
+(`steal` in /proc/stat, see proc(5)), never the speed of the block, and the counter is compared with that of the other
+blocks of the same experiment. Only who wants a core can lose it: an experiment that computes on all of them loses more
+than one that waits for the device, and by one level for all only the former's worst blocks would be exchanged.
 Where all of the time is like that, it is the machine that the job has: measuring again ends as soon as that shows.
 """
 
@@ -12,9 +14,11 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import psutil
 
+from bottleneck.measure.arms import Arm
 from bottleneck.measure.cores import allowed_cores
 from bottleneck.measure.cpu_times import allowed_cpu_times
 
@@ -23,7 +27,7 @@ _TICKS_S = 0.03
 _DISTURBED_SHARE = 0.05
 """What a quiet machine does not reach: one that is shared loses one or two per cent all the time."""
 _TIMES_THE_USUAL = 2.0
-"""Times the median of the blocks that were kept, from which on a block is out of the ordinary."""
+"""Times the median of the blocks of its experiment that were kept, from which on a block is out of the ordinary."""
 _REPEATING_SHARE = 0.25
 """Share of the time since the first block that may go into measuring again."""
 _LONGEST_REPEAT_SHARE = 0.03
@@ -91,23 +95,24 @@ class Repeats:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._begun_s = clock, clock()
-        self._kept: list[float] = []
+        self._kept: dict[Arm, list[float]] = {}
         self._repeating_s = 0.0
         self.repeated = 0
         """Blocks that were measured again."""
 
-    def keep(self, stolen: Stolen) -> None:
-        """A block is kept in which so much was stolen."""
-        self._kept.append(stolen.share)
+    def keep(self, arm: Arm, stolen: Stolen) -> None:
+        """A block of an experiment is kept in which so much was stolen."""
+        self._kept.setdefault(arm, []).append(stolen.share)
 
     def repeat(self, seconds: float) -> None:
         """A visit was made again, which took so long."""
         self.repeated += 1
         self._repeating_s += seconds
 
-    def wanted(self, stolen: Stolen) -> bool:
-        """Whether so much was stolen during a block, compared with the others, that it should be measured again."""
-        usual = statistics.median(self._kept) if self._kept else 0.0
+    def wanted(self, arm: Arm, stolen: Stolen) -> bool:
+        """Whether so much was stolen during a block, compared with others of its experiment, that it is made again."""
+        kept = self._kept.get(arm)
+        usual = statistics.median(kept) if kept else 0.0
         return stolen.seconds >= _TICKS_S and stolen.share > max(_DISTURBED_SHARE, _TIMES_THE_USUAL * usual)
 
     def affordable(self, seconds: float, left_s: float) -> bool:
@@ -121,4 +126,4 @@ class Repeats:
     @property
     def stolen_share(self) -> float:
         """Mean share of the blocks that were kept."""
-        return statistics.fmean(self._kept) if self._kept else 0.0
+        return statistics.fmean(chain.from_iterable(self._kept.values())) if self._kept else 0.0

@@ -36,6 +36,7 @@ def _page(result: Result) -> dict[str, Any]:
         "details": details,
         "state": result.verdict.state,
         "efficiency": numbers.percent_interval(result.verdict.efficiency),
+        "epoch_efficiency": _epoch_efficiency(result),
         "bottleneck": _shown(result.verdict.bottleneck or numbers.UNKNOWN),
         "charts": charts(result),
         "blocks": block_chart(result),
@@ -77,6 +78,12 @@ def _page(result: Result) -> dict[str, Any]:
         "tool": _shown(f"{result.tool.name} {result.tool.version}"),
         "created": _shown(result.created),
     }
+
+
+def _epoch_efficiency(result: Result) -> str:
+    """The efficiency over a whole epoch, where that is surely lower."""
+    verdict = result.verdict
+    return numbers.percent_interval(verdict.epoch_efficiency) if verdict.judged_by == "epoch_efficiency" else ""
 
 
 def _rungs(result: Result) -> list[dict[str, str]]:

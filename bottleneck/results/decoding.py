@@ -15,6 +15,7 @@ from bottleneck.results.records import (
     Finding,
     GainBasis,
     Interval,
+    JudgedBy,
     Rate,
     Result,
     Stage,
@@ -161,7 +162,13 @@ def _read_verdict(node: Node) -> Verdict:
         headroom=node.key("headroom").maybe(_read_interval),
         sentence=node.key("sentence").text(),
         further_rounds=node.optional_key("further_rounds").maybe(Node.count),
+        epoch_efficiency=node.optional_key("epoch_efficiency").maybe(_read_interval),
+        judged_by=node.optional_key("judged_by").maybe(_read_judged_by) or "efficiency",
     )
+
+
+def _read_judged_by(node: Node) -> JudgedBy:
+    return cast("JudgedBy", node.choice("efficiency", "epoch_efficiency"))
 
 
 def _read_advice(node: Node) -> Advice:

@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 State = Literal["input_bound", "device_bound", "undecided"]
 Finding = Literal["real", "within_noise", "undecided"]
 GainBasis = Literal["measured", "estimated"]
+JudgedBy = Literal["efficiency", "epoch_efficiency"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,15 @@ class Verdict:
     sentence: str
     further_rounds: int | None = None
     """Rounds that would probably decide an undecided verdict."""
+    epoch_efficiency: Interval | None = None
+    """The efficiency over a whole epoch, its start included; None where an epoch has no known length."""
+    judged_by: JudgedBy = "efficiency"
+    """Which of the two the state and a gate go by: the one over an epoch where it is surely lower."""
+
+    @property
+    def judged(self) -> Interval | None:
+        """The efficiency that the state and a gate go by."""
+        return self.epoch_efficiency if self.judged_by == "epoch_efficiency" else self.efficiency
 
 
 @dataclass(frozen=True)

@@ -359,6 +359,16 @@ class SwitchedLoader:
         self._control.worker_cache_bytes = worker_bytes
 
     @property
+    def first_choice_s(self) -> float | None:
+        """What the user's sampler took to begin, and to choose its first batch [s]; None: it was not asked."""
+        return self._order.first_choice_s
+
+    @property
+    def permutation_length(self) -> int | None:
+        """How many indices the user's own loader permutes for each epoch, which this one does not; None: none."""
+        return self._order.permutation_length
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes in the caches of all workers together."""
         return self._control.cache_bytes()

@@ -52,9 +52,14 @@ def lazy_permutation(length: int, seed: int) -> Iterator[int]:
         yield from values[values < length].tolist()
 
 
+def _shuffles_all(sampler: Any) -> bool:
+    """Tell whether the sampler draws a permutation of the whole dataset, which is done lazily here."""
+    return bool(is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None)
+
+
 def _indices_of_epoch(sampler: Any, epoch: int) -> Iterator[Any]:
     """Return one epoch of a sampler's indices; PyTorch's own shuffling is done lazily."""
-    if is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None:
+    if _shuffles_all(sampler):
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=sampler.generator).item())
         return lazy_permutation(len(sampler.data_source), seed)
     if is_pytorchs(sampler, SequentialSampler):
@@ -99,6 +104,12 @@ def _chooser(loader: DataLoader[Any]) -> Any:
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
+def _index_sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler that chooses single indices, inside PyTorch's own one of batches."""
+    sampler = _chooser(loader)
+    return sampler.sampler if is_pytorchs(sampler, BatchSampler) else sampler
+
+
 def _requests(loader: DataLoader[Any]) -> Iterator[Any]:
     """Yield what the loader's workers are asked for, in the user's own order, without end."""
     sampler = _chooser(loader)
@@ -132,6 +143,8 @@ class RequestOrder:
         self._loader = loader
         self._clock = clock
         self._choosing_s, self._chosen = 0.0, 0
+        self.first_choice_s: float | None = None
+        """What the user's sampler took to begin and to choose its first batch [s]; None where it was not asked."""
         self._control = control
         self._iterable = iterable
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
@@ -185,8 +198,10 @@ class RequestOrder:
 
     def _next_real(self) -> tuple[Any, int]:
         if self._real is None:
+            started_s = self._clock()
             self._real = _requests(self._loader)
             request = next(self._real)
+            self.first_choice_s = self._clock() - started_s
         else:
             started_s = self._clock()
             request = next(self._real)
@@ -197,6 +212,13 @@ class RequestOrder:
         if not hasattr(request, "__len__"):  # an iterator over indices
             request = list(request)
         return request, len(request)
+
+    @property
+    def permutation_length(self) -> int | None:
+        """How many indices the user's own loader permutes at once for each epoch, which is not done here; or None."""
+        if self._iterable or not _shuffles_all(sampler := _index_sampler(self._loader)):
+            return None
+        return len(sampler.data_source)
 
     @property
     def choosing_s_per_batch(self) -> float | None:

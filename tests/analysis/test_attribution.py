@@ -1,13 +1,15 @@
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from simulated import AUGMENT_BOUND, BATCH_SIZE, LAST_STRAW, Job, keep_rounds, map_blocks, measure
 
-from bottleneck.analysis.attribution import attribute, drop_confidence
+from bottleneck.analysis.attribution import attribute, drop, drop_confidence, with_family_gains
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import experiments, read
-from bottleneck.results.records import Block, MeasuredExperiment, StageSpan
+from bottleneck.analysis.statistics import t_quantile
+from bottleneck.results.records import Block, MeasuredExperiment, MeasuredWithout, StageSpan
 
 
 def stages_of(measurement):
@@ -88,6 +90,60 @@ def test_a_drop_is_found_through_drift_that_is_larger_than_it():
 
     assert stages["load"].finding == "real"
     assert stages["handoff"].finding == "within_noise"
+
+
+def test_a_finding_and_a_share_are_of_the_same_numbers_where_blocks_stall():
+    # Guards: the mean of the rounds' logarithms called a drop noise whose share, a ratio of sums, was 16 % of the step.
+    whole = measure(AUGMENT_BOUND, noise=0.001, rounds=8)
+    stalled = tuple(
+        replace(e, coupled=tuple(replace(b, seconds=b.seconds * (1 + 2.5 * (b.round == 3))) for b in e.coupled))
+        if e.name == "raw"
+        else e
+        for e in whole.experiments
+    )
+    readings = read(replace(whole, experiments=stalled))
+    (load,) = (span for span in readings.spans if span.name == "load")
+    log_drop, share = drop(readings, load), attribute(readings)[-1].exposed_share
+    assert 1 - math.exp(-log_drop.estimate) == pytest.approx(share.estimate)
+
+
+def test_a_gain_that_is_sure_is_so_over_all_gains_together():
+    readings = read(measure(AUGMENT_BOUND, noise=0.03))
+    plain = attribute(readings)
+    family = {stage.name: stage.gain_if_free for stage in with_family_gains(readings, plain)}
+    assert family["compute"] is None
+    narrow, sure = plain[-2].gain_if_free, family["augment"]
+    assert (sure.estimate, sure.high) == (narrow.estimate, narrow.high)
+    widened = math.log(sure.estimate / sure.low) / math.log(narrow.estimate / narrow.low)
+    assert widened == pytest.approx(t_quantile(7, 0.99) / t_quantile(7, 0.95))
+
+
+def test_of_dozens_of_stages_that_gain_nothing_none_surely_does():
+    sure = 0
+    for seed in range(60):
+        marks = [f"mark{number}" for number in range(46)]
+        readings = read(dozens(marks, seed))
+        stages = with_family_gains(readings, attribute(readings))
+        sure += any(s.gain_if_free is not None and s.gain_if_free.low > 1.03 for s in stages)
+    assert sure <= 3
+
+
+def dozens(marks, seed):
+    """A job of many marked stages, none of which gains anything."""
+    random = np.random.default_rng(seed)
+
+    def blocks():
+        seconds = np.exp(random.normal(0, 0.2, 6))
+        return tuple(Block(r, 32, float(s), 1) for r, s in enumerate(seconds))
+
+    whole = measure(Job(coupled={"device": 0.01, "raw": 0.02}), rounds=6, noise=0.2, seed=seed)
+    raw = MeasuredExperiment("raw", True, None, blocks())
+    return replace(
+        whole,
+        experiments=(whole.experiments[0], raw),
+        without=tuple(MeasuredWithout(mark, blocks()) for mark in marks),
+        stages=(*(StageSpan(mark, None, "raw") for mark in marks), StageSpan("compute", None, "device")),
+    )
 
 
 def test_a_drop_near_the_margin_is_undecided():

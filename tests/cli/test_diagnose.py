@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -13,6 +14,7 @@ import bottleneck.api
 from bottleneck.api import Attempt, Diagnosis
 from bottleneck.cli.main import run
 from bottleneck.errors import MeasurementError
+from bottleneck.results.records import Interval
 
 JOB = """
 import os
@@ -172,6 +174,18 @@ def test_the_gate(asked, share, status, capsys):
     assert result.verdict.efficiency.low < 0.38 < result.verdict.efficiency.high
     assert run(["diagnose", "job:build", "--fail-under", share]) == status
     assert ("Gate failed" in capsys.readouterr().err) == bool(status)
+
+
+def test_the_gate_goes_by_the_whole_epoch_where_that_is_lower(asked, capsys):
+    # Guards: a job that lost a third of its time to starting workers passed the gate with 99 %.
+    steady, whole = Interval(0.99, 0.98, 1.0), Interval(0.67, 0.66, 0.68)
+    verdict = replace(make_result().verdict, efficiency=steady, epoch_efficiency=whole, judged_by="epoch_efficiency")
+    asked["attempt"] = Attempt(as_diagnosis(make_result(verdict=verdict)), None)
+    assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 1
+    assert "the efficiency over a whole epoch is 67.0 % and at most 68.0 %" in capsys.readouterr().err
+    long = replace(verdict, judged_by="efficiency")
+    asked["attempt"] = Attempt(as_diagnosis(make_result(verdict=long)), None)
+    assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 0
 
 
 def test_the_price_of_a_gpu_hour_tells_what_is_lost(asked, tmp_path, capsys):

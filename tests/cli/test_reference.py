@@ -190,7 +190,8 @@ RECORDS = {
 KINDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "State": "string"}
 KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
 LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
-LATER |= {"batches", "first_half_seconds", "device_clock_hz", "serving"}
+LATER |= {"queue_before", "queue_after"}
+LATER |= {"batches", "first_half_seconds", "device_clock_hz", "serving", "epoch_efficiency", "judged_by"}
 
 
 @pytest.mark.parametrize("heading", RECORDS)

@@ -7,9 +7,12 @@ import pytest
 from sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
 
 from bottleneck.measure import cpu_times
+from bottleneck.measure.arms import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.stolen import Repeats, Stolen, StolenTime, _read_stolen_s
+from bottleneck.staging import stages
 
+RAW, DEVICE = Arm(stages.ALL, "loader"), Arm(None, "device")
 MUCH, LITTLE, NONE = Stolen(0.4, 0.2), Stolen(0.01, 0.02), Stolen()
 
 
@@ -55,21 +58,32 @@ def repeats_after(passed_s, kept=()):
     times = iter([10.0] + [10.0 + passed_s] * 100)
     repeats = Repeats(lambda: next(times))
     for stolen in kept:
-        repeats.keep(stolen)
+        repeats.keep(RAW, stolen)
     return repeats
 
 
 def test_a_block_is_measured_again_when_much_was_stolen():
     repeats = repeats_after(1.0)
-    assert repeats.wanted(MUCH)
-    assert not repeats.wanted(LITTLE)
-    assert not repeats.wanted(NONE)
-    assert not repeats.wanted(Stolen(0.02, 0.2))  # two ticks of the kernel's clock
+    assert repeats.wanted(RAW, MUCH)
+    assert not repeats.wanted(RAW, LITTLE)
+    assert not repeats.wanted(RAW, NONE)
+    assert not repeats.wanted(RAW, Stolen(0.02, 0.2))  # two ticks of the kernel's clock
 
 
 def test_what_is_usual_on_a_machine_is_not_measured_again():
-    assert not repeats_after(1.0, [Stolen(0.3, 0.15)] * 5).wanted(MUCH)
-    assert repeats_after(1.0, [LITTLE] * 5).wanted(MUCH)
+    assert not repeats_after(1.0, [Stolen(0.3, 0.15)] * 5).wanted(RAW, MUCH)
+    assert repeats_after(1.0, [LITTLE] * 5).wanted(RAW, MUCH)
+
+
+def test_what_is_usual_for_one_experiment_is_no_measure_of_another():
+    # Guards: one that computes always loses more to steal than one that waits for the device; by a common level only
+    # its worst blocks were exchanged, and the efficiency came out too high.
+    repeats = repeats_after(1.0, [Stolen(0.3, 0.15)] * 3)
+    for _ in range(7):
+        repeats.keep(DEVICE, NONE)
+    assert not repeats.wanted(RAW, MUCH)
+    assert repeats.wanted(DEVICE, MUCH)
+    assert repeats.stolen_share == pytest.approx(0.045)
 
 
 def test_only_a_share_of_the_time_goes_into_measuring_again():

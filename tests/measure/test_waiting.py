@@ -4,12 +4,12 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.batches import BatchCache
 from bottleneck.measure.blocks import Bench
-from bottleneck.measure.epochs import describe_epoch_gap
+from bottleneck.measure.epochs import batches_of_epoch, describe_epoch_gap
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.measure.waits import find_stalls
@@ -90,8 +90,10 @@ class FakeLoader:
     """Takes so long for the first batch after a rest."""
 
     num_workers, iterable = 2, False
+    permutation_length = None
+    first_choice_s = 0.25
 
-    def __init__(self, seconds):
+    def __init__(self, seconds=()):
         self.seconds = list(seconds)
         self.now = 0.0
         self.resting = False
@@ -113,21 +115,91 @@ def gap_of(loader, persistent):
 
 
 def test_workers_that_start_anew_take_what_they_took_at_first():
-    loader = FakeLoader([])
-    assert gap_of(loader, False) == {"seconds": 3.0, "persistent_workers": False, "started_anew": True}
+    assert gap_of(FakeLoader(), False) == {
+        "seconds": 3.0, "low_s": 3.0, "high_s": 3.0, "order_s": 0.25, "persistent_workers": False, "started_anew": True,
+    }  # fmt: skip
 
 
-def test_workers_that_stay_take_a_batch_of_an_empty_queue():
+def test_workers_that_stay_take_a_batch_of_an_empty_queue_and_the_order_of_the_samples():
     loader = FakeLoader([0.2, 0.5, 0.3])
-    assert gap_of(loader, True)["seconds"] == pytest.approx(0.3)
+    gap = gap_of(loader, True)
+    assert [gap[key] for key in ("seconds", "low_s", "high_s")] == pytest.approx([0.55, 0.45, 0.75])
     assert loader.resting
-    assert gap_of(FakeLoader([4.0]), True)["seconds"] == pytest.approx(4.0)  # not tried again
+    assert gap_of(FakeLoader([4.0]), True)["seconds"] == pytest.approx(4.25)  # not tried again
 
 
-def test_without_workers_and_for_streams_that_stay_nothing_is_said():
-    loader = FakeLoader([])
-    loader.num_workers = 0
-    assert gap_of(loader, False) is None
-    loader.num_workers, loader.iterable = 2, True
+def test_streams_that_stay_begin_anew_in_a_way_that_is_not_known():
+    loader = FakeLoader()
+    loader.iterable = True
     assert gap_of(loader, True) is None
     assert gap_of(loader, False)["started_anew"]
+
+
+def test_without_workers_only_the_order_of_the_samples_takes_time():
+    loader = FakeLoader()
+    loader.num_workers = 0
+    gap = gap_of(loader, False)
+    assert (gap["seconds"], gap["order_s"], gap["started_anew"]) == (0.25, 0.25, None)
+
+
+def test_a_permutation_that_is_not_made_here_is_paid_for_all_the_same(monkeypatch):
+    # Guards: the order is drawn lazily here, while the user's own loader permutes all indices before each epoch.
+    loader = FakeLoader([0.2, 0.2, 0.2])
+    loader.permutation_length = 50_000_000
+    state = torch.get_rng_state()
+    made = []
+    randperm = torch.randperm
+
+    def slow(length, generator):
+        made.append(length)
+        loader.now += 0.1
+        return randperm(4, generator=generator)
+
+    monkeypatch.setattr(torch, "randperm", slow)
+    gap = gap_of(loader, True)
+    assert made == [1_000_000]  # whatever the length
+    assert gap["order_s"] == pytest.approx(5.0)
+    assert gap["seconds"] == pytest.approx(5.2)
+    assert gap["high_s"] == pytest.approx(0.2 + 7.5)
+    anew = gap_of(loader, False)
+    assert anew["low_s"] == pytest.approx(5.0)  # workers start while it is made
+    assert anew["seconds"] == pytest.approx(8.0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [({}, 25.5), ({"drop_last": True}, 25.0), ({"batch_size": None}, 102.0), ({"batch_size": 200}, 1.0)],
+)
+def test_a_partial_batch_counts_as_its_part_of_an_epoch(options, batches):
+    loader = DataLoader(list(range(102)), **{"batch_size": 4, **options})
+    assert batches_of_epoch(loader) == batches
+
+
+def test_a_stream_has_the_batches_that_it_says():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(10))
+
+    class Sized(Stream):
+        def __len__(self):
+            return 10
+
+    assert batches_of_epoch(DataLoader(Stream(), batch_size=4)) is None
+    assert batches_of_epoch(DataLoader(Sized(), batch_size=4)) == 3.0
+
+
+def test_which_orders_are_not_made_here():
+    def length_of(**options):
+        loader = SwitchedLoader(DataLoader(list(range(100)), **options), (), 1 << 20, 0, 60.0)
+        try:
+            return loader.permutation_length
+        finally:
+            loader.close()
+
+    data = range(100)
+    assert length_of(shuffle=True, batch_size=4) == 100
+    assert length_of(shuffle=True, batch_size=None) == 100
+    assert length_of(batch_size=4) is None
+    assert length_of(batch_size=4, sampler=RandomSampler(data, replacement=True)) is None
+    assert length_of(batch_size=4, sampler=RandomSampler(data, num_samples=10)) is None

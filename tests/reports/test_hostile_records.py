@@ -25,7 +25,7 @@ SAVED = Path(__file__).parent.parent / "saved"
 FULL = max(SAVED.glob("v1-*.json"))
 """The saved result with the most in it: every kind of evidence."""
 
-CHOICES = {"state", "finding", "gain_basis"}
+CHOICES = {"state", "finding", "gain_basis", "judged_by"}
 """Fields that hold one of a few words; a file with another one is refused."""
 MEANT = {"source", "mode", "seen"}
 """Keys of evidence whose known words alone are shown, or whose texts are positions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bottleneck.reports import numbers, view
 from bottleneck.reports.render import render
 from bottleneck.reports.text import render_text
 from bottleneck.results.codec import load
+from bottleneck.results.records import Interval, Verdict
 
 SAVED = Path(__file__).parent.parent / "saved" / "v1-6-traces-and-profile.json"
 RESULTS = {
@@ -99,3 +101,23 @@ def intervals_of(result) -> set[str]:
 def test_no_format_has_another_rounding_of_its_own(name, form):
     result = RESULTS[name]()
     assert set(FACTOR_OR_SPAN.findall(shown(result, form))) - intervals_of(result) == set()
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_what_the_edges_of_epochs_cost_and_what_contradicts_itself_is_in_every_format(form):
+    for sentence in (
+        "The input pipeline holds this job at 66 % (65–67 %) of what its device can do, over a whole epoch. "
+        "Between epochs the job stands for 10.0 s of each 30.3 s: its workers start anew.",
+        "Undecided: two numbers contradict each other. raw got 3,228 samples/s, and device, which does less, 1,063.",
+    ):
+        verdict = Verdict("undecided", None, (), None, None, sentence)
+        assert sentence in shown(make_result(verdict=verdict), form).replace("\\", "").replace("**", "")
+
+
+def test_the_page_tells_both_efficiencies_apart():
+    whole = replace(make_result().verdict, epoch_efficiency=Interval(0.3, 0.29, 0.31))
+    assert "over a whole one" not in shown(make_result(verdict=whole), "html")
+    judged = replace(whole, judged_by="epoch_efficiency")
+    assert "38 % (36–40 %) within an epoch, 30 % (29–31 %) over a whole one" in shown(
+        make_result(verdict=judged), "html"
+    )

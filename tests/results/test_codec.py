@@ -254,6 +254,7 @@ WRONG = [
     (("verdict", "contributors"), "load", "verdict.contributors must be a list, not a string"),
     (("advice", 0, "evidence"), None, "advice[0].evidence must be an object, not null"),
     (("advice", 0, "gain"), 2.0, "advice[0].gain must be an object, not a number"),
+    (("verdict", "judged_by"), "guess", "verdict.judged_by must be one of 'efficiency'"),
     (("advice", 0, "gain_basis"), "hoped", "advice[0].gain_basis must be one of 'measured'"),
     (("cost", "batches"), -1, "cost.batches must be a whole number of zero or more"),
     (("cost", "cache_bytes"), 2**53 + 1, "cost.cache_bytes must be a whole number of at most 9007199254740992"),
@@ -289,6 +290,7 @@ def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
     optional = {"batches", "first_half_seconds", "workers", "further_rounds", "wall_s_per_batch", "cpu_s_per_batch"}
     optional |= {"queue_before", "queue_after", "device_clock_hz", "gain", "gain_basis", "serving"}
+    optional |= {"epoch_efficiency", "judged_by"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

@@ -333,3 +333,5 @@ def test_the_time_of_the_sampler_is_known_without_that_of_its_first_batch(contro
     assert order.choosing_s_per_batch is None
     take(order, 4)
     assert order.choosing_s_per_batch == 1.0
+    assert order.first_choice_s == 101.0
+    assert order.permutation_length is None

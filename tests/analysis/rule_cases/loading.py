@@ -30,6 +30,7 @@ _TINY = replace(
     _TINY,
     coupled={**_TINY.coupled, "device": 0.0004, "host": 0.0005, "after_collate": 0.0006, "before_collate": 0.0007,
              "before_augment": 0.0008, "raw": 0.0016},
+    drained={"after_collate": 0.0004, "before_collate": 0.0005, "before_augment": 0.0006, "raw": 0.0015},
     without=dict.fromkeys(_TINY.without, 0.0016) | {"load": 0.0008},
     evidence={"loader": {"fetches_batches": False, "iterable": False}},
 )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Pairs of numbers that cannot both be true: doing more is never faster than doing less, in the long run.
+
+What may still be noise of the method is left out: a difference that is not sure beyond a margin. For experiments whose
+batches come from memory that margin is the 3 % below which nothing is called real. A block of the loader begins and
+ends right after a batch, so that it may count one batch more or less than the loader makes in that time: there the
+margin is one batch of a block, where that is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bottleneck.analysis.attribution import MARGIN, exposed_share
+from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.statistics import Series, align, log_ratio
+from bottleneck.results.format import count, duration, gain_interval
+from bottleneck.results.records import Interval
+
+_FAMILY_CONFIDENCE = 0.95
+
+_OTHER_BATCHES = (
+    "Batches of other shapes, another clock of the device, or other load may be the reason: measure again with a "
+    "larger --budget, on a quiet machine."
+)
+_FULL_QUEUE = (
+    "Its blocks were served from batches that were made before they began: measure again with a larger --budget, for "
+    "longer blocks."
+)
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Two numbers that cannot both be true, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A ratio that cannot be over one."""
+
+    ratio: Callable[[float], Interval]
+    """Its interval at a given confidence."""
+    margin: float
+    """What it has to be surely over."""
+    what: str
+    """The two numbers."""
+    remedy: str
+
+
+def find_contradiction(readings: Readings) -> Contradiction | None:
+    """Return the first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni)."""
+    pairs = list(_pairs(readings))
+    for pair in pairs:
+        if pair.ratio(1 - (1 - _FAMILY_CONFIDENCE) / len(pairs)).low > pair.margin:
+            times = gain_interval(pair.ratio(_FAMILY_CONFIDENCE))
+            return Contradiction(f"{pair.what}: {times} as much", pair.remedy)
+    return None
+
+
+def _pairs(readings: Readings) -> Iterator[_Pair]:
+    raw, device, loader = readings.raw, readings.device, readings.drained.get(RAW)
+    if raw is not None and device is not None:
+        yield from _compare(RAW, raw, DEVICE, device, MARGIN, _OTHER_BATCHES)
+    if raw is not None and loader is not None:
+        yield from _compare(RAW, raw, "the loader alone", loader, max(MARGIN, _one_batch(raw, loader)), _FULL_QUEUE)
+    if device is not None:
+        for stage, without in readings.without.items():
+            yield from _compare(f"{RAW} without {stage}", without, DEVICE, device, MARGIN, _OTHER_BATCHES)
+    for span in readings.spans:
+        share = exposed_share(readings, span) if span.name != COMPUTE and span.outer != COLD else None
+        if share is not None and raw is not None:
+            step_s = raw.seconds_per_sample * raw.samples_per_batch
+            added = f"{span.name} adds {duration(share.estimate * step_s)} to a step"
+            what = f"{added}, and the whole step with it takes {duration(step_s)}"
+            yield _Pair(share.interval, MARGIN, what, _OTHER_BATCHES)
+
+
+def _compare(more: str, quick: Series, less: str, slow: Series, margin: float, remedy: str) -> Iterator[_Pair]:
+    """Yield the throughput of an experiment over that of one that does less, if both were measured together."""
+    spread = log_ratio(slow, quick)
+    if spread is None:
+        return
+    quick, slow = align((quick, slow))
+    got, of_less = count(1 / quick.seconds_per_sample), count(1 / slow.seconds_per_sample)
+    what = f"{more} got {got} samples/s, and {less}, which does less, {of_less}"
+    yield _Pair(spread.exponentiated, margin, what, remedy)
+
+
+def _one_batch(raw: Series, loader: Series) -> float:
+    """Return how many times as fast a block seems that counts one batch too many."""
+    raw, loader = align((raw, loader))
+    batches = min((float(blocks.batches.mean()) for blocks in (raw, loader) if len(blocks)), default=0.0)
+    return 1 + 1 / batches if batches > 0 else float("inf")

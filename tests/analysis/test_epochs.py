@@ -1,0 +1,128 @@
+"""The beginning of each epoch counts: in the efficiency over a whole one, in the state, and in the advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rule_case import WORKERS
+from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
+
+from bottleneck.analysis.analyse import analyse, judge
+from bottleneck.analysis.epochs import find_epoch
+from bottleneck.analysis.price import lost_per_hour
+from bottleneck.analysis.readings import read
+
+ANEW = {**WORKERS, "persistent_workers": False}
+
+
+def gap_of(seconds, *, batches, anew=True, low_s=None, high_s=None, order_s=0.0):
+    return {
+        "seconds": seconds, "low_s": seconds if low_s is None else low_s, "batches": batches, "order_s": order_s,
+        "high_s": seconds if high_s is None else high_s, "persistent_workers": not anew, "started_anew": anew,
+    }  # fmt: skip
+
+
+def job_of(job, *, pipeline=ANEW, **gap):
+    return replace(job, pipeline=pipeline, evidence={"epoch_gap": gap_of(**gap)})
+
+
+def epoch_of(job, **options):
+    measurement = measure(job, **options)
+    return find_epoch(read(measurement), measurement.evidence, measurement.pipeline)
+
+
+# 667 steps of 30 ms take 20 s.
+SHORT_EPOCHS = job_of(DEVICE_BOUND, seconds=10.0, batches=667.0)
+
+
+def test_a_job_whose_workers_start_for_a_third_of_each_epoch_is_held_by_its_input():
+    result = analyse(measure(SHORT_EPOCHS))
+    verdict = result.verdict
+    assert (verdict.state, verdict.bottleneck, verdict.judged_by) == ("input_bound", None, "epoch_efficiency")
+    assert verdict.efficiency.low > 0.95
+    assert verdict.epoch_efficiency.estimate == pytest.approx(0.66, abs=0.01)
+    assert verdict.judged == verdict.epoch_efficiency
+    assert "at 66.3 % (" in verdict.sentence
+    assert "over a whole epoch" in verdict.sentence
+    assert "Between epochs the job stands for 10.0 s of each 30.3 s: its workers start anew." in verdict.sentence
+    assert judge(measure(SHORT_EPOCHS)).named  # no further rounds would name a stage
+    assert not {"gain-not-measured", "no-single-gain"} & {warning.id for warning in result.warnings}
+    assert lost_per_hour(result, 3.0).estimate == pytest.approx(1.0, abs=0.05)
+
+
+def test_what_persistent_workers_gain_follows_from_the_same_numbers():
+    result = analyse(measure(SHORT_EPOCHS))
+    advice = {item.id: item for item in result.advice}["persistent-workers"]
+    kept = job_of(DEVICE_BOUND, seconds=0.048, batches=667.0, anew=False)
+    after = analyse(measure(kept)).verdict.epoch_efficiency.estimate
+    assert advice.gain.estimate == pytest.approx(after / result.verdict.epoch_efficiency.estimate, rel=0.002)
+    assert advice.how == "DataLoader(..., persistent_workers=True)"
+
+
+def test_long_epochs_change_nothing():
+    verdict = analyse(measure(job_of(DEVICE_BOUND, seconds=10.0, batches=100_000.0))).verdict
+    assert (verdict.state, verdict.judged_by) == ("device_bound", "efficiency")
+    assert verdict.epoch_efficiency.estimate == pytest.approx(verdict.efficiency.estimate, rel=0.005)
+    assert "epoch" not in verdict.sentence
+
+
+def test_a_stage_is_named_beside_the_edges_of_epochs():
+    verdict = analyse(measure(job_of(AUGMENT_BOUND, seconds=10.0, batches=800.0))).verdict
+    assert (verdict.state, verdict.bottleneck) == ("input_bound", "augment")
+    assert "Between epochs the job stands for" in verdict.sentence
+    assert "the throughput within an epoch" in verdict.sentence
+
+
+def test_a_device_bound_job_says_what_its_edges_cost():
+    pipeline = {**WORKERS, "dataset_length": 32 * 667}
+    verdict = analyse(measure(job_of(DEVICE_BOUND, pipeline=pipeline, seconds=0.5, batches=667.0, anew=False))).verdict
+    assert (verdict.state, verdict.bottleneck, verdict.judged_by) == ("device_bound", "compute", "epoch_efficiency")
+    assert "over a whole epoch the input pipeline costs it 3." in verdict.sentence
+
+
+def test_the_wait_for_the_first_batch_is_not_lost_where_other_workers_make_the_next_ones_meanwhile():
+    """Four workers at 40 ms a batch together, a step of 10 ms: each needs 160 ms, in which four batches are made."""
+    loader_bound = Job(coupled={"device": 0.010, "raw": 0.040}, drained={"raw": 0.040})
+    job = job_of(loader_bound, pipeline=WORKERS, seconds=0.160, batches=100.0, anew=False)
+    assert epoch_of(job, noise=0).gap_s.estimate == pytest.approx(0.010)  # the last batch's step
+    few = job_of(loader_bound, pipeline=WORKERS, seconds=0.160, batches=4.0, anew=False)
+    assert epoch_of(few, noise=0).seconds == pytest.approx(0.160 + 4 * 0.010)
+    ahead = job_of(DEVICE_BOUND, pipeline=WORKERS, seconds=0.160, batches=100.0, anew=False)
+    assert epoch_of(ahead, noise=0).gap_s.estimate == pytest.approx(0.160)
+
+
+def test_what_is_not_sure_of_the_beginning_widens_the_interval():
+    sharp = analyse(measure(SHORT_EPOCHS)).verdict.epoch_efficiency
+    vague = analyse(measure(job_of(DEVICE_BOUND, seconds=10.0, batches=667.0, low_s=1.0, high_s=12.0))).verdict
+    assert vague.epoch_efficiency.estimate == sharp.estimate
+    assert vague.epoch_efficiency.high > 0.9
+    assert vague.epoch_efficiency.low < sharp.low
+    assert vague.state == "undecided"
+    none = analyse(measure(job_of(DEVICE_BOUND, seconds=10.0, batches=667.0, low_s=0.0, high_s=12.0))).verdict
+    assert (none.state, none.judged_by) == ("device_bound", "efficiency")  # it is not surely lower
+
+
+def test_the_order_of_the_samples_counts_without_workers():
+    job = job_of(
+        DEVICE_BOUND, pipeline={**WORKERS, "num_workers": 0}, seconds=8.0, batches=667.0, order_s=8.0, anew=None
+    )
+    verdict = analyse(measure(job)).verdict
+    assert verdict.state == "input_bound"
+    assert "the order of the samples is chosen" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [None, {}, "long", {"seconds": 1.0, "batches": None}, {"seconds": -1.0, "batches": 5.0}, {"batches": 5.0},
+     {"seconds": 1.0, "batches": 0.0}],
+)  # fmt: skip
+def test_without_a_length_or_a_gap_there_is_no_efficiency_over_an_epoch(gap):
+    verdict = analyse(measure(replace(DEVICE_BOUND, pipeline=WORKERS, evidence={"epoch_gap": gap}))).verdict
+    assert (verdict.epoch_efficiency, verdict.judged_by, verdict.state) == (None, "efficiency", "device_bound")
+
+
+def test_a_result_of_before_is_read_with_the_length_of_its_settings():
+    old = {"seconds": 10.0, "persistent_workers": False, "started_anew": True}
+    job = replace(DEVICE_BOUND, pipeline={**ANEW, "dataset_length": 32 * 667}, evidence={"epoch_gap": old})
+    assert analyse(measure(job)).verdict.epoch_efficiency.estimate == pytest.approx(0.66, abs=0.01)
