@@ -47,11 +47,11 @@ def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
     for span in readings.spans:
         costing = costs.costing(span.name)
         cost = costing.interval() if costing is not None and costing.left_out else None
-        if cost is None or span.wall_s_per_batch is None:
+        if costing is None or cost is None or span.wall_s_per_batch is None:
             continue
         clock = _clock(span, costs, price_s)
         away_s = max(cost.low - clock.high, clock.low - cost.high)
-        if away_s > _TOLERANCE * span.wall_s_per_batch:
+        if away_s > max(_TOLERANCE * span.wall_s_per_batch, costing.below_s, costing.above_s):
             yield Warning(
                 "cost-differs-from-clock",
                 f"{span.name} costs {_told(cost)} a batch, and the clocks around it show "
