@@ -1,6 +1,7 @@
 """Names of experiments and stages that rules depend on."""
 
 DEVICE = "device"
+AFTER_COLLATE = "after_collate"
 RAW = "raw"
 COLD = "cold"
 """The experiment in which the files of the samples are not in memory; the stage that it adds to raw is `storage`."""

@@ -1,0 +1,290 @@
+"""What workers would bring a job that has none: its own steps, fed by real workers that take as long as its loader.
+
+Workers cost something themselves. Each batch has to be handed over, and on a CPU that trains they take cores from the
+step, whose threads then wait for each other: by far more than the cores that are gone. No sum of times tells how much,
+so that it is tried. The workers of the trial know nothing of the user's dataset: they compute for as long as loading
+was seen to take, and hand over copies of recorded batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from bottleneck.measure.batches import CachedBatch
+from bottleneck.measure.blocks import Bench
+from bottleneck.measure.cores import usable_cores
+from bottleneck.measure.process_usage import cpu_seconds
+from bottleneck.staging import stages, trees
+from bottleneck.staging.recording import shared_copy
+from bottleneck.staging.stopping import disarm, drain, stop_workers
+
+BUDGET_SHARE = 0.07
+_LOOK_S, _FEWEST_BATCHES = 0.15, 4
+"""How long each look is, at least so many batches."""
+_BLOCK_S = 0.12
+_MOST_PAIRS = 5
+_WORTH_TRYING = 0.1
+"""Share of a step that loading takes, below which workers could gain next to nothing."""
+_HOPELESS = 1.3
+"""Times the job without workers from which on a first pair settles it."""
+_MOST_WORKERS = 4
+"""What a search begins with; from there on the job with workers tells by itself whether more would help."""
+_SPARE_SUPPLY = 1.1
+_PATIENCE_S = 1.0
+_HANG_S = 20.0
+_KEPT_BATCHES = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """What loading a batch takes of one process."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def do(self) -> None:
+        """Compute, and then wait, for as long."""
+        until_s = time.thread_time() + self.cpu_s
+        while time.thread_time() < until_s:
+            pass
+        if self.wall_s > self.cpu_s:
+            time.sleep(self.wall_s - self.cpu_s)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to load: so many workers, beside so many threads of the train step."""
+
+    workers: int
+    threads: int
+
+
+class _Recorded(Dataset[Any]):
+    """Gives copies of recorded batches, in shared memory as `default_collate` puts them, after some work."""
+
+    def __init__(self, batches: Sequence[Any], work: Work) -> None:
+        self._batches, self._work = batches, work
+
+    def __getitem__(self, index: int) -> Any:
+        self._work.do()
+        return trees.map_leaves(_fresh, self._batches[index % len(self._batches)])
+
+
+def _fresh(leaf: Any) -> Any:
+    return shared_copy(leaf) if isinstance(leaf, torch.Tensor) else trees.copy_leaf(leaf)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+class _Endless(Sampler[int]):
+    """Asks for batches until it is stopped."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.takewhile(lambda _: not self.stopped, itertools.count())
+
+
+@dataclass
+class _Trial:
+    """The parts of a job that has no workers, and what is seen of it."""
+
+    loader: DataLoader[Any]
+    bench: Bench
+    batches: list[Any]
+    pinned: bool
+    limit_s: float
+    began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.bench.clock()
+
+    @property
+    def left_s(self) -> float:
+        return self.limit_s - (self.bench.clock() - self.began_s)
+
+    @contextmanager
+    def fed(self, workers: int, work: Work) -> Iterator[Any]:
+        """Start workers that take so long for each batch; yields PyTorch's own iterator."""
+        order = _Endless()
+        made: DataLoader[Any] = DataLoader(
+            _Recorded(self.batches, work), batch_size=None, sampler=order, collate_fn=_as_it_is, num_workers=workers,
+            pin_memory=self.pinned, timeout=_HANG_S, multiprocessing_context=self.loader.multiprocessing_context,
+        )  # fmt: skip
+        iterator = iter(made)
+        try:
+            next(iterator)
+            yield iterator
+        finally:
+            disarm(iterator)
+            order.stopped = True
+            stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))
+
+    # --- looks ---------------------------------------------------------------------------------------------
+
+    def loading(self) -> Work:
+        """Time the loader as it is, in this process."""
+        self.bench.loader.switch(stages.ALL)
+        self.bench.loader.next_batch()
+        cpu_s = time.process_time()
+        wall_s, batches = self._run(lambda: self.bench.loader.next_batch()[0], None, _LOOK_S)
+        return Work(wall_s, (time.process_time() - cpu_s) / batches)
+
+    def handoff(self) -> dict[str, float]:
+        """Time batches that come from a worker which only has to hand them over."""
+        with self.fed(1, Work()) as iterator:
+            (worker,) = iterator._workers
+            for _ in range(_FEWEST_BATCHES):
+                next(iterator)
+            main_s, worker_s = time.process_time(), cpu_seconds(worker.pid)
+            wall_s, batches = self._run(lambda: _touch(next(iterator)), None, _LOOK_S)
+            main_s, spent_s = time.process_time() - main_s, cpu_seconds(worker.pid)
+        found = {"s_per_batch": wall_s, "main_cpu_s_per_batch": main_s / batches}
+        if worker_s is not None and spent_s is not None:
+            found["worker_cpu_s_per_batch"] = (spent_s - worker_s) / batches
+        return found
+
+    def steps(self, take: Callable[[], Any], seconds: float) -> float:
+        """Return the time of a batch of the job, fed by what `take` gives."""
+        return self._run(take, lambda batch: self.bench.step(self.bench.transfer(batch)), seconds)[0]
+
+    def _run(self, take: Callable[[], Any], step: Callable[[Any], Any] | None, seconds: float) -> tuple[float, int]:
+        clock = self.bench.clock
+        self.bench.synchronize()
+        began_s, batches = clock(), 0
+        while batches < _FEWEST_BATCHES or clock() - began_s < seconds:
+            batch = take()
+            if step is not None:
+                step(batch)
+            batches += 1
+        self.bench.synchronize()
+        return (clock() - began_s) / batches, batches
+
+    # --- pairs ---------------------------------------------------------------------------------------------
+
+    def pairs(self, ways: Sequence[_Way], work: Work) -> list[dict[str, Any]]:
+        """Measure the job as it is and in each way, in turns."""
+        found: dict[_Way, list[list[float]]] = {way: [] for way in ways}
+        with ExitStack() as opened:
+            opened.callback(torch.set_num_threads, torch.get_num_threads())
+            counts = dict.fromkeys(way.workers for way in ways)
+            feeds = {workers: opened.enter_context(self.fed(workers, work)) for workers in counts}
+            present = list(ways)
+            for number in range(_MOST_PAIRS):
+                began_s = self.bench.clock()
+                alone_s = self._alone(torch.get_num_threads())
+                for way in present:
+                    found[way].append([alone_s, self._fed_steps(way, feeds[way.workers])])
+                present = [way for way in present if found[way][-1][1] < _HOPELESS * alone_s]
+                if not present or (number and self.left_s < self.bench.clock() - began_s):
+                    break
+        return [
+            {"num_workers": way.workers, "torch_threads": way.threads, "pairs": pairs} for way, pairs in found.items()
+        ]
+
+    def _alone(self, threads: int) -> float:
+        torch.set_num_threads(threads)
+        return self.steps(lambda: self.bench.loader.next_batch()[0], _BLOCK_S)
+
+    def _fed_steps(self, way: _Way, iterator: Any) -> float:
+        before = torch.get_num_threads()
+        torch.set_num_threads(way.threads)
+        try:
+            # What piled up while another way had its turn would come for free.
+            for _ in range(way.workers * (iterator._prefetch_factor + 1)):
+                self.bench.step(self.bench.transfer(next(iterator)))
+            return self.steps(lambda: next(iterator), _BLOCK_S)
+        finally:
+            torch.set_num_threads(before)
+
+
+def _touch(batch: Any) -> None:
+    """Read a byte of each page, as the step will: the first look at shared memory takes its time."""
+    for leaf in trees.leaves(batch):
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.is_contiguous():
+            leaf.view(-1)[:: max(1, 4096 // leaf.element_size())].clone()
+
+
+def try_workers(
+    loader: DataLoader[Any], bench: Bench, batches: Sequence[CachedBatch], *, pinned: bool, on_cpu: bool, limit_s: float
+) -> dict[str, Any]:
+    """Return what handing a batch over costs here, and what the job gets with workers, as evidence.
+
+    Args:
+        loader: The user's loader.
+        bench: Runs the job; its caches are filled.
+        batches: As they were recorded.
+        pinned: Batches are pinned.
+        on_cpu: The train step computes on the CPU.
+        limit_s: Time for all of it.
+
+    Returns:
+        `handoff` and `workers_tried`, as docs/reference/json.md has them; what is not known is missing. Nothing for a
+        job that has workers, whose hand-off is a stage of its own.
+    """
+    if loader.num_workers > 0 or not batches:
+        return {}
+    # Copies: pinned memory does not outlive a fork.
+    copies = [trees.copy_deep(cached.batch) for cached in batches[:_KEPT_BATCHES]]
+    trial = _Trial(loader, bench, copies, pinned, limit_s)
+    found: dict[str, Any] = {}
+    try:
+        _try(trial, found, on_cpu=on_cpu)
+    except Exception:  # noqa: BLE001 - costs the advice; what is wrong with the job itself shows in the rounds
+        return found
+    finally:
+        bench.loader.rest()
+    return found
+
+
+def _try(trial: _Trial, found: dict[str, Any], *, on_cpu: bool) -> None:
+    work = trial.loading()
+    if trial.left_s < (_FEWEST_BATCHES + 1) * work.wall_s:
+        return
+    found["handoff"] = trial.handoff()
+    step_s = trial.steps(lambda: trial.bench.loader.next_batch()[0], _BLOCK_S)
+    if work.wall_s < _WORTH_TRYING * step_s:
+        return
+    ways = _ways(work, step_s, threads=torch.get_num_threads() if on_cpu else None)
+    # Two turns, each with what is thrown away before it.
+    thrown = sum(way.workers * 3 for way in ways)
+    turn_s = max(_BLOCK_S, _FEWEST_BATCHES * step_s) * (len(ways) + 1) + thrown * step_s
+    if 2 * turn_s > trial.left_s:
+        return
+    found["workers_tried"] = {
+        "loading_s_per_batch": work.wall_s,
+        "loading_cpu_s_per_batch": work.cpu_s,
+        "ways": trial.pairs(ways, work),
+    }
+
+
+def _ways(work: Work, step_s: float, *, threads: int | None) -> list[_Way]:
+    """Return the ways worth trying: one worker, what the step takes, and with cores left free by the step.
+
+    Args:
+        work: Loading a batch.
+        step_s: A step with its loading.
+        threads: Of a train step on the CPU; None: it computes elsewhere.
+    """
+    cores = usable_cores()
+    alone_s = max(step_s - work.wall_s, 1e-9)
+    enough = math.ceil(min(_MOST_WORKERS, _SPARE_SUPPLY * work.wall_s / alone_s))
+    counts = dict.fromkeys((1, max(1, min(enough, _MOST_WORKERS, int(cores)))))
+    present = torch.get_num_threads()
+    ways = [_Way(workers, present) for workers in counts]
+    if threads is not None:
+        spare = {workers: max(1, int(cores) - workers) for workers in counts}
+        ways += [_Way(workers, spare[workers]) for workers in counts if spare[workers] < threads]
+    return ways
