@@ -29,7 +29,7 @@ _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device tak
 _WORTH_LEAVING_WORKERS = 1.1
 
 
-@rule("use-workers", "workers-would-not-help")
+@rule("use-workers", "fewer-threads", "workers-would-not-help")
 def _use_workers(case: Case) -> Iterator[Item]:
     """Advise workers where the main process loads by itself, and the job was faster with them, or must be."""
     if case.number("num_workers") != 0 or case.verdict.state == "device_bound":
@@ -38,10 +38,10 @@ def _use_workers(case: Case) -> Iterator[Item]:
         return
     tried, best = ways_tried(case), best_way(case)
     if best is not None:
-        yield _tried(case, best)
-    elif tried:
+        yield _tried(case, best) if best.workers else _fewer_threads(case, best)
+    elif with_some := [way for way in tried if way.workers]:
         if case.verdict.state == "input_bound":
-            yield _no_use(case, max(tried, key=lambda way: way.gain.estimate))
+            yield _no_use(case, max(with_some, key=lambda way: way.gain.estimate))
     else:
         yield from _reckoned(case)
 
@@ -70,6 +70,22 @@ def _at_most_headroom(case: Case, found: Interval) -> Interval:
     return Interval(*(case.at_most_headroom(bound) for bound in (found.estimate, found.low, found.high)))
 
 
+def _fewer_threads(case: Case, way: Way) -> Item:
+    present = number_at(case.environment, "torch_threads")
+    threads = plural(way.threads, "thread")
+    advice = Advice(
+        id="fewer-threads",
+        stage=None,
+        title=f"Let torch compute with {threads} in the main process",
+        why=f"With {threads} instead of {present or 0:.0f} the job made {gain(way.gain.estimate)} the batches, as "
+        "tried: threads that find no core of their own hold the others up in each operation.",
+        how=f"torch.set_num_threads({way.threads}), once, before training",
+        evidence={"num_workers": 0, "proposed": {"torch_threads": way.threads}, "torch_threads": present,
+                  "step_s": case.step_s},
+    )  # fmt: skip
+    return Item(way.gain.estimate, advice, interval=way.gain)
+
+
 def _no_use(case: Case, way: Way) -> Item:
     handoff_s = case.evidence_number("handoff", "s_per_batch")
     handing = f"; handing over a batch takes a worker {duration(handoff_s)} at least" if handoff_s is not None else ""
@@ -90,7 +106,7 @@ def _no_use(case: Case, way: Way) -> Item:
 def _reckoned(case: Case) -> Iterator[Item]:
     """Advise workers that were not tried, where the step leaves them cores and the hand-off was measured."""
     room = most_workers(case)
-    if room is None or room < 1:
+    if case.verdict.state != "input_bound" or room is None or room < 1:
         return
     workers = min(_FIRST_WORKERS, room)
     promised = gain_of_first_workers(case, workers)

@@ -16,7 +16,7 @@ from bottleneck.results.records import Interval
 WORTH = 1.05
 """The gain below which a change is not advised."""
 _IDLE_CORES = 0.2
-"""What the main process may keep busy beyond whole cores before another one counts as taken."""
+"""What the main process keeps busy beside a step that computes elsewhere, or waits."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def ways_tried(case: Case) -> tuple[Way, ...]:
     for row in case.evidence_rows("workers_tried", "ways"):
         workers, threads = number_at(row, "num_workers"), number_at(row, "torch_threads")
         gain = _gain_of_pairs(list_at(row, "pairs"))
-        if workers is not None and threads is not None and workers >= 1 and gain is not None:
+        if workers is not None and threads is not None and workers >= 0 and gain is not None:
             found.append(Way(int(workers), int(threads), gain))
     return tuple(found)
 
@@ -57,7 +57,7 @@ def _gain_of_pairs(pairs: tuple[object, ...]) -> Interval | None:
 
 
 def best_way(case: Case) -> Way | None:
-    """Return the fewest workers whose gain is as good as any that is surely one; None where there is none."""
+    """Return the way with the fewest workers that gains as much as any that surely gains; None where none does."""
     sure = [way for way in ways_tried(case) if way.gain.low > 1 and way.gain.estimate >= WORTH]
     most = max((way.gain.estimate for way in sure), default=0.0)
     near = [way for way in sure if way.gain.estimate * 1.03 >= most]
@@ -68,12 +68,16 @@ def best_way(case: Case) -> Way | None:
 def step_cores(case: Case) -> int | None:
     """Return the cores that workers had better leave to the train step; None where that is not known.
 
-    A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations.
+    A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
+    machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
     """
     if not case.on_cpu:
         return 0
     busy = number_at(raw_usage(case.evidence, "device"), "cores_main")
-    return None if busy is None else max(0, math.ceil(busy - _IDLE_CORES))
+    if busy is None or busy <= _IDLE_CORES:
+        return None if busy is None else 0
+    threads = number_at(case.environment, "torch_threads")
+    return max(math.ceil(busy - _IDLE_CORES), int(threads) if threads is not None else 1)
 
 
 def most_workers(case: Case) -> int | None:

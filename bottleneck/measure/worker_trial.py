@@ -27,13 +27,15 @@ from bottleneck.staging import stages, trees
 from bottleneck.staging.recording import shared_copy
 from bottleneck.staging.stopping import disarm, drain, stop_workers
 
-BUDGET_SHARE = 0.07
+BUDGET_SHARE = 0.1
 _LOOK_S, _FEWEST_BATCHES = 0.15, 4
 """How long each look is, at least so many batches."""
 _BLOCK_S = 0.12
 _MOST_PAIRS = 5
 _WORTH_TRYING = 0.1
 """Share of a step that loading takes, below which workers could gain next to nothing."""
+_FILLING = 4.0
+"""Times the loading of a batch until workers that were left alone have filled their queues and rest."""
 _HOPELESS = 1.3
 """Times the job without workers from which on a first pair settles it."""
 _MOST_WORKERS = 4
@@ -62,7 +64,7 @@ class Work:
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to load: so many workers, beside so many threads of the train step."""
+    """One way to load: so many workers, or none, beside so many threads of the train step."""
 
     workers: int
     threads: int
@@ -179,14 +181,14 @@ class _Trial:
         found: dict[_Way, list[list[float]]] = {way: [] for way in ways}
         with ExitStack() as opened:
             opened.callback(torch.set_num_threads, torch.get_num_threads())
-            counts = dict.fromkeys(way.workers for way in ways)
+            counts = dict.fromkeys(way.workers for way in ways if way.workers)
             feeds = {workers: opened.enter_context(self.fed(workers, work)) for workers in counts}
-            present = list(ways)
+            present, filling_s = list(ways), _FILLING * work.wall_s
             for number in range(_MOST_PAIRS):
                 began_s = self.bench.clock()
-                alone_s = self._alone(torch.get_num_threads())
+                alone_s = self._settled(lambda: self.bench.loader.next_batch()[0], 0, filling_s)
                 for way in present:
-                    found[way].append([alone_s, self._fed_steps(way, feeds[way.workers])])
+                    found[way].append([alone_s, self._fed_steps(way, feeds.get(way.workers), filling_s)])
                 present = [way for way in present if found[way][-1][1] < _HOPELESS * alone_s]
                 if not present or (number and self.left_s < self.bench.clock() - began_s):
                     break
@@ -194,20 +196,25 @@ class _Trial:
             {"num_workers": way.workers, "torch_threads": way.threads, "pairs": pairs} for way, pairs in found.items()
         ]
 
-    def _alone(self, threads: int) -> float:
-        torch.set_num_threads(threads)
-        return self.steps(lambda: self.bench.loader.next_batch()[0], _BLOCK_S)
-
-    def _fed_steps(self, way: _Way, iterator: Any) -> float:
+    def _fed_steps(self, way: _Way, iterator: Any, filling_s: float) -> float:
         before = torch.get_num_threads()
         torch.set_num_threads(way.threads)
         try:
+            if iterator is None:
+                return self._settled(lambda: self.bench.loader.next_batch()[0], 0, filling_s)
             # What piled up while another way had its turn would come for free.
-            for _ in range(way.workers * (iterator._prefetch_factor + 1)):
-                self.bench.step(self.bench.transfer(next(iterator)))
-            return self.steps(lambda: next(iterator), _BLOCK_S)
+            piled_up = way.workers * (iterator._prefetch_factor + 1)
+            return self._settled(lambda: next(iterator), piled_up, filling_s)
         finally:
             torch.set_num_threads(before)
+
+    def _settled(self, take: Callable[[], Any], batches: int, filling_s: float) -> float:
+        """Time the steps once so many batches are through, and the workers of another way have filled their queues."""
+        began_s, number = self.bench.clock(), 0
+        while number < batches or self.bench.clock() - began_s < filling_s:
+            self.bench.step(self.bench.transfer(take()))
+            number += 1
+        return self.steps(take, _BLOCK_S)
 
 
 def _touch(batch: Any) -> None:
@@ -258,10 +265,10 @@ def _try(trial: _Trial, found: dict[str, Any], *, on_cpu: bool) -> None:
     if work.wall_s < _WORTH_TRYING * step_s:
         return
     ways = _ways(work, step_s, threads=torch.get_num_threads() if on_cpu else None)
-    # Two turns, each with what is thrown away before it.
-    thrown = sum(way.workers * 3 for way in ways)
-    turn_s = max(_BLOCK_S, _FEWEST_BATCHES * step_s) * (len(ways) + 1) + thrown * step_s
-    if 2 * turn_s > trial.left_s:
+    # Two turns, each with what is thrown away before its blocks; as many ways as there is time for.
+    while ways and 2 * sum(_block_s(way, work, step_s) for way in (_Way(0, 0), *ways)) > trial.left_s:
+        ways.pop()
+    if not ways:
         return
     found["workers_tried"] = {
         "loading_s_per_batch": work.wall_s,
@@ -270,8 +277,15 @@ def _try(trial: _Trial, found: dict[str, Any], *, on_cpu: bool) -> None:
     }
 
 
+def _block_s(way: _Way, work: Work, step_s: float) -> float:
+    """Return about what a block of a way takes, with what goes before it."""
+    return max(_BLOCK_S, _FEWEST_BATCHES * step_s) + max(3 * way.workers * step_s, _FILLING * work.wall_s)
+
+
 def _ways(work: Work, step_s: float, *, threads: int | None) -> list[_Way]:
-    """Return the ways worth trying: one worker, what the step takes, and with cores left free by the step.
+    """Return the ways worth trying: one worker, what the step takes, and both with cores left free by the step.
+
+    Fewer threads are tried without workers too: what they alone bring is not to be counted as the workers'.
 
     Args:
         work: Loading a batch.
@@ -286,5 +300,6 @@ def _ways(work: Work, step_s: float, *, threads: int | None) -> list[_Way]:
     ways = [_Way(workers, present) for workers in counts]
     if threads is not None:
         spare = {workers: max(1, int(cores) - workers) for workers in counts}
-        ways += [_Way(workers, spare[workers]) for workers in counts if spare[workers] < threads]
+        fewer = [_Way(workers, spare[workers]) for workers in counts if spare[workers] < threads]
+        ways += [*(_Way(0, count) for count in dict.fromkeys(way.threads for way in fewer)), *fewer]
     return ways

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from worker_model import Model
 
-from bottleneck.analysis.promise import is_kept, promise_of
+from bottleneck.analysis.promise import Promise, is_kept, promise_of
 from bottleneck.results.records import Interval
 
 STEPS_S = (1e-6, 0.005)
@@ -23,7 +23,8 @@ NOISE = 1.02
 
 def next_workers(result):
     """The number of workers that the first advice about it proposes, with that advice; None where none does."""
-    return next(((a.evidence["proposed"]["num_workers"], a) for a in result.advice if "proposed" in a.evidence), None)
+    proposals = ((a.evidence.get("proposed", {}).get("num_workers"), a) for a in result.advice)
+    return next((found for found in proposals if found[0] is not None), None)
 
 
 def name(model):
@@ -73,3 +74,19 @@ def test_a_gain_is_not_promised_beyond_the_cores():
     advice = next_workers(waits.diagnosis(1))[1]
 
     assert advice.gain.estimate <= 2
+
+
+def test_a_step_on_the_cpu_that_got_fewer_cores_than_threads_needs_them_all_the_same():
+    job = Model(0.005, 0.02, 0.0005, 2, on_cpu=True, tried=False, seen_cores=0.9)
+
+    assert next_workers(job.diagnosis(0)) is None
+    assert next_workers(job.diagnosis(1)) is None
+
+
+def test_a_promise_is_kept_up_to_a_quarter_or_as_an_upper_bound_but_never_where_the_job_gets_slower():
+    about, up_to = Promise(1.5, at_most=False), Promise(1.5, at_most=True)
+
+    assert is_kept(about, Interval(1.25, 1.2, 1.3))
+    assert not is_kept(about, Interval(1.1, 1.08, 1.12))
+    assert is_kept(up_to, Interval(1.1, 1.08, 1.12))
+    assert not is_kept(up_to, Interval(0.7, 0.68, 0.72))

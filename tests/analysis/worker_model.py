@@ -23,6 +23,8 @@ class Model:
         tried: A diagnosis without workers has time to try some.
         slowdown: A step on the CPU whose threads share cores with workers takes so many times as long.
         waits: Loading is waiting, which takes no core.
+        seen_cores: The cores that the step is seen to keep busy; None: as many as it uses. Beside other load it gets
+            fewer.
     """
 
     step_s: float
@@ -33,6 +35,7 @@ class Model:
     tried: bool = True
     slowdown: float = 2.5
     waits: bool = False
+    seen_cores: float | None = None
 
     def seconds(self, workers: int) -> float:
         """The job's time per batch."""
@@ -82,7 +85,8 @@ class Model:
         loading = (self._busy_s + self.handoff_s) / raw_s if workers else 0.0
         row = {"name": "raw", "mode": "coupled", "cores_main": min(main, self.cores), "cores_workers": loading}
         row["cores_busy"] = min(self.cores, row["cores_main"] + loading)
-        device = {"name": "device", "mode": "coupled", "cores_main": step_cores, "cores_workers": 0.0}
+        seen_cores = step_cores if self.seen_cores is None else self.seen_cores
+        device = {"name": "device", "mode": "coupled", "cores_main": seen_cores, "cores_workers": 0.0}
         crowd = {"core_wait_per_cpu_s": 0.9} if workers > self.cores and not self.waits else {}
         cores = {"usable": self.cores, "allowed": self.cores, "quota": None}
         found = {"utilisation": {"cores": cores, "experiments": [row, device], "workers": {}}, **crowd}

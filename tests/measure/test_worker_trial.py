@@ -97,7 +97,7 @@ def test_fewer_threads_of_the_step_are_tried_where_it_and_the_workers_share_the_
     finally:
         torch.set_num_threads(before)
 
-    assert (1, 1) in gains(found)
+    assert {(1, 1), (0, 1)} <= set(gains(found))  # what fewer threads bring alone is not the workers'
     assert {1, 2} <= set(seen)
     assert all(threads == 2 for _, threads in gains(elsewhere))
 

@@ -42,9 +42,9 @@ _ALONE = Job(  # the main process loads by itself
 )
 
 
-def _tried(fed_s, threads=8):
-    """A job of 30 ms that was tried with two workers, which made it a job of another time."""
-    way = {"num_workers": 2, "torch_threads": threads, "pairs": [[0.0301, fed_s], [0.0299, fed_s], [0.03, fed_s]]}
+def _tried(fed_s, threads=8, workers=2):
+    """A job of 30 ms that was tried with workers or fewer threads, which made it a job of another time."""
+    way = {"num_workers": workers, "torch_threads": threads, "pairs": [[0.0301, fed_s], [0.0299, fed_s], [0.03, fed_s]]}
     return replace(_ALONE, evidence={**_ALONE.evidence, "workers_tried": {"ways": [way]}})
 
 
@@ -67,6 +67,11 @@ CASES = (
     RuleCase("use-workers", deserves=_tried(0.015), healthy=_tried(0.031)),
     RuleCase("use-workers", deserves=_tried(0.015, threads=6), healthy=_tried(0.029)),
     RuleCase("use-workers", deserves=_ALONE, healthy=replace(_ALONE, evidence={})),
+    RuleCase(
+        "fewer-threads",
+        deserves=_tried(0.015, threads=1, workers=0),
+        healthy=_tried(0.030, threads=1, workers=0),
+    ),
     RuleCase("workers-would-not-help", deserves=_tried(0.031), healthy=_tried(0.015)),
     RuleCase("more-workers", deserves=_MANY_CORES, healthy=replace(_AUGMENT, environment={"cpu_cores_available": 4})),
     RuleCase(
