@@ -28,6 +28,8 @@ from bottleneck.staging.recording import shared_copy
 from bottleneck.staging.stopping import disarm, drain, stop_workers
 
 BUDGET_SHARE = 0.1
+_LEAST_S = 1.0
+"""Time below which nothing comes of a trial."""
 _LOOK_S, _FEWEST_BATCHES = 0.15, 4
 """How long each look is, at least so many batches."""
 _BLOCK_S = 0.12
@@ -158,6 +160,13 @@ class _Trial:
             found["worker_cpu_s_per_batch"] = (spent_s - worker_s) / batches
         return found
 
+    def one_step(self) -> float:
+        """Return the time of a single batch: of a slow job it is all that there is time for."""
+        began_s = self.bench.clock()
+        self.bench.step(self.bench.transfer(self.bench.loader.next_batch()[0]))
+        self.bench.synchronize()
+        return self.bench.clock() - began_s
+
     def steps(self, take: Callable[[], Any], seconds: float) -> float:
         """Return the time of a batch of the job, fed by what `take` gives."""
         return self._run(take, lambda batch: self.bench.step(self.bench.transfer(batch)), seconds)[0]
@@ -241,7 +250,7 @@ def try_workers(
         `handoff` and `workers_tried`, as docs/reference/json.md has them; what is not known is missing. Nothing for a
         job that has workers, whose hand-off is a stage of its own.
     """
-    if loader.num_workers > 0 or not batches:
+    if loader.num_workers > 0 or not batches or limit_s < _LEAST_S:
         return {}
     # Copies: pinned memory does not outlive a fork.
     copies = [trees.copy_deep(cached.batch) for cached in batches[:_KEPT_BATCHES]]
@@ -261,6 +270,8 @@ def _try(trial: _Trial, found: dict[str, Any], *, on_cpu: bool) -> None:
     if trial.left_s < (_FEWEST_BATCHES + 1) * work.wall_s:
         return
     found["handoff"] = trial.handoff()
+    if (_FEWEST_BATCHES + 1) * trial.one_step() > trial.left_s:
+        return
     step_s = trial.steps(lambda: trial.bench.loader.next_batch()[0], _BLOCK_S)
     if work.wall_s < _WORTH_TRYING * step_s:
         return

@@ -119,7 +119,16 @@ def test_a_step_that_fails_is_left_for_the_rounds_to_tell(trial):
 
 
 def test_where_there_is_hardly_time_nothing_is_tried(trial):
-    assert trial(Items(cost_s=0.001), limit_s=0.0) == {}
+    assert trial(Items(cost_s=0.001), limit_s=0.5) == {}
+
+
+@pytest.mark.integration
+def test_a_slow_step_is_run_once_and_nothing_is_tried(trial):
+    steps = []
+    found = trial(Items(), step=lambda batch: steps.append(time.sleep(0.5)), limit_s=2.0)
+
+    assert "workers_tried" not in found
+    assert len(steps) == 1
 
 
 def test_work_computes_and_then_waits(monkeypatch):
