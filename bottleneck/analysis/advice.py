@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -18,18 +17,13 @@ from bottleneck.analysis import (
     transfer_advice,
     waiting_advice,
     worker_advice,
+    worker_count_advice,
 )
 from bottleneck.analysis.case import Case, Item, Rule, open_case, rule
-from bottleneck.analysis.names import COPY, moves_batches
+from bottleneck.analysis.names import COPY
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.saturation import find_saturation
-from bottleneck.analysis.worker_room import worker_room
 from bottleneck.results.format import duration, gain, percent_interval
 from bottleneck.results.records import Advice, Interval, Measurement, Stage, Verdict
-
-_LOADER_SHARE_WORTH_WORKERS = 0.1
-_FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
-_SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
 
 
 def advise(
@@ -62,71 +56,6 @@ def _priced(case: Case, item: Item) -> Advice:
         return item.advice
     expected = item.interval or Interval(item.gain, 1.0, item.gain)
     return replace(item.advice, gain=expected, gain_basis="estimated")
-
-
-@rule("use-workers")
-def _use_workers(case: Case) -> Iterator[Item]:
-    """Advise workers where the main process loads by itself and the loading takes a real part of the step."""
-    if case.number("num_workers") != 0 or case.verdict.state == "device_bound":
-        return
-    share = case.loader_s / case.step_s
-    if share <= _LOADER_SHARE_WORTH_WORKERS:
-        return
-    workers = max(1, min(_FIRST_WORKERS, case.cores or _FIRST_WORKERS))
-    advice = Advice(
-        id="use-workers",
-        stage=None,
-        title=f"Load in {workers} worker processes, beside the train step",
-        why=(
-            f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of "
-            f"each {duration(case.step_s)} step."
-        ),
-        how=f"DataLoader(..., num_workers={workers}); try it with --set num_workers={workers}",
-        evidence={"num_workers": 0, "loader_s_per_batch": case.loader_s, "step_s": case.step_s},
-    )
-    yield Item(case.at_most_headroom(1 / max(1 - share, 1e-3)), advice)
-
-
-@rule("more-workers")
-def _more_workers(case: Case) -> Iterator[Item]:
-    """Advise more workers where the workers limit the job and there are cores left for them."""
-    workers = case.number("num_workers")
-    held = [name for name in (case.verdict.bottleneck, *case.verdict.contributors) if name is not None]
-    if case.verdict.state != "input_bound" or not workers or (held and all(moves_batches(name) for name in held)):
-        return
-    if case.cores is None or case.cores <= workers or case.loader_s <= case.device_s:
-        return
-    used_up, room = find_saturation(case.evidence, case.verdict.state), worker_room(case)
-    if used_up is not None and used_up.lacks_cores:
-        return
-    enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
-    most = case.cores if room is None else min(case.cores, room.workers)
-    wanted = int(min(enough, most))
-    if wanted <= workers:
-        return
-    short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
-    if room is not None and room.workers < min(enough, case.cores):
-        short += f" Memory sets the limit: {room.what}."
-    if case.on_cpu:
-        short += " The train step uses the same cores, so more workers may slow it down: measure it."
-    advice = Advice(
-        id="more-workers",
-        stage=None,
-        title=f"Raise num_workers from {workers:.0f} to {wanted}",
-        why=(
-            f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
-            f"cores, the device only {duration(case.device_s)}.{short}"
-        ),
-        how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
-        evidence={
-            "num_workers": workers,
-            "cpu_cores_available": case.cores,
-            "loader_s_per_batch": case.loader_s,
-            "device_s_per_batch": case.device_s,
-            **(room.evidence if room is not None else {}),
-        },
-    )
-    yield Item(case.at_most_headroom(wanted / workers), advice)
 
 
 @rule("pin-memory")
@@ -167,8 +96,6 @@ def _decide(case: Case) -> Iterator[Item]:
 
 
 RULES: tuple[Rule, ...] = (
-    _use_workers,
-    _more_workers,
     _pin_memory,
     _decide,
     *stage_advice.RULES,
@@ -181,6 +108,7 @@ RULES: tuple[Rule, ...] = (
     *augment_advice.RULES,
     *transfer_advice.RULES,
     *worker_advice.RULES,
+    *worker_count_advice.RULES,
     *waiting_advice.RULES,
 )
 """Every rule; a module of rules adds its own here."""

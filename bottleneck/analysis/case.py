@@ -9,7 +9,7 @@ from typing import Any
 from bottleneck.analysis import lookup
 from bottleneck.analysis.attribution import MARGIN
 from bottleneck.analysis.epochs import Epoch, find_epoch
-from bottleneck.analysis.names import COMPUTE, RAW
+from bottleneck.analysis.names import AFTER_COLLATE, COMPUTE, RAW
 from bottleneck.analysis.precision import loss
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
@@ -51,6 +51,8 @@ class Case:
     """The `--budget` that would decide an undecided state."""
     epoch: Epoch | None = None
     """A whole epoch, where its length is known and what its beginning takes."""
+    fed_s: float | None = None
+    """Coupled time per batch where the workers have their batches ready: no number of workers makes it shorter."""
 
     @property
     def headroom(self) -> float:
@@ -170,6 +172,7 @@ def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Sta
     raw, device, drained = readings.raw, readings.device, readings.drained.get(RAW)
     if raw is None or device is None:
         return None
+    fed = readings.coupled.get(AFTER_COLLATE)
     rounds = len(align((device, raw))[0])
     further = verdict.further_rounds
     return Case(
@@ -181,6 +184,7 @@ def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Sta
         step_s=raw.seconds_per_sample * raw.samples_per_batch,
         device_s=device.seconds_per_sample * raw.samples_per_batch,
         loader_s=drained.seconds_per_sample * raw.samples_per_batch if drained else 0.0,
+        fed_s=fed.seconds_per_sample * raw.samples_per_batch if fed is not None else None,
         budget=None if further is None else budget_for(further, rounds, measurement.cost.seconds),
         epoch=find_epoch(readings, measurement.evidence, measurement.pipeline),
     )

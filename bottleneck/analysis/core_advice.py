@@ -23,7 +23,9 @@ _OWN_THREADS = 2
 """Of each worker: that of the user's code, and that of the queue behind it."""
 _OVER = 2.0
 """Threads for each core that are far too many."""
-_ELSEWHERE = "ray.data.read_images(PATH).map(augment).iter_torch_batches(batch_size=64)"
+_ELSEWHERE = "ray.data.read_images(PATH).map(augment).iter_torch_batches(batch_size={batch_size:.0f})"
+_BATCH_SIZE = 32
+"""Shown where that of the job is not known."""
 _ON_DEVICE = "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device)) in the train step"
 
 
@@ -43,7 +45,8 @@ def _workers_cannot_help(case: Case) -> Iterator[Item]:
     # Beside a crowd nobody knows what the job itself would need; the first thing to do is to send it away.
     crowded = found.cores is not None and others >= _OTHERS * found.cores
     advice = _without_others(found, own, others) if crowded else _less_work(case, found, workers, own)
-    yield Item(case.at_most_headroom(_gain_of_freed_cores(case, own, others)) if crowded else case.headroom, advice)
+    # What less work would gain goes with how much less; that is said of the stages that do it.
+    yield Item(case.at_most_headroom(_gain_of_freed_cores(case, own, others)) if crowded else 1.0, advice)
 
 
 def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
@@ -70,11 +73,11 @@ def _less_work(case: Case, found: Saturation, workers: float, own: float) -> Adv
     return Advice(
         id="workers-cannot-help",
         stage=None,
-        title="Do less work for each sample, or elsewhere: more workers would find no core",
+        title="More workers would find no core: do less work for each sample, or elsewhere",
         why=f"{found.sentence} With {_workers(workers)} the job uses {number(own, 2)} cores; to keep up with the "
         f"device, the same work would take about {needed}.",
         how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
-        f"the data: {_ELSEWHERE}{device}",
+        f"the data: {_ELSEWHERE.format(batch_size=case.number('batch_size') or _BATCH_SIZE)}{device}",
         evidence={"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own, "cores_needed": needed},
     )
 
@@ -131,7 +134,12 @@ def _too_many_workers(case: Case) -> Iterator[Item]:
             why=f"{workers:.0f} workers share {_cores(cores)}, and {pressure[0]}. "
             "More workers than cores do no more work; each takes memory, and switching between them takes time.",
             how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
-            evidence={"num_workers": workers, "usable_cores": cores, **pressure[1]},
+            evidence={
+                "num_workers": workers,
+                "proposed": {"num_workers": wanted},
+                "usable_cores": cores,
+                **pressure[1],
+            },
         ),
     )
 

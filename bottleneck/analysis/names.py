@@ -4,6 +4,7 @@ from bottleneck.results.stage_names import stages_in
 
 DEVICE = "device"
 HOST = "host"
+AFTER_COLLATE = "after_collate"
 RAW = "raw"
 COLD = "cold"
 """The experiment in which the files of the samples are not in memory; the stage that it adds to raw is `storage`."""

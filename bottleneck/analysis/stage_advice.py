@@ -9,6 +9,7 @@ from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.observed import shows_images
 from bottleneck.analysis.waiting import waiting_share
+from bottleneck.analysis.worker_gain import more_at_once
 from bottleneck.results.format import cache_option, duration, names, percent, percent_interval
 from bottleneck.results.records import Advice, Stage
 from bottleneck.results.stage_names import stages_in
@@ -119,13 +120,16 @@ _REMEDIES_FOR_IMAGES_ON_CPU = {
 
 # What is advised of a stage that waits for most of its time; a faster decoder would gain it nothing.
 _STORAGE = (
-    "a worker that waits takes no core: try --set num_workers={workers}; keep the data on a local disk, in shards of "
-    "many samples (tar files, WebDataset) instead of one file each"
+    "keep the data on a local disk, in shards of many samples (tar files, WebDataset) instead of one file each",
+    "a worker that waits takes no core: try {setting}; ",
+    "",
 )
 _LOCKS = (
-    "look for locks, sleeps, other processes and the network in it (py-spy dump --pid PID of a worker); as long as it "
-    "waits, more workers help: try --set num_workers={workers}"
+    "look for locks, sleeps, other processes and the network in it (py-spy dump --pid PID of a worker)",
+    "",
+    "; as long as it waits, more workers help: try {setting}",
 )
+"""What to do; what goes before it and behind it where more workers are of use."""
 _MOSTLY = 0.5
 
 
@@ -138,9 +142,9 @@ def _remedies(case: Case) -> dict[str, _Remedy]:
 
 
 def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
-    workers = max(4, 2 * int(case.number("num_workers") or 0))
     loads = stage.name in ("load", "fetch")
-    how = (_STORAGE if loads else _LOCKS).format(workers=workers)
+    what, before, behind = _STORAGE if loads else _LOCKS
+    how = more_at_once(case, before) + what + more_at_once(case, behind)
     if stage.name == "fetch":
         how += '; mark its parts with @bottleneck.stage("read") and so on, to see which of them waits'
     title = "Wait less for storage or the network" if loads else f"Find out what {stage.name} waits for"

@@ -11,6 +11,7 @@ from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.data_reads import fits_in_memory, raw_source, reads_of
 from bottleneck.analysis.names import COLD, RAW
 from bottleneck.analysis.waiting import waiting_share
+from bottleneck.analysis.worker_gain import more_at_once
 from bottleneck.results.format import count, duration, gain_interval, number, percent
 from bottleneck.results.records import Advice, GainBasis, Stage
 
@@ -100,7 +101,7 @@ def _how_to_even_out(case: Case) -> str:
     longer = int(2 * (case.number("prefetch_factor") or 2))
     bucket = "sort samples of like size into one batch, so that all batches take alike"
     if workers < 1:
-        return f"DataLoader(..., num_workers=2, prefetch_factor=4), whose queue evens out slow samples; {bucket}"
+        return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
     queue = f"DataLoader(..., prefetch_factor={longer}), as far as memory allows; {bucket}"
     if workers > 1 and case.pipeline.get("in_order") is True and _torch_version(case) >= _OUT_OF_ORDER_SINCE:
         return f"DataLoader(..., in_order=False), so that no batch waits for a slow one asked for before it; {queue}"
@@ -176,15 +177,14 @@ def _cold_storage(case: Case) -> Iterator[Item]:
     slow = _find_slow_storage(case)
     if slow is None:
         return
-    workers = max(4, 2 * int(case.number("num_workers") or 0))
     advice = Advice(
         id="cold-storage",
         stage=slow.stage.name,
         title="Bring the data nearer to the job",
         why=slow.why,
         how=(
-            "copy the data to a local disk beforehand, in shards of many samples (WebDataset, litdata); more workers "
-            f"keep more reads under way: try --set num_workers={workers}"
+            "copy the data to a local disk beforehand, in shards of many samples (WebDataset, litdata)"
+            + more_at_once(case, "; more workers keep more reads under way: try {setting}")
         ),
         evidence=slow.evidence,
     )

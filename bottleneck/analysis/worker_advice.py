@@ -1,4 +1,4 @@
-"""What the start of the workers and their copies of the dataset cost, and where there is no use for workers."""
+"""What the start of the workers and their copies of the dataset cost."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from bottleneck.analysis.case import Case, Item, rule
 from bottleneck.analysis.lookup import text_at
-from bottleneck.analysis.names import BEYOND_THE_WORKER, COMPUTE, COPY
-from bottleneck.analysis.observed import amount, held_stage, memory_bytes, setting, work_s_per_batch
+from bottleneck.analysis.observed import amount, memory_bytes, setting
 from bottleneck.results.format import duration, names, number, percent, plural, significant
 from bottleneck.results.records import Advice
 
@@ -16,37 +15,7 @@ _LONG_START_S = 1.0
 """Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
 """Share of the free memory that copies in the workers may take before it is told."""
-_WORTH_LEAVING_WORKERS = 1.1
 _MOST_NAMED = 3
-
-
-@rule("no-workers-better")
-def _no_workers(case: Case) -> Iterator[Item]:
-    """Advise loading in the main process where that is less work than receiving the batches from workers."""
-    workers = setting(case, "num_workers")
-    if not workers or held_stage(case, "handoff") is None:
-        return
-    works = [work_s_per_batch(case, s) for s in case.stages if s.name not in (COMPUTE, *BEYOND_THE_WORKER)]
-    known = [work for work in works if work is not None]
-    if not known or len(known) < len(works):
-        return
-    copy = case.stage(COPY)
-    copy_s = copy.exposed_s_per_batch.estimate if copy is not None and copy.exposed_s_per_batch else 0.0
-    loading_s = sum(known)
-    alone_s = case.device_s + max(0.0, copy_s) + loading_s
-    gain = case.step_s / alone_s
-    if gain < _WORTH_LEAVING_WORKERS:
-        return
-    advice = Advice(
-        id="no-workers-better",
-        stage=None,
-        title="Load in the main process, without workers",
-        why=f"All the loading of a batch takes one process {duration(loading_s)}: without workers a step would take "
-        f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
-        how="DataLoader(..., num_workers=0); try it with --set num_workers=0",
-        evidence={"num_workers": workers, "loading_s_per_batch": loading_s, "step_s": case.step_s, "alone_s": alone_s},
-    )
-    yield Item(case.at_most_headroom(gain), advice)
 
 
 @rule("spawn-pickling")
@@ -172,7 +141,6 @@ def _last_name(path: str | None) -> str:
 
 
 RULES = (
-    _no_workers,
     _spawn_pickling,
     _fork_unsafe_handles,
     _tokenizers_parallelism,

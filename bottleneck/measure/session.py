@@ -45,6 +45,8 @@ from bottleneck.measure.start import move_model, no_interrupt, seed_everything, 
 from bottleneck.measure.training import Training, make_training
 from bottleneck.measure.unread import WatchedStep
 from bottleneck.measure.visit import Counters
+from bottleneck.measure.worker_trial import BUDGET_SHARE as TRIAL_SHARE
+from bottleneck.measure.worker_trial import try_workers
 from bottleneck.pipeline.cuts import CutSite, find_sites
 from bottleneck.pipeline.description import Pipeline
 from bottleneck.pipeline.train_step import make_train_step
@@ -212,6 +214,7 @@ class Session:
             self._tell("reading a pool of samples")
             self._cold.make_pool(self._budget_s, self._options.seed)
         self._bench = bench = self._make_bench(recorded)
+        self._try_workers(bench, recorded)
         ladder = make_ladder(
             self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned,
             wanted_bytes=self._ledger.evidence.get("cache_bytes_wanted"),
@@ -352,6 +355,14 @@ class Session:
         )
         if gap is not None:
             self._ledger.evidence["epoch_gap"] = gap | {"batches": batches_of_epoch(self._user_loader)}
+
+    def _try_workers(self, bench: Bench, recorded: Recorded) -> None:
+        if not self._loader.num_workers:
+            self._tell("trying workers")
+            self._ledger.evidence |= try_workers(
+                self._user_loader, bench, recorded.batches, pinned=self._pinned, on_cpu=self._device.type == "cpu",
+                limit_s=TRIAL_SHARE * self._budget_s,
+            )  # fmt: skip
 
     def _make_bench(self, recorded: Recorded) -> Bench:
         self._tell("warming up")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bottleneck.analysis.promise import claims_at_most
 from bottleneck.reports import numbers
 from bottleneck.results import format as plain
 from bottleneck.results.records import Advice
@@ -16,6 +17,6 @@ def expected_gain(advice: Advice) -> str:
         return f"Gain: none was measured, {numbers.gain_interval(gain)} at most."
     if advice.gain_basis == "measured":
         return f"Gain: at most {numbers.gain_interval(gain)}, a measured upper bound."
-    if gain.low == 1.0 and gain.high == gain.estimate:
+    if claims_at_most(advice):
         return f"Gain: up to {plain.gain(gain.estimate)}, an estimate."
     return f"Gain: about {numbers.gain_interval(gain)}, an estimate."

@@ -116,17 +116,6 @@ def test_an_interval_of_an_estimate_is_kept(monkeypatch):
     assert (item.gain, item.gain_basis) == (Interval(1.3, 1.1, 1.5), "estimated")
 
 
-def test_workers_for_a_main_process_that_loads_by_itself():
-    ladder = {"device": 0.010, "before_collate": 0.011, "before_augment": 0.025, "raw": 0.030}
-    job = Job(coupled=ladder, drained={"before_collate": 0.001, "before_augment": 0.015, "raw": 0.020})
-
-    given = advice(job, pipeline={"num_workers": 0}, environment={"cpu_cores_available": 2})
-
-    assert given["use-workers"].how.endswith("--set num_workers=2")
-    assert "20" in given["use-workers"].why
-    assert "more-workers" not in given
-
-
 def test_no_workers_for_a_loader_that_costs_little():
     job = replace(AUGMENT_BOUND, drained={**AUGMENT_BOUND.drained, "raw": 0.0020})
 
@@ -150,11 +139,10 @@ def test_no_more_workers_without_cores_for_them(cores):
     assert "more-workers" not in advice(AUGMENT_BOUND, environment=environment)
 
 
-def test_on_the_cpu_nothing_is_moved_to_the_device_and_workers_come_with_a_caution():
+def test_on_the_cpu_nothing_is_moved_to_the_device():
     given = advice(AUGMENT_BOUND, environment={"cpu_cores_available": 64, "device": "cpu"})
 
     assert "device" not in given["cheaper-augment"].title + given["cheaper-augment"].how
-    assert "same cores" in given["more-workers"].why
 
 
 COPY_BOUND = Job(

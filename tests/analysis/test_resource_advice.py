@@ -23,8 +23,8 @@ def test_workers_that_cannot_help_come_with_the_cores_that_would():
     assert item.evidence["cores_needed"] == 21  # 7.7 cores now, and 2.63 times the throughput
     assert "about 21" in item.why
     assert "images.to(device)" in item.how
-    assert item.gain.high == pytest.approx(2.63, rel=0.03)
-    assert item.gain_basis == "estimated"
+    assert item.gain is None  # all input free is no gain of any edit
+    assert "batch_size=32" in item.how
 
 
 def test_on_the_cpu_nothing_is_moved_to_the_device():
@@ -40,7 +40,9 @@ def test_others_who_take_the_cores_are_to_be_stopped_first():
     assert item.gain.high == pytest.approx(5.5 / 3.3)
     seen = advice(AUGMENT_BOUND, {**usage({**crowded, "cores_other": 2.2}), "core_wait_per_cpu_s": 0.2})
     assert seen["workers-cannot-help"].gain.high == pytest.approx(1.2)  # the rest of the time it did not want a core
-    assert advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].title.startswith("Do less work")
+    assert advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].title.startswith(
+        "More workers would find no core"
+    )
 
 
 @pytest.mark.parametrize("job", [DEVICE_BOUND, COPY_BOUND])

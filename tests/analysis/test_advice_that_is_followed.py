@@ -1,0 +1,92 @@
+"""Advice on workers, followed to the letter in jobs whose time is known for any number of them."""
+
+import itertools
+
+import pytest
+from worker_model import Model
+
+from bottleneck.analysis.promise import Promise, is_kept, promise_of
+from bottleneck.results.records import Interval
+
+STEPS_S = (1e-6, 0.005)
+LOADS_S = (31e-6, 0.005, 0.05)
+HANDOFF_S = 0.0006
+CORES = (2, 16)
+MODELS = [
+    Model(step_s, load_s, HANDOFF_S, cores, on_cpu, tried, waits=waits)
+    for step_s, load_s, cores, on_cpu, tried, waits in itertools.product(
+        STEPS_S, LOADS_S, CORES, (False, True), (False, True), (False, True)
+    )
+]
+NOISE = 1.02
+
+
+def next_workers(result):
+    """The number of workers that the first advice about it proposes, with that advice; None where none does."""
+    proposals = ((a.evidence.get("proposed", {}).get("num_workers"), a) for a in result.advice)
+    return next((found for found in proposals if found[0] is not None), None)
+
+
+def name(model):
+    return "-".join(f"{value}" for value in vars(model).values())
+
+
+@pytest.mark.parametrize("model", MODELS, ids=map(name, MODELS))
+def test_no_advice_about_workers_makes_a_job_slower_and_none_leads_back(model):
+    for begin in (0, 1, 4, 24):
+        workers, seen = begin, {begin}
+        while (found := next_workers(model.diagnosis(workers))) is not None:
+            wanted, advice = found
+            realised = model.seconds(workers) / model.seconds(wanted)
+            assert realised > 1 / NOISE, (workers, wanted, advice.id)
+            assert wanted not in seen, (begin, seen, wanted)
+            if advice.gain is not None:
+                assert is_kept(promise_of(advice), Interval(realised, realised, realised)), (workers, wanted, advice)
+            seen.add(wanted)
+            workers = wanted
+
+
+def test_workers_that_help_are_advised_and_those_that_do_not_are_not():
+    # Guards: a rule that never advises anything would pass the test above.
+    accelerator = Model(0.01, 0.03, 0.0005, 8, on_cpu=False)
+    wanted, advice = next_workers(accelerator.diagnosis(0))
+    assert wanted == 4
+    assert advice.gain.estimate == pytest.approx(accelerator.seconds(0) / accelerator.seconds(4), rel=0.05)
+    assert next_workers(Model(0.01, 0.03, 0.0005, 8, on_cpu=False, tried=False).diagnosis(0)) is not None
+    assert next_workers(accelerator.diagnosis(1)) is not None
+
+    crowded = Model(0.005, 0.005, 0.0005, 2, on_cpu=True).diagnosis(0)
+    assert next_workers(crowded) is None
+    assert "workers-would-not-help" in {a.id for a in crowded.advice}
+
+
+def test_a_batch_that_is_made_faster_than_it_is_handed_over_gets_no_workers():
+    result = Model(1e-7, 31e-6, 0.0006, 16, on_cpu=False).diagnosis(0)
+
+    (told,) = [a for a in result.advice if "workers" in a.id]
+    assert told.id == "workers-would-not-help"
+    assert told.gain is None
+    assert "0.60 ms" in told.why
+
+
+def test_a_gain_is_not_promised_beyond_the_cores():
+    waits = Model(0.001, 0.1, 0.0005, 2, on_cpu=False)
+    advice = next_workers(waits.diagnosis(1))[1]
+
+    assert advice.gain.estimate <= 2
+
+
+def test_a_step_on_the_cpu_that_got_fewer_cores_than_threads_needs_them_all_the_same():
+    job = Model(0.005, 0.02, 0.0005, 2, on_cpu=True, tried=False, seen_cores=0.9)
+
+    assert next_workers(job.diagnosis(0)) is None
+    assert next_workers(job.diagnosis(1)) is None
+
+
+def test_a_promise_is_kept_up_to_a_quarter_or_as_an_upper_bound_but_never_where_the_job_gets_slower():
+    about, up_to = Promise(1.5, at_most=False), Promise(1.5, at_most=True)
+
+    assert is_kept(about, Interval(1.25, 1.2, 1.3))
+    assert not is_kept(about, Interval(1.1, 1.08, 1.12))
+    assert is_kept(up_to, Interval(1.1, 1.08, 1.12))
+    assert not is_kept(up_to, Interval(0.7, 0.68, 0.72))
