@@ -45,13 +45,11 @@ class Epoch:
 
     @property
     def gain_of_kept_workers(self) -> Interval:
-        """Return the factor of throughput over an epoch if the workers were started only once."""
-        kept_s = [self.batches * self.step_s + max(0.0, gap - self.start_s) for gap in self._gaps_s]
-        return Interval(*(1 + min(self.start_s, gap) / kept for kept, gap in zip(kept_s, self._gaps_s, strict=True)))
-
-    @property
-    def _gaps_s(self) -> tuple[float, float, float]:
-        return self.gap_s.estimate, self.gap_s.low, self.gap_s.high
+        """Return the factor of throughput over an epoch, at most, if the workers were started only once."""
+        saved_s = min(self.start_s, self.gap_s.estimate)
+        surely_s = max(0.0, saved_s - (self.gap_s.estimate - self.gap_s.low))
+        at_most, at_least = (1 + saved / (self.seconds - saved_s) for saved in (saved_s, surely_s))
+        return Interval(at_most, at_least, at_most)
 
 
 def find_epoch(readings: Readings, evidence: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Epoch | None:

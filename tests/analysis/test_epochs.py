@@ -57,6 +57,9 @@ def test_what_persistent_workers_gain_follows_from_the_same_numbers():
     kept = job_of(DEVICE_BOUND, seconds=0.048, batches=667.0, anew=False)
     after = analyse(measure(kept)).verdict.epoch_efficiency.estimate
     assert advice.gain.estimate == pytest.approx(after / result.verdict.epoch_efficiency.estimate, rel=0.002)
+    vague = analyse(measure(job_of(DEVICE_BOUND, seconds=10.0, batches=667.0, low_s=9.0, high_s=12.0)))
+    gain = {item.id: item for item in vague.advice}["persistent-workers"].gain
+    assert gain.low < gain.estimate <= gain.high == pytest.approx(advice.gain.high)
     assert advice.how == "DataLoader(..., persistent_workers=True)"
 
 
