@@ -30,9 +30,17 @@ class Losses:
 
     def keep(self, returned: Any) -> None:
         """Keep the loss among what a step returned, if there is one; waits for nothing."""
-        loss = _loss_in(returned)
-        # Without its graph: that may hold on to what a step computed until the next one has computed the same.
-        self._last = loss.detach() if isinstance(loss, torch.Tensor) and loss.requires_grad else loss
+        if returned is None or type(returned) is float:
+            self._last = returned
+            return
+        try:
+            loss = returned if isinstance(returned, torch.Tensor) else _loss_in(returned)
+        except Exception:  # noqa: BLE001 - a step may return anything, and nothing of it is ours to fail of
+            loss = None
+        if isinstance(loss, torch.Tensor):
+            # Without its graph: that may hold on to what a step computed until the next one has computed the same.
+            loss = loss.detach() if loss.numel() == 1 else None
+        self._last = loss if isinstance(loss, torch.Tensor | float) else None
 
     def begin_block(self, scalers: tuple[Any, ...]) -> None:
         """Note the scales, and let go of what was before."""
@@ -45,7 +53,7 @@ class Losses:
         if not arm.coupled:
             return
         self._blocks += 1
-        if last is not None and not math.isfinite(last):  # a tensor is read by this
+        if last is not None and not _is_finite(last):
             self._not_finite.append((arm, round_))
         now = [scaler.get_scale() for scaler in scalers]
         if any(scale < before for before, scale in zip(self._scales, now, strict=False)):
@@ -77,15 +85,16 @@ class Losses:
         )
 
 
+def _is_finite(loss: torch.Tensor | float) -> bool:
+    if isinstance(loss, torch.Tensor):
+        return loss.is_meta or bool(torch.isfinite(loss).all())
+    return math.isfinite(loss)
+
+
 def _loss_in(returned: Any) -> Any:
-    """Return the one number that a step returned as its loss; None where there is none."""
-    if not isinstance(returned, torch.Tensor):
-        if isinstance(returned, Mapping):
-            returned = returned.get("loss")
-        elif isinstance(returned, tuple | list):
-            returned = returned[0] if returned else None
-        else:
-            returned = getattr(returned, "loss", returned)
-    if isinstance(returned, torch.Tensor):
-        return returned if returned.numel() == 1 and not returned.is_complex() and not returned.is_meta else None
-    return returned if isinstance(returned, float) else None
+    """Return what a step calls its loss; itself where it is none of the usual containers."""
+    if isinstance(returned, Mapping):
+        return returned.get("loss")
+    if isinstance(returned, tuple | list):
+        return returned[0] if returned else None
+    return getattr(returned, "loss", None)

@@ -80,10 +80,12 @@ class NewShapes:
 
     Attributes:
         counts: Reads the counters.
+        looks: Shapes are looked at; that takes some microseconds of a step, which are much on a CPU only.
         tries_algorithms: The device tries its algorithms for each new shape.
     """
 
     counts: Callable[[], Counts] = Counts
+    looks: bool = True
     tries_algorithms: bool = False
     _before: Counts = field(default=Counts(), init=False)
     _known: set[Any] = field(default_factory=set, init=False)
@@ -93,7 +95,10 @@ class NewShapes:
 
     def meet(self, batch: Any) -> None:
         """Note the shapes of a batch that the train step gets."""
-        self._present.add(shapes_of(batch))
+        try:
+            self._present.add(shapes_of(batch))
+        except Exception:  # noqa: BLE001 - nested tensors have no shape, and batches may be anything
+            self._present.add(None)
 
     def begin_block(self) -> None:
         """Note what was before; the block begins right after."""
@@ -123,13 +128,13 @@ class NewShapes:
 
     # --- what came of it -----------------------------------------------------------------------------------
 
-    def evidence(self) -> dict[str, int]:
+    def evidence(self) -> dict[str, int | None]:
         """Return what was seen in blocks with batches of the loader's."""
         fresh = self._fresh
         return {
             "blocks": fresh.blocks,
-            "distinct_shapes": len(self._known),
-            "shapes_new_in_blocks": fresh.shapes,
+            "distinct_shapes": len(self._known) if self.looks else None,
+            "shapes_new_in_blocks": fresh.shapes if self.looks else None,
             "compiled_in_blocks": fresh.compiled,
             "allocations_in_blocks": fresh.segments,
             "allocation_retries_in_blocks": fresh.retries,

@@ -30,11 +30,12 @@ class Training:
     shapes: NewShapes = field(default_factory=NewShapes)
 
     def watch(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a train step whose losses and shapes are seen. That takes a microsecond or two of each step."""
-        meet, keep = self.shapes.meet, self.losses.keep
+        """Return a train step whose losses and shapes are seen."""
+        looks, meet, keep = self.shapes.looks, self.shapes.meet, self.losses.keep
 
         def watched(batch: Any) -> Any:
-            meet(batch)
+            if looks:
+                meet(batch)
             returned = step(batch)
             keep(returned)
             return returned
@@ -101,5 +102,9 @@ def make_training(
         clock: Seconds from any beginning.
     """
     roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": step}
-    tries = device.type == "cuda" and bool(torch.backends.cudnn.benchmark)
-    return Training(TrainingState(roots, synchronize, clock), shapes=NewShapes(make_counts(device), tries))
+    shapes = NewShapes(
+        make_counts(device),
+        looks=device.type != "cpu",
+        tries_algorithms=device.type == "cuda" and bool(torch.backends.cudnn.benchmark),
+    )
+    return Training(TrainingState(roots, synchronize, clock), shapes=shapes)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from bottleneck.measure.environment import free_memory_bytes
@@ -77,6 +78,17 @@ class TrainingState:
         return sum(saved.numel() * saved.element_size() for saved in self._saved)
 
     def _keep(self) -> None:
+        try:
+            self.failure = self._copy()
+            if self.failure is None:
+                self._put_back()  # changes nothing, and shows that it can be done and what it takes
+        except Exception as error:  # noqa: BLE001 - tensors that refuse it cost this, not the diagnosis
+            self.failure = f"it cannot be written ({type(error).__name__})"
+        if self.failure is not None:
+            self.release()
+
+    def _copy(self) -> str | None:
+        """Find what training changes and copy it to host memory; return why not, if there is no room."""
         notes = Notes()
         search = Search(TensorVault(notes), notes)
         for what, root in self._roots.items():
@@ -85,29 +97,18 @@ class TrainingState:
         self._tensors = [tensor for tensor in _trained(search, self.scalers) if _is_plain(tensor)]
         needed = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
         if needed > _SHARE_OF_FREE_MEMORY * self._free_bytes():
-            self.failure = f"a copy of it takes {needed / 1e9:.1f} GB of memory, more than a quarter of what is free"
-            self.release()
-            return
-        try:
-            with torch.no_grad():
-                self._targets = [tensor.data for tensor in self._tensors]
-                self._saved = [target.to("cpu", copy=True) for target in self._targets]
-            self._put_back()  # changes nothing, and shows that it can be done and what it takes
-        except Exception as error:  # noqa: BLE001 - memory that cannot be written costs this, not the diagnosis
-            self.failure = f"it cannot be written ({type(error).__name__})"
-            self.release()
+            return f"a copy of it takes {needed / 1e9:.1f} GB of memory, more than a quarter of what is free"
+        with torch.no_grad():
+            self._targets = [tensor.data for tensor in self._tensors]
+            self._saved = [target.to("cpu", copy=True) for target in self._targets]
+        return None
 
     def _put_back(self) -> None:
         began_s = self._clock()
-        # Memory that a tensor had once is nobody's business any more.
-        pairs = [
-            (target, saved)
-            for tensor, target, saved in zip(self._tensors, self._targets, self._saved, strict=True)
-            if tensor.data_ptr() == target.data_ptr()
-        ]
-        if pairs:
-            with torch.no_grad():
-                torch._foreach_copy_([target for target, _ in pairs], [saved for _, saved in pairs])
+        with torch.no_grad():
+            for tensor, target, saved in zip(self._tensors, self._targets, self._saved, strict=True):
+                if tensor.data_ptr() == target.data_ptr():  # memory that a tensor had once may be anybody's
+                    target.copy_(saved)
         self._synchronize()
         self._last_s = self._clock()
         self._took_s = self._last_s - began_s
@@ -143,7 +144,7 @@ def _with_repetitions(search: Search, scalers: tuple[Any, ...]) -> Iterator[torc
         yield from (parameter for parameter in module.parameters() if parameter.requires_grad)
         yield from module.buffers()
     for optimizer in search.found(torch.optim.Optimizer):
-        yield from (parameter for group in optimizer.param_groups for parameter in group["params"])
+        yield from (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
         yield from _tensors_in(optimizer.state)
     for scaler in scalers:
         yield from _tensors_in(vars(scaler))
@@ -163,7 +164,8 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor has memory that can simply be written: not a sparse one, nor one that stands for others."""
     return (
-        tensor.layout is torch.strided
+        not isinstance(tensor, UninitializedTensorMixin)
+        and tensor.layout is torch.strided
         and not tensor.is_meta
         and not is_traceable_wrapper_subclass(tensor)
         and not tensor.is_nested

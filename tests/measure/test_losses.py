@@ -37,10 +37,11 @@ def block(losses, round_, returned, arm=RAW, scalers=(), meanwhile=lambda: None)
         torch.tensor([float("inf")], requires_grad=True) * 2,
         NAN,
         {"loss": torch.tensor(NAN), "logits": torch.ones(3)},
+        {"loss": NAN},
         (torch.tensor(NAN), torch.ones(3)),
         SimpleNamespace(loss=torch.tensor(NAN)),
     ],
-    ids=["tensor", "with a graph", "float", "mapping", "pair", "object"],
+    ids=["tensor", "with a graph", "float", "mapping", "mapping to a float", "pair", "object"],
 )
 def test_a_loss_that_is_not_finite_is_told_with_its_place(returned):
     losses = Losses()
@@ -52,7 +53,19 @@ def test_a_loss_that_is_not_finite_is_told_with_its_place(returned):
     assert "at the end of 2 of 3 blocks with the train step, first in round 3, experiment raw." in message
 
 
-@pytest.mark.parametrize("returned", [None, torch.tensor(2.0), torch.tensor([NAN, 1.0]), (), {}, "nan", 3])
+class Lazy:
+    @property
+    def loss(self):
+        raise RuntimeError("not computed")
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        *(torch.tensor(2.0), {"loss": 0.5}),
+        *(torch.tensor([NAN, 1.0]), torch.empty((), device="meta"), (), {}, "nan", 3, Lazy(), None),
+    ],
+)
 def test_what_is_finite_or_no_loss_is_not_told(returned):
     losses = Losses()
     block(losses, 1, [returned])

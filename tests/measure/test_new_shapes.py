@@ -83,6 +83,14 @@ def test_the_shapes_of_batches_of_any_kind():
     assert shapes_of(object()) is None
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_a_shape_do_no_harm():
+    world = World()
+    world.shapes.meet(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+    world.block(RAW)
+    assert world.shapes.evidence()["blocks"] == 1
+
+
 def test_the_counters_of_a_device_are_read(monkeypatch):
     stats = {"segment.all.allocated": 12, "num_alloc_retries": 3}
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
@@ -123,8 +131,7 @@ def diagnose(lengths):
 @pytest.mark.parametrize(("lengths", "told"), [(lambda first: first // 4 % 50, True), (lambda first: 0, False)])
 def test_graphs_that_are_compiled_for_new_shapes_are_reported_and_those_of_warming_up_are_not(lengths, told):
     # Guards: compiling falls on raw and without X alone, and would be called loading.
-    monkey = torch._dynamo.config.patch(recompile_limit=200)
-    with monkey:
+    with torch._dynamo.config.patch(cache_size_limit=200):  # the name that versions since 2.4 share
         measurement = diagnose(lengths)
     found = [warning for warning in measurement.warnings if warning.id == "new-shapes-in-blocks"]
     assert bool(found) == told

@@ -113,7 +113,7 @@ def test_no_version_moves_so_that_a_graph_from_before_can_still_go_backward():
 
 def test_frozen_weights_are_not_copied():
     model = nn.Sequential(nn.Linear(1000, 1000).requires_grad_(False), nn.Linear(1000, 1))
-    state = state_of(the_model=model)
+    state = state_of(the_model=model, the_optimizer=torch.optim.Adam(model.parameters()))
     state.begin_round()
     assert state.nbytes == 4 * 1001
 
@@ -173,6 +173,13 @@ def test_memory_that_cannot_be_written_costs_no_diagnosis():
     state.begin_round()
     state.begin_round()
     assert "it cannot be written (RuntimeError)" in state.warning()[1]
+
+
+def test_a_part_that_was_never_used_and_has_no_weights_yet_is_left_out():
+    model = nn.ModuleList([nn.Linear(2, 2), nn.LazyLinear(2)])
+    state = state_of(the_model=model)
+    state.begin_round()
+    assert (state.nbytes, state.warning()) == (4 * 6, None)
 
 
 def test_the_copies_are_let_go():

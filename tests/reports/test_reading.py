@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from results_factory import make_interval, make_rate, make_result
 
-from bottleneck.reports import reading
+from bottleneck.reports import reading, view
 from bottleneck.reports.render import render
 from bottleneck.results.records import Experiment, Stage
 
@@ -34,7 +34,9 @@ def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
         "epoch_gap": {"seconds": 1.5, "persistent_workers": False, "started_anew": True},
     }  # fmt: skip
     report = " ".join(render(with_cold(make_result(evidence=evidence)), kind).split())
-    assert "waits over 20.0 ms: 60, one every 16 batches (400 ms), 20 % of the time of raw" in report
+    assert (
+        "waits of the main process over 20.0 ms: 60, one every 16 batches (400 ms), 20 % of the time of raw" in report
+    )
     assert "the workers start anew: 1.50 s to the first batch" in report
     assert "raw 100 KiB a sample from the page cache, cold 200 KiB a sample from the disk" in report
     assert "Data of this job is on nfs4." in report
@@ -52,6 +54,15 @@ def test_what_was_not_measured_is_not_told():
 def test_stalls_without_a_period_say_so():
     found = reading.sentences(make_result(evidence={"stalls": {**STALLS, "period_batches": None, "period_s": None}}))
     assert "at no regular distance" in found[0]
+
+
+def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_not_called_so():
+    # Guards: 'wait for a batch' beside a device that is busy all the time reads like idle time of it.
+    for device, whose in (("cpu", ""), ("cuda:0", " of the main process")):
+        result = make_result(evidence={"stalls": STALLS, "wait_s": {"p50": 0.01}}, environment={"device": device})
+        assert reading.sentences(result)[0].startswith(f"Stalls, waits{whose} over 20.0 ms: 60")
+        assert view.waits(result).startswith(f"Wait{whose} for a batch")
+        assert ("while the device may be busy: p50 10.0 ms" in view.waits(result)) == bool(whose)
 
 
 def test_workers_that_stay_are_told_apart():

@@ -64,7 +64,7 @@ def numbers_of(result, form: str) -> list[str]:
         ]
     for rows in view.transforms(result).values():
         told += [text for row in rows for text in (numbers.duration(row.wall_s_per_call), numbers.percent(row.share))]
-    told += [view.waits(result.evidence), *view.sentences(result)]
+    told += [view.waits(result), *view.sentences(result)]
     return [text for text in told if text]
 
 

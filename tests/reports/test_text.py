@@ -99,7 +99,7 @@ def test_says_everything_there_is_to_say():
     assert f"Next: {first.title}. {first.why} Gain: up to 2.6x, an estimate. {first.how}" in report
     assert f"Then: {second.title}." in report
     assert "Gain: at most 2.49x (2.44–2.54), a measured upper bound." in report
-    assert "Wait for a batch: p50 14.8 ms" in report
+    assert "Wait of the main process for a batch, while the device may be busy: p50 14.8 ms" in report
     assert report.endswith("Measured in 47 s: 4,120 batches, 65,920 samples, 212 MiB of caches.")
 
 
@@ -151,7 +151,7 @@ def test_the_renderable_takes_the_width_of_its_console():
 def test_evidence_of_an_unknown_kind_is_left_out():
     for wait_s in (None, "slow", {"p50": "slow"}, {"p50": float("nan")}, [1, 2]):
         report = render_text(make_result(evidence={"wait_s": wait_s, "first_batch_s": None}))
-        assert "Wait for a batch" not in report
+        assert "Wait" not in report
         assert "First batch" not in report
 
 

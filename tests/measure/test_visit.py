@@ -1,0 +1,76 @@
+"""The order of a visit: what is read at the edges of a block is read outside of it, and belongs to it."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_nvml import FakeNvml
+
+from bottleneck.measure import nvml
+from bottleneck.measure.arms import Arm
+from bottleneck.measure.nvml import GpuUsage
+from bottleneck.measure.utilisation import Utilisation
+from bottleneck.measure.visit import Counters, visit
+from bottleneck.results.records import Block
+from bottleneck.staging import stages
+
+RAW = Arm(stages.ALL, "loader")
+
+
+class Log(list):
+    """Things that note when they are called, and give what they are told to."""
+
+    def thing(self, name, **answers):
+        def call(method):
+            def called(*arguments, **keywords):
+                self.append(f"{name}.{method}")
+                return answers.get(method)
+
+            return called
+
+        class Thing:
+            def __getattr__(self, method):
+                return call(method)
+
+        return Thing()
+
+
+@pytest.fixture
+def made():
+    log = Log()
+    block = Block(3, 64, 1.0, 4)
+    bench = log.thing("bench", measure=block, settle=16, clock=1.0)
+    bench.loader = SimpleNamespace(num_workers=2)
+    counters = Counters(
+        reads=log.thing("reads"),
+        utilisation=log.thing("utilisation", device_clock_hz=1.5e9),
+        stolen=log.thing("stolen"),
+        training=log.thing("training"),
+    )
+    return SimpleNamespace(log=log, visited=visit(bench, RAW, 3, 4, counters))
+
+
+def test_a_block_has_the_clock_of_the_device_right_after_it(made):
+    assert made.visited.block == Block(3, 64, 1.0, 4, device_clock_hz=1.5e9)
+    ended = made.log.index("bench.measure")
+    assert set(made.log[ended + 1 : ended + 3]) == {"stolen.end", "utilisation.device_clock_hz"}
+
+
+def test_what_is_compared_of_training_is_read_before_settling_and_after_the_block(made):
+    # Guards: reading a gradient scaler waits for the device, and gives the workers a start.
+    order = [made.log.index(name) for name in ("training.begin_block", "bench.settle", "bench.measure")]
+    assert order == sorted(order)
+    assert made.log.index("training.end_block") > made.log.index("bench.measure")
+
+
+def test_the_clock_is_that_of_the_driver_at_that_moment(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr(nvml, "_names", lambda device: iter([(True, "GPU-aa-bb")]))
+    usage = Utilisation(make_gpu=GpuUsage, interval_s=1e6)
+    assert usage.device_clock_hz() is None  # nothing is watched yet
+    with usage.watching((), torch.device("cuda", 0)):
+        assert usage.device_clock_hz() == 1.5e9
+    plain = Utilisation(interval_s=1e6)
+    with plain.watching((), torch.device("cpu")):
+        assert plain.device_clock_hz() is None
