@@ -145,7 +145,8 @@ def build_ladder(can: Capabilities) -> Ladder:
     reasons = _reasons(can)
     rungs = [_main_process_rung(name, reasons.get(name)) for name in ("device", "host")]
     added = {"device": "compute", "host": "copy"}
-    without_room, unsplit = _without_room(can), []
+    without_room = _without_room(can)
+    unsplit: list[str] = []
     for step in _steps(can):
         rungs.append(_rung(step, reasons.get(step.name), can))
         stage = FETCH if step.name == "raw" and not can.has_samples else step.stage
