@@ -1,0 +1,107 @@
+"""Batches that are large beside the memory for caches: what is still measured, and what it is called."""
+
+import time
+
+import pytest
+import torch
+from sessions import blocks, known_helpers, pipeline_of, run
+from torch.utils.data import Dataset
+
+from bottleneck.analysis.analyse import analyse
+from bottleneck.measure.batches import CachedBatch
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.preparation import make_caches
+from bottleneck.staging import trees
+
+known = pytest.fixture(autouse=True)(known_helpers)
+BATCH_SIZE = 16
+BATCH_BYTES = BATCH_SIZE * 40_000
+
+
+class Large(Dataset):
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        return self.augment(self.load(index))
+
+    def load(self, index):
+        return torch.full((10_000,), float(index))
+
+    def augment(self, image):
+        time.sleep(0.5e-3)
+        return image + 0.5
+
+
+def diagnosed(cache_bytes):
+    pipeline = pipeline_of(Large(), batch_size=BATCH_SIZE, num_workers=2, train_step=lambda batch: time.sleep(2e-3))
+    return run(pipeline, MeasureOptions(budget_s=5.0, cache_budget_bytes=cache_bytes))
+
+
+def reasons(outcome):
+    return {e.name: e.reason for e in outcome.measurement.experiments if not e.available}
+
+
+@pytest.mark.integration
+def test_a_hand_off_that_is_not_told_apart_is_not_called_collation():
+    # Guards: caches smaller than a batch. Each worker has room for half a batch, the main process for one.
+    outcome = diagnosed(2 * BATCH_BYTES + 8000)
+    assert outcome.failure is None
+    assert "a collated batch does not fit" in reasons(outcome)["after_collate"]
+    assert [s.name for s in outcome.measurement.stages] == ["compute", "handoff+collate", "augment", "load"]
+    assert outcome.measurement.cost.cache_bytes <= 2 * BATCH_BYTES + 8000
+    result = analyse(outcome.measurement)
+    joint = next(stage for stage in result.stages if stage.name == "handoff+collate")
+    assert joint.cost_s_per_batch is not None
+    assert joint.gain_if_free is not None
+    assert "collate" not in {w.stage for w in result.without}
+
+    # The memory that the reason asks for is enough.
+    wanted = int(reasons(outcome)["after_collate"].split("--cache-bytes ")[1].split("MB")[0]) * 10**6
+    assert wanted >= outcome.measurement.evidence["cache_bytes_wanted"]
+    outcome = diagnosed(wanted)
+    assert "after_collate" not in reasons(outcome)
+    assert [s.name for s in outcome.measurement.stages] == ["compute", "handoff", "collate", "augment", "load"]
+    assert outcome.measurement.cost.cache_bytes <= wanted
+
+
+@pytest.mark.integration
+def test_where_only_one_batch_fits_the_efficiency_is_still_measured():
+    outcome = diagnosed(BATCH_BYTES + 2000)
+    assert outcome.failure is None
+    assert {name for name, found in blocks(outcome).items() if found} == {"device", "raw"}
+    assert [s.name for s in outcome.measurement.stages] == ["compute", "handoff+collate+fetch"]
+    assert analyse(outcome.measurement).verdict.efficiency is not None
+
+
+# --- on the device -----------------------------------------------------------------------------------------
+
+
+def caches_of(count, *, room):
+    """Caches of 8 batches of 4 kB, with room for so many on the device."""
+    events = []
+
+    def step(batch):
+        events.append("step")
+
+    def device_bytes():
+        events.append("looked")
+        return room * trees.nbytes(torch.zeros(1000))
+
+    kept = [CachedBatch(torch.full((1000,), float(n)), 1) for n in range(count)]
+    made = make_caches(kept, copies=True, transfer=lambda batch: batch + 0, step=step, device_bytes=device_bytes)
+    return made, events
+
+
+@pytest.mark.parametrize(("room", "kept"), [(100, 8), (9, 8), (4, 3), (1, 1), (0, 1)])
+def test_the_device_keeps_what_it_has_room_for_and_the_host_the_same(room, kept):
+    # Of what there is room for, one is the copy that shows whether the train step changes its batch.
+    caches, _ = caches_of(8, room=room)
+    assert len(caches.device) == len(caches.host) == kept
+    held = [[cached.batch[0].item() for cached in cache.batches] for cache in (caches.host, caches.device)]
+    assert held[0] == held[1]
+
+
+def test_what_is_free_on_the_device_is_looked_at_once_the_job_has_taken_what_it_needs():
+    _, events = caches_of(2, room=100)
+    assert events[:2] == ["step", "looked"]
