@@ -153,6 +153,8 @@ class Capabilities:
     fetch_reason: str = ""
     more_room: str = "--cache-bytes (in Python: cache_bytes)"
     marks: MarkPlan = field(default_factory=MarkPlan)
+    unrecorded: str = ""
+    """Why nothing was recorded; empty where something was."""
 
 
 _NO_ROOM = "does not fit into the memory for caches; allow more: "
@@ -271,12 +273,14 @@ def _reasons(can: Capabilities) -> dict[str, str]:
     if not can.hands_over:
         reasons["after_collate"] = "num_workers is 0, so that nothing is handed over"
     for name in _without_room(can):
-        reasons[name] = f"a {'collated batch' if name == 'after_collate' else 'sample'} {_NO_ROOM}{can.more_room}"
+        reasons[name] = (
+            can.unrecorded or f"a {'collated batch' if name == 'after_collate' else 'sample'} {_NO_ROOM}{can.more_room}"
+        )
     if can.has_samples and can.marks.sample:
         named = {step.name for step in _sample_steps(can) if step.stage}
         reasons |= {name: _MARKED for name in ("after_augment", "before_augment") if name not in named}
         return reasons
-    if can.within_sample == ("fetch",):
+    if can.within_sample == ("fetch",) and not can.unrecorded:
         why = f"__getitem__ is not cut: {can.fetch_reason}; {_REMEDY}"
         reasons["after_augment"] = reasons["before_augment"] = why
     elif "finish" not in can.within_sample:

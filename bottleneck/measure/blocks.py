@@ -125,6 +125,16 @@ class Bench:
                 self._warm_up_loader(arm)
         self.synchronize()
 
+    def prepare_running(self, first_batch_s: float) -> None:
+        """Run raw until steady, in a loader that was started and has been asked for nothing else.
+
+        Args:
+            first_batch_s: What its first batch took, which has been taken.
+        """
+        self._mode = _RAW.mode
+        self._steady.reach(_RAW, partial(self._run_waiting, _RAW), self.step_s, first_batch_s)
+        self.synchronize()
+
     def _switch(self, mode: int | None) -> None:
         """Switch the loader; what it has made for real for the job meanwhile is kept for the caches."""
         keep = self.replays.add_spare if self._mode == stages.ALL else None

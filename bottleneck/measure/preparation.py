@@ -181,6 +181,23 @@ def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Ca
     return call
 
 
+def make_short_ladder(
+    pipeline: Pipeline, user_loader: DataLoader[Any], device: torch.device, *, pinned: bool, why: str
+) -> Ladder:
+    """List what can be measured of a pipeline of which nothing was recorded: device, host and raw."""
+    return build_ladder(
+        Capabilities(
+            copies=not copies_nothing(pipeline, device),
+            hands_over=user_loader.num_workers > 0 or pinned,
+            within_sample=("fetch",),
+            has_samples=False,
+            has_collated=False,
+            passes_tokens=hands_on_batches(user_loader),
+            unrecorded=why,
+        )
+    )
+
+
 def make_ladder(
     pipeline: Pipeline,
     user_loader: DataLoader[Any],

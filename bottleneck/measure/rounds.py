@@ -64,6 +64,7 @@ class Rounds:
         judge: Says of the blocks so far whether they suffice.
         tell: Reports progress: (phase, arm=, rounds=, judgement=).
         started_s: When the diagnosis began, by the bench's clock.
+        rounds_before: Rounds of device and raw that have been measured before.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Rounds:
         judge: Judge,
         tell: Tell,
         started_s: float,
+        rounds_before: int = 0,
     ) -> None:
         self._bench, self._ladder, self._ledger = bench, ladder, ledger
         self._options, self._judge, self._tell = options, judge, tell
@@ -86,7 +88,7 @@ class Rounds:
         self._order = OrderOfArms(options.seed)
         self._order_of_costs = OrderOfArms(options.seed + 3)
         self._deadline_s = math.inf
-        self._round = 0
+        self._round = rounds_before
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
         self._repeats = Repeats(self._clock)

@@ -120,6 +120,13 @@ def total_budget_s(budget_s: float | None, *, quick: bool) -> float:
     return _QUICK_BUDGET_S if quick else _DEFAULT_BUDGET_S
 
 
+def longest_budget_s(budget_s: float | None, *, quick: bool) -> float:
+    """The time that the whole diagnosis of a slow job may take."""
+    if budget_s is None and not quick:
+        return _LONGEST_BUDGET_S
+    return total_budget_s(budget_s, quick=quick)
+
+
 def find_deadline_s(
     ladder: Ladder,
     paces: dict[Arm, Pace],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.arms import Arm
+from bottleneck.measure.batches import CachedBatch, keep_on_host
 from bottleneck.measure.blocks import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cache_budget import CacheBudget, choose_budget, wanted_bytes
 from bottleneck.measure.cold_session import ColdSession
@@ -33,14 +35,24 @@ from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summari
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import Passes, note_waits
 from bottleneck.measure.payload import describe_payload
-from bottleneck.measure.preparation import Recorded, make_caches, make_ladder, noticed_marks, record, warn_of_marks
+from bottleneck.measure.preparation import (
+    Recorded,
+    make_caches,
+    make_ladder,
+    make_short_ladder,
+    noticed_marks,
+    record,
+    warn_of_marks,
+)
 from bottleneck.measure.preserve import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.ranks import rank_warnings
 from bottleneck.measure.receiving import receiving_s_per_batch
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds import Judge, Rounds
-from bottleneck.measure.schedule import total_budget_s
+from bottleneck.measure.running_start import ROUNDS as RUNNING_ROUNDS
+from bottleneck.measure.running_start import is_slow, leaves_time, measure_running_start, seconds_to_name
+from bottleneck.measure.schedule import longest_budget_s, total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
 from bottleneck.measure.training import Training, make_training
 from bottleneck.measure.unread import WatchedStep
@@ -57,6 +69,7 @@ from bottleneck.results.traces import TraceFile
 from bottleneck.staging import trees
 from bottleneck.staging.loader import SwitchedLoader
 from bottleneck.staging.observation import Observation
+from bottleneck.staging.plan import Plan
 
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""
@@ -155,6 +168,15 @@ def _left_as_found(
     )
 
 
+@dataclass(frozen=True)
+class FirstBatch:
+    """What the first batch of the workers says."""
+
+    batch_bytes: int
+    kept: CachedBatch | None
+    """The batch itself, where the job is so slow that it is measured with it before anything is recorded."""
+
+
 class Session:
     """The state of one diagnosis while it runs."""
 
@@ -206,7 +228,11 @@ class Session:
         """
         seed_everything(self._options.seed)
         move_model(self._pipeline, self._device)
-        recorded = self._record(self._start_workers())
+        first = self._start_workers()
+        rounds_before = self._decide_before_recording(first) if first.kept is not None else 0
+        if rounds_before and not self._goes_on():
+            return
+        recorded = self._record(first.batch_bytes)
         observation = self._observe()
         self._describe_epoch_gap()
         self._ledger.evidence["receiving_s_per_batch"] = receiving_s_per_batch(self._loader, self._clock)
@@ -229,7 +255,9 @@ class Session:
         crowded = shared_cores_warning(self._pipeline, self._device, self._loader.num_workers)
         if crowded is not None:
             self._ledger.warn("threads-share-cores", crowded)
-        rounds = Rounds(bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s)
+        rounds = Rounds(
+            bench, ladder, self._ledger, self._options, self._judge, self._tell, self._started_s, rounds_before
+        )
         self._counters = rounds.counters
         self._counters.training = self._training
         with self._counters.utilisation.watching(self._loader.workers, self._device), self._training:
@@ -293,21 +321,55 @@ class Session:
 
     # --- before measuring ----------------------------------------------------------------------------------
 
-    def _start_workers(self) -> int:
-        """Start the workers; returns what a batch of theirs takes [bytes]."""
+    def _start_workers(self) -> FirstBatch:
+        """Start the workers, and look at their first batch."""
         self._tell("starting workers")
         started = self._clock()
         with loader_failures("raw"):
             self._loader.start()
-            batch, _ = self._loader.next_batch()
+            batch, samples = self._loader.next_batch()
             first_batch_s = self._clock() - started
             for _ in range(_EMPTY_BATCHES if batch is None else 0):
-                batch = self._loader.next_batch()[0]
+                batch, samples = self._loader.next_batch()
                 if batch is not None:
                     break
         self._ledger.evidence["first_batch_s"] = first_batch_s
         self._loader.lose_patience_after(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
-        return trees.nbytes(batch)
+        slow = self._loader.num_workers and batch is not None and is_slow(first_batch_s, self._budget_s)
+        return FirstBatch(trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
+
+    def _decide_before_recording(self, first: FirstBatch) -> int:
+        """Measure device and raw of a slow job as it was started; return how many rounds of them there are."""
+        assert first.kept is not None
+        first_batch_s = self._ledger.evidence["first_batch_s"]
+        self._tell(f"measuring first how the job runs: its first batch took {first_batch_s:.0f} s")
+        self._ledger.ladder = make_short_ladder(
+            self._pipeline, self._user_loader, self._device, pinned=self._pinned, why="there was no time to record it"
+        )
+        self._bench = bench = self._make_bench(Recorded(Plan("fetch"), [first.kept]))
+        bench.until_s = self._deadline_s
+        with self._training, loader_failures("raw"):
+            measure_running_start(bench, self._ledger, first_batch_s)
+        return RUNNING_ROUNDS
+
+    def _goes_on(self) -> bool:
+        """Whether there is time for the stages of a slow job; says how much it takes where there is not."""
+        first_batch_s = self._ledger.evidence["first_batch_s"]
+        now_s = self._clock()
+        if leaves_time(first_batch_s, self._deadline_s - now_s):
+            return True
+        wanted_s = seconds_to_name(first_batch_s, now_s - self._started_s)
+        self._ledger.warn(
+            "too-slow-for-stages",
+            f"The first batch took {first_batch_s:.0f} s. The budget was enough for how the job runs as a whole, and "
+            f"not for its stages: give it --budget {math.ceil(wanted_s / 60)}m.",
+        )
+        return False
+
+    @property
+    def _deadline_s(self) -> float:
+        """When a slow job has to be done."""
+        return self._started_s + longest_budget_s(self._options.budget_s, quick=self._options.quick)
 
     def _record(self, batch_bytes: int) -> Recorded:
         self._tell("recording")

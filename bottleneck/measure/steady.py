@@ -44,15 +44,19 @@ class SteadyState:
         self._levels: dict[Hashable, int] = {}
         self._began_at: int | None = None
 
-    def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> None:
+    def reach(
+        self, experiment: Hashable, run: Callable[[], float], step_s: float | None, first_s: float | None = None
+    ) -> None:
         """Run an experiment, right after the switch to it, until it is as in the long run.
 
         Args:
             experiment: Levels are kept for each.
             run: Runs a batch through the job and returns how long it waited for it [s].
             step_s: What the job takes for a batch that is on the device already; None: not known.
+            first_s: What the first batch after the switch took, if that has been taken already.
         """
-        first_s = run()
+        if first_s is None:
+            first_s = run()
         turn = max(1, self._loader.num_workers)
         if turn == 1 and not self._loader.num_workers:
             return

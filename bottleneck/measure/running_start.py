@@ -1,0 +1,58 @@
+"""The state of a job whose batches come slowly: raw as it runs from its start, then device, with nothing recorded.
+
+To record, and to switch to each experiment, takes every worker a batch or two. With 64 workers of which each takes a
+minute for a batch, that alone is longer than any budget, while the job that was started runs already.
+"""
+
+from __future__ import annotations
+
+from bottleneck.measure.arms import Arm
+from bottleneck.measure.blocks import Bench, block_batches
+from bottleneck.measure.ledger import Ledger
+from bottleneck.staging import stages
+
+ROUNDS = 3
+_SLOW_SHARE = 0.15
+"""Share of the budget: where the first batch took longer, the state comes first."""
+_BLOCK_S = 1.5
+_FEWEST_BATCHES = 2
+_BATCHES_FOR_STAGES = 5
+"""How many times what the first batch took the stages take at least: recording, two switches, and a block or two."""
+_BATCHES_TO_NAME_ONE = 15
+
+
+def is_slow(first_batch_s: float, budget_s: float) -> bool:
+    """Whether the state of a job should be measured before anything is recorded."""
+    return first_batch_s > _SLOW_SHARE * budget_s
+
+
+def leaves_time(first_batch_s: float, left_s: float) -> bool:
+    """Whether there is time to measure anything of the stages."""
+    return left_s > _BATCHES_FOR_STAGES * first_batch_s
+
+
+def seconds_to_name(first_batch_s: float, spent_s: float) -> float:
+    """Return about how long a diagnosis takes that names a stage."""
+    return spent_s + _BATCHES_TO_NAME_ONE * first_batch_s
+
+
+def measure_running_start(bench: Bench, ledger: Ledger, first_batch_s: float) -> None:
+    """Measure raw without a break, and then device; both get the rounds 1 to `ROUNDS`.
+
+    Args:
+        bench: Its loader was started, and has been asked for nothing but real batches.
+        ledger: Receives the blocks.
+        first_batch_s: What the first batch took.
+    """
+    raw, device = Arm(stages.ALL, "loader"), Arm(None, "device")
+    bench.measure(device, 0, 1)  # the workers are busy: this says about how long a step is, and no more
+    bench.waits_s.clear()
+    step_s = bench.step_s or 0.0
+    bench.prepare_running(first_batch_s)
+    batches = block_batches(raw, step_s, _BLOCK_S, bench.loader.num_workers)
+    for number in range(1, ROUNDS + 1):
+        ledger.add(raw, bench.measure(raw, number, batches))
+    bench.prepare(device)
+    batches = max(_FEWEST_BATCHES, block_batches(device, step_s, _BLOCK_S, 0))
+    for number in range(1, ROUNDS + 1):
+        ledger.add(device, bench.measure(device, number, batches))
