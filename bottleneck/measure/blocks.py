@@ -125,14 +125,12 @@ class Bench:
                 self._warm_up_loader(arm)
         self.synchronize()
 
-    def prepare_running(self, first_batch_s: float) -> None:
-        """Run raw until steady, in a loader that was started and has been asked for nothing else.
-
-        Args:
-            first_batch_s: What its first batch took, which has been taken.
-        """
+    def prepare_running(self, limit_s: float) -> None:
+        """Run raw for a moment, in a loader that was started and has been asked for nothing else."""
         self._mode = _RAW.mode
-        self._steady.reach(_RAW, partial(self._run_waiting, _RAW), self.step_s, first_batch_s)
+        started = self.clock()
+        while self.clock() - started < limit_s:
+            self._run_once(_RAW, [])
         self.synchronize()
 
     def _switch(self, mode: int | None) -> None:
@@ -210,7 +208,9 @@ class Bench:
             samples += self._run_once(arm, waits, collects=collects)
             done_s.append(self.clock() - started)
             count = len(done_s) - 1
-            if count >= batches and (not queued or self._steady.may_end(count) or started + done_s[-1] > self.until_s):
+            if count >= batches and (
+                not queued or self._steady.may_end(count, done_s[-1]) or started + done_s[-1] > self.until_s
+            ):
                 break
         after = self._steady.end_block(arm) if queued else None
         self.synchronize()

@@ -6,6 +6,8 @@ minute for a batch, that alone is longer than any budget, while the job that was
 
 from __future__ import annotations
 
+import math
+
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.blocks import Bench, block_batches
 from bottleneck.measure.ledger import Ledger
@@ -36,22 +38,24 @@ def seconds_to_name(first_batch_s: float, spent_s: float) -> float:
     return spent_s + _BATCHES_TO_NAME_ONE * first_batch_s
 
 
-def measure_running_start(bench: Bench, ledger: Ledger, first_batch_s: float) -> None:
+def measure_running_start(bench: Bench, ledger: Ledger) -> None:
     """Measure raw without a break, and then device; both get the rounds 1 to `ROUNDS`.
 
     Args:
         bench: Its loader was started, and has been asked for nothing but real batches.
         ledger: Receives the blocks.
-        first_batch_s: What the first batch took.
     """
     raw, device = Arm(stages.ALL, "loader"), Arm(None, "device")
     bench.measure(device, 0, 1)  # the workers are busy: this says about how long a step is, and no more
     bench.waits_s.clear()
     step_s = bench.step_s or 0.0
-    bench.prepare_running(first_batch_s)
-    batches = block_batches(raw, step_s, _BLOCK_S, bench.loader.num_workers)
+    bench.prepare_running(_BLOCK_S)
+    # Together a turn of all workers at least, which began together: within one there may be no wait, or all of it.
+    batches = max(block_batches(raw, step_s, _BLOCK_S, 1), math.ceil(bench.loader.num_workers / ROUNDS))
+    until_s, bench.until_s = bench.until_s, bench.clock()  # no time to wait for the queue to be as it was
     for number in range(1, ROUNDS + 1):
         ledger.add(raw, bench.measure(raw, number, batches))
+    bench.until_s = until_s
     bench.prepare(device)
     batches = max(_FEWEST_BATCHES, block_batches(device, step_s, _BLOCK_S, 0))
     for number in range(1, ROUNDS + 1):

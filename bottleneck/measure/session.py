@@ -349,7 +349,7 @@ class Session:
         self._bench = bench = self._make_bench(Recorded(Plan("fetch"), [first.kept]))
         bench.until_s = self._deadline_s
         with self._training, loader_failures("raw"):
-            measure_running_start(bench, self._ledger, first_batch_s)
+            measure_running_start(bench, self._ledger)
         return RUNNING_ROUNDS
 
     def _goes_on(self) -> bool:

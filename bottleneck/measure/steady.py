@@ -26,6 +26,8 @@ _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 _PATIENCE_S = 0.5
 """With no batch for this long, or for twice what the first one took, the queue gets no fuller."""
+_LONG_S = 5.0
+"""Time from which on a block need not wait for the queue to be as it was."""
 _MOST_QUEUES = 4
 """Length of a block, in queues, at which it ends wherever the level is."""
 
@@ -44,19 +46,15 @@ class SteadyState:
         self._levels: dict[Hashable, int] = {}
         self._began_at: int | None = None
 
-    def reach(
-        self, experiment: Hashable, run: Callable[[], float], step_s: float | None, first_s: float | None = None
-    ) -> None:
+    def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> None:
         """Run an experiment, right after the switch to it, until it is as in the long run.
 
         Args:
             experiment: Levels are kept for each.
             run: Runs a batch through the job and returns how long it waited for it [s].
             step_s: What the job takes for a batch that is on the device already; None: not known.
-            first_s: What the first batch after the switch took, if that has been taken already.
         """
-        if first_s is None:
-            first_s = run()
+        first_s = run()
         turn = max(1, self._loader.num_workers)
         if turn == 1 and not self._loader.num_workers:
             return
@@ -85,11 +83,13 @@ class SteadyState:
         self._began_at = self._loader.arrived()
         return self._began_at
 
-    def may_end(self, batches: int) -> bool:
-        """Whether a block that is long enough already may end after so many batches."""
-        if self._began_at is None:
+    def may_end(self, batches: int, seconds: float) -> bool:
+        """Whether a block that is long enough already may end after so many batches, which took so long."""
+        if self._began_at is None or batches >= _MOST_QUEUES * self._loader.queue_length:
             return True
-        return self._loader.arrived() == self._began_at or batches >= _MOST_QUEUES * self._loader.queue_length
+        # A slow loader may take minutes to come back to a level; whole turns of its workers have to do then.
+        whole_turn = seconds > _LONG_S and batches % self._loader.num_workers == 0
+        return whole_turn or self._loader.arrived() == self._began_at
 
     def end_block(self, experiment: Hashable) -> int | None:
         """Note the level that a block has ended with, for the next visit to its experiment, and return it."""

@@ -1,0 +1,47 @@
+"""A job too slow to be switched about is measured as it was started."""
+
+import pytest
+from uneven_workers import DEVICE, RAW, UnevenWorkers
+
+from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.running_start import ROUNDS, is_slow, leaves_time, measure_running_start
+from bottleneck.staging import stages
+
+
+def started(**job):
+    made = UnevenWorkers(**job)
+    made.switch(stages.ALL)
+    began_s = made.now_s
+    made.next_batch()
+    made.log.clear()
+    return made, made.now_s - began_s
+
+
+@pytest.mark.parametrize(("worker_s", "loss", "off"), [(50.0, 0.0, 0.02), (80.0, 0.2, 0.1)])
+def test_64_workers_at_a_second_get_a_state_from_a_running_start(worker_s, loss, off):
+    # Guards: to record and to switch takes each worker a minute, and no budget is enough for both.
+    job, _ = started(workers=64, worker_s=worker_s, cv=0.05, step_s=1.0)
+    ledger = Ledger({}, {})
+    measure_running_start(job.bench, ledger)
+    blocks = {arm: ledger.blocks[arm] for arm in (RAW, DEVICE)}
+    for found in blocks.values():
+        assert [block.round for block in found] == list(range(1, ROUNDS + 1))
+    pace = {arm: sum(b.seconds for b in found) / sum(b.batches for b in found) for arm, found in blocks.items()}
+    assert 1 - pace[DEVICE] / pace[RAW] == pytest.approx(loss, abs=off)
+
+
+def test_nothing_is_switched_before_raw_has_been_measured():
+    job, first_s = started(workers=16, worker_s=14.0, cv=0.1, step_s=1.0)
+    measure_running_start(job.bench, Ledger({}, {}))
+    assert job.log.count("switch") == 0
+    assert job.log.count("rest") == 1
+    assert "next" not in job.log[job.log.index("rest") :]
+    assert job.now_s - 10.0 - first_s < 60.0
+
+
+def test_which_jobs_are_slow():
+    assert is_slow(60.0, 300.0)
+    assert is_slow(14.0, 55.0)
+    assert not is_slow(2.0, 55.0)
+    assert leaves_time(2.0, 50.0)
+    assert not leaves_time(60.0, 150.0)
