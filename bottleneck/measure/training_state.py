@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from bottleneck.measure.environment import free_memory_bytes
@@ -164,7 +164,7 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor has memory that can simply be written: not a sparse one, nor one that stands for others."""
     return (
-        not isinstance(tensor, (UninitializedBuffer, UninitializedParameter))
+        not is_lazy(tensor)
         and tensor.layout is torch.strided
         and not tensor.is_meta
         and not is_traceable_wrapper_subclass(tensor)

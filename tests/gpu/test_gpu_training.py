@@ -127,7 +127,7 @@ def test_the_clock_of_the_device_is_kept_for_each_block():
     assert all(1e8 < clock < 5e9 for clock in clocks)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device on this machine")
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices on this machine")
 def test_every_device_of_a_model_is_waited_for():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8, device="cuda:0"), torch.nn.Linear(8, 8, device="cuda:1"))
     synchronize = make_synchronize(torch.device("cuda:0"), devices_of(model))
