@@ -140,7 +140,7 @@ class Recorder:
 
     def fetch_unit(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
         """Return one item, by default the next of a stream, and remember it as long as there is room."""
-        if self._pending_bytes > self._control.worker_cache_bytes:
+        if self._pool.nbytes + self._pending_bytes > self._control.worker_cache_bytes:
             self._left_out += 1
             return (run or self._source.next_item)(request)
         clock = self._tape.clock

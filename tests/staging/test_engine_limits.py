@@ -73,7 +73,7 @@ def test_a_batch_that_does_not_fit_is_told(make):
 @pytest.mark.parametrize("dataset", [Large, LargeStream])
 def test_no_more_of_a_batch_is_recorded_than_there_is_room_for(make, dataset):
     # Guards: recorded whole before it was looked at, a batch of large images took its size once more in each worker.
-    bench = make(dataset(), cache_bytes=110_000, batches=1, size=20)
+    bench = make(dataset(), cache_bytes=110_000, batches=0, size=20)
     recorder = bench.engine._recorder
     recorded = []
     note_unit = recorder._note_unit
@@ -81,8 +81,18 @@ def test_no_more_of_a_batch_is_recorded_than_there_is_room_for(make, dataset):
     batch = bench.record()
     assert len(batch[0] if isinstance(batch, list) else batch) == 20
     assert sum(recorded[:-1]) <= 110_000 < sum(recorded)
-    assert bench.plan.has_samples
-    assert not bench.plan.has_collated
+    report = bench.engine.report()
+    assert report.has_samples
+    assert not report.has_collated
+
+
+def test_what_is_recorded_and_what_is_being_recorded_share_the_room(make):
+    bench = make(Large(), cache_bytes=200_000, batches=8)
+    recorder = bench.engine._recorder
+    bench.record(8)
+    recorder.fetch([0] * 20)
+    assert recorder._left_out
+    assert bench.engine._pool.nbytes + recorder._pending_bytes - recorder._pending[-1].nbytes <= 200_000
 
 
 def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
