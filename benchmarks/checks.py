@@ -14,6 +14,8 @@ class Check:
     bar: str
     measured: str
     held: bool
+    off: tuple[str, ...] = ()
+    """What is off, one line each; shown below the table."""
 
 
 def checks_table(checks: Iterable[Check]) -> str:
