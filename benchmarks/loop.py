@@ -149,17 +149,21 @@ def ratio_with_error(parts: Sequence[tuple[float, float]], real: float = 1.0) ->
     return ratio, statistics.stdev(residuals) * math.sqrt(len(parts)) / passed
 
 
-def time_loops(jobs: Sequence[str], seconds: float, at_once: int = AT_ONCE) -> list[LoopTime]:
+def time_loops(
+    jobs: Sequence[str], seconds: float, at_once: int = AT_ONCE, most_times: int = MOST_TIMES
+) -> list[LoopTime]:
     """Measures loops side by side, each in a process of its own.
 
     Args:
         jobs: As `find_job` takes them.
         seconds: For each.
         at_once: How many run at the same time.
+        most_times: Times the seconds that one may go on to be known precisely.
     """
 
     def time_one(job: str) -> LoopTime:
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.loop", job, "--seconds", str(seconds)]
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.loop", job]
+        command += ["--seconds", str(seconds), "--most-times", str(most_times)]
         return LoopTime(**json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -185,9 +189,10 @@ def _endless(loader: Any) -> Iterator[Any]:
 @click.command()
 @click.argument("job", metavar="MODULE:NAME")
 @click.option("--seconds", type=float, default=SECONDS, show_default=True, help="Time in the steady state.")
-def main(job: str, seconds: float) -> None:
+@click.option("--most-times", default=MOST_TIMES, show_default=True, help="Times as long, for a precise result.")
+def main(job: str, seconds: float, most_times: int) -> None:
     """Measure a plain loop over the job NAME of MODULE and print what it took as JSON."""
-    click.echo(json.dumps(asdict(TimedLoop(find_job(job)).run(seconds))))
+    click.echo(json.dumps(asdict(TimedLoop(find_job(job)).run(seconds, most_times))))
 
 
 if __name__ == "__main__":

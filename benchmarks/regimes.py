@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
-from benchmarks.efficiencies import Judged, judge, judged_table
-from benchmarks.loop import AT_ONCE, SECONDS, time_loops
+from benchmarks.efficiencies import command
 from benchmarks.uneven import UnevenLoader
-
-QUICK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -88,31 +82,5 @@ def find_job(name: str) -> Regime:
     raise KeyError(f"{name}: one of {', '.join(regime.name for regime in REGIMES)}")
 
 
-def judge_regimes(regimes: Sequence[Regime], *, quick: bool = False, seconds: float | None = None) -> list[Judged]:
-    """Time the plain loops side by side, then diagnose one job after the other."""
-    seconds = seconds or (QUICK_SECONDS if quick else SECONDS)
-    click.echo(f"{len(regimes)} plain loops, {AT_ONCE} at a time …", err=True)
-    truths = time_loops([f"benchmarks.regimes:{regime.name}" for regime in regimes], seconds)
-    judged = []
-    for regime, truth in zip(regimes, truths, strict=True):
-        click.echo(f"{regime.name} … ", err=True, nl=False)
-        judged.append(judge(regime.name, regime.what, truth, regime.build(), quick=quick))
-        click.echo(f"{judged[-1].state}, {'in' if judged[-1].right else 'OUT'}", err=True)
-    return judged
-
-
-@click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--seconds", type=float, help="Time of each plain loop in its steady state.")
-@click.option("--quick", is_flag=True, help="Quick diagnoses and shorter loops.")
-def main(names: tuple[str, ...], seconds: float | None, quick: bool) -> None:
-    """Time the plain loop of each regime NAME, diagnose it, and print both efficiencies."""
-    try:
-        regimes = [find_job(name) for name in names]
-    except KeyError as error:
-        raise click.BadParameter(str(error.args[0]), param_hint="NAME") from error
-    click.echo(judged_table(judge_regimes(regimes, quick=quick, seconds=seconds)))
-
-
 if __name__ == "__main__":
-    main()
+    command("benchmarks.regimes", find_job)()

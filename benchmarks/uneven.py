@@ -27,10 +27,11 @@ class UnevenLoader:
 
     Attributes:
         num_workers: Worker processes.
-        worker_batch_s: What one worker takes for a batch, on average.
+        worker_batch_s: What one worker takes to load a batch, on average.
         cv: Standard deviation of that over its average.
         step_s: What the step takes.
         prefetch_factor: Batches that a worker may be ahead.
+        augment_s: What the augmentation adds to a worker's time for a batch, always the same.
     """
 
     num_workers: int
@@ -38,6 +39,7 @@ class UnevenLoader:
     cv: float
     step_s: float
     prefetch_factor: int = 2
+    augment_s: float = 0.0
 
     def build(self, **changes: Any) -> dict[str, Any]:
         """The fields of the pipeline, as a user's `build` returns them.
@@ -45,9 +47,11 @@ class UnevenLoader:
         Args:
             **changes: Fields to replace.
         """
+        # The time of a batch is a sum over its samples, which have to be the more uneven.
+        cv = self.cv * math.sqrt(BATCH_SIZE)
+        load, augment = (wait(seconds / BATCH_SIZE) for seconds in (self.worker_batch_s, self.augment_s))
         fields = {
-            # The time of a batch is a sum over its samples, which have to be the more uneven.
-            "dataset": UnevenImages(LENGTH, wait(self.worker_batch_s / BATCH_SIZE), self.cv * math.sqrt(BATCH_SIZE)),
+            "dataset": UnevenImages(LENGTH, load, augment, cv),
             "train_step": Step(wait(self.step_s)),
             "device": "cpu",
             "batch_size": BATCH_SIZE,
@@ -64,11 +68,12 @@ class UnevenImages(Images):
     Args:
         length: Samples.
         load: What loading one takes on average.
-        cv: Standard deviation of that time over its average.
+        augment: What its augmentation takes.
+        cv: Standard deviation of the time for loading over its average.
     """
 
-    def __init__(self, length: int, load: Work, cv: float) -> None:
-        super().__init__(length, load, Work("wait", 0.0))
+    def __init__(self, length: int, load: Work, augment: Work, cv: float) -> None:
+        super().__init__(length, load, augment)
         self.loader = LoadUneven(load, cv)
 
 
