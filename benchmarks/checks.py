@@ -24,6 +24,14 @@ def checks_table(checks: Iterable[Check]) -> str:
     return markdown_table(("what", "bar", "measured", ""), rows)
 
 
+def off_list(checks: Iterable[Check]) -> str:
+    """What is off, in lists below the table: a cell of it would be too long to be read."""
+    blocks = [
+        f"Off in '{check.what}':\n\n" + "\n".join(f"- {line}" for line in check.off) for check in checks if check.off
+    ]
+    return "\n\n".join(blocks)
+
+
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A markdown table, its columns padded so that it is readable as text too.
 
