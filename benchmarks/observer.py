@@ -50,7 +50,7 @@ OBSERVED: dict[str, Callable[[], dict[str, Any]]] = {
 }
 _QUEUES_A_BLOCK = 4
 _WARM_UP_TURNS = 6
-"""Batches of each worker to let go before a plain block: what lies in its queues was made while nobody took it."""
+"""Batches of each worker to train on before a plain block."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,16 @@ class PlainLoop:
         self._batches = iter(plain_loader(fields))
         self._workers, self._stolen = fields["num_workers"], StolenTime()
         self._warm_up = _WARM_UP_TURNS * max(self._workers, 1)
+        self._queue = self._workers * (fields.get("prefetch_factor") or 2)
 
     def run_block(self, batches: int) -> Timed:
-        """Train on some batches until steady, and then on so many more."""
+        """Train on some batches until steady, and then on so many more.
+
+        What lies in the queues since the block before was made while nobody took it. Where the loader is a little
+        slower than the step, it would last for longer than the block.
+        """
+        for _ in range(self._queue):
+            next(self._batches)
         self._train(self._warm_up)
         self._synchronize()
         self._stolen.begin()

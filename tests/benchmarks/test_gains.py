@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from benchmarks import gains, paired
+from benchmarks import gains, observer, paired
 from benchmarks.gains import JOBS, Gain, Ready, check_gains, gains_table, reported_gain, without
 from benchmarks.observer import Timed
 from benchmarks.paired import Realised, realise
@@ -82,6 +83,29 @@ def test_pairs_take_turns_in_coming_first_so_that_drift_does_not_matter(monkeypa
     assert len(found.ratios) == 8
     assert min(before["blocks"][1:]) >= 4 * 16  # four queues
     assert all(batches % 8 == 0 for batches in before["blocks"] + after["blocks"])
+
+
+def test_what_was_made_while_nobody_took_it_is_in_no_block(monkeypatch):
+    """The queues hold 16 batches that are there at once; later ones take 25 ms, the step 20 ms."""
+    now = [0.0]
+    made = iter([0.0] * 16 + [0.025] * 10**4)
+    ready = [0.0]
+
+    def batches():
+        for takes_s in made:
+            ready[0] += takes_s
+            now[0] = max(now[0], ready[0])
+            yield [torch.zeros(1)]
+
+    monkeypatch.setattr(observer, "plain_loader", lambda fields: batches())
+    monkeypatch.setattr(observer, "StolenTime", lambda: SimpleNamespace(begin=lambda: None, end=lambda processes: None))
+    monkeypatch.setattr(observer, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def step(batch):
+        now[0] += 0.020
+
+    loop = observer.PlainLoop({"train_step": step, "device": "cpu", "num_workers": 8})
+    assert loop.run_block(64).seconds_per_batch == pytest.approx(0.025, rel=0.01)
 
 
 def gain(truth, reported, **changes):
