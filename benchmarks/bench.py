@@ -1,7 +1,7 @@
 """Runs every bar of the design and writes RESULTS.md: `python -m benchmarks.bench`.
 
-It takes the better part of an hour, so that its parts can be run by themselves: `--part agreement`. Exits with status
-1 when a bar is missed. Measure on a machine that does nothing else.
+It takes about three hours, so that its parts can be run by themselves: `--part agreement`. Exits with
+status 1 when a bar is missed. Measure on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -14,15 +14,27 @@ from pathlib import Path
 
 import click
 
-from benchmarks import evidence_cost, kept, large_results, marks, observer, resources, verdicts
-from benchmarks.checks import Check, checks_table
-from benchmarks.machine import describe_machine, describe_steadiness
+from benchmarks import (
+    advised,
+    efficiencies,
+    evidence_cost,
+    gains,
+    kept,
+    large_results,
+    marks,
+    observer,
+    resources,
+    verdicts,
+)
+from benchmarks.checks import Check, checks_table, off_list
+from benchmarks.machine import describe_machine, describe_revision, describe_steadiness
 from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
+from benchmarks.regimes import REGIMES
+from benchmarks.shapes import SHAPES
 from benchmarks.truth import measure_truth
 from benchmarks.verdicts import Trial, run_trial
 
 RESULTS = Path(__file__).with_name("results.json")
-OBSERVED = ("balanced", "augment_spin", "load_wait", "copy_slow", "no_workers", "device_bound")
 REPEATED = ("last_straw", "augment_wait", "device_bound")
 TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
 SIZED = "augment_wait"
@@ -40,37 +52,7 @@ class Report:
         """Appends a section and its checks, and prints both."""
         self.sections.append((title, table))
         self.checks.extend(checks)
-        click.echo(f"\n## {title}\n\n{table}\n\n{checks_table(checks)}\n")
-
-
-@click.command()
-@click.option("--part", "parts", multiple=True, help="Only this part of the measurements; repeatable.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only the verdict on this planted pipeline; keeps nothing.")
-@click.option("--quick", is_flag=True, help="Quick diagnoses and fewer pairs; keeps nothing.")
-def main(parts: tuple[str, ...], only: tuple[str, ...], quick: bool) -> None:
-    """Measure the numbers to hold and write them down."""
-    try:
-        chosen = [find_planted(name) for name in only]
-    except KeyError as error:
-        raise click.BadParameter(str(error.args[0]), param_hint="--only") from error
-    unknown = set(parts) - set(PARTS)
-    if unknown:
-        raise click.BadParameter(f"{min(unknown)!r} is none of {', '.join(PARTS)}.", param_hint="--part")
-    missed: list[str] = []
-    if chosen:
-        report = Report()
-        measure_verdicts(report, chosen, quick=quick)
-        missed = [check.what for check in report.checks if not check.held]
-    else:
-        for name in parts or PARTS:
-            part = run_part(name, quick=quick)
-            missed += [check.what for check in part.checks if not check.held]
-            # Part of the measurements must not pass for all of them.
-            if not quick:
-                kept.write(RESULTS, kept.merged(kept.read(RESULTS), part, list(PARTS)))
-    if missed:
-        click.echo(f"Missed: {'; '.join(missed)}", err=True)
-    sys.exit(1 if missed else 0)
+        click.echo(f"\n## {title}\n\n{table}\n\n{checks_table(checks)}\n\n{off_list(checks)}\n")
 
 
 def run_part(name: str, *, quick: bool) -> kept.Part:
@@ -79,7 +61,8 @@ def run_part(name: str, *, quick: bool) -> kept.Part:
     PARTS[name](report, quick=quick)
     steadiness = {"a fixed computation took, before,": before, "and afterwards": describe_steadiness()}
     taken = time.strftime("%Y-%m-%d", time.gmtime())
-    return kept.Part(name, taken, describe_machine() | steadiness, tuple(report.sections), tuple(report.checks))
+    machine, revision = describe_machine() | steadiness, describe_revision()
+    return kept.Part(name, taken, machine, tuple(report.sections), tuple(report.checks), revision)
 
 
 def measure_planted(report: Report, *, quick: bool) -> None:
@@ -128,11 +111,36 @@ def measure_observer(report: Report, *, quick: bool) -> None:
     """The observer effect on several kinds of pipelines."""
     most = observer.MOST_PAIRS_QUICK if quick else observer.MOST_PAIRS
     effects = []
-    for name in OBSERVED:
+    for name, build in observer.OBSERVED.items():
         click.echo(f"observer effect on {name} …", err=True)
-        planted = find_planted(name)
-        effects.append(observer.measure_observer_effect(planted, most_pairs=most))
+        effects.append(observer.measure_observer_effect(name, build, most_pairs=most))
     report.add("Observer effect", observer.observer_table(effects), [observer.check_observer(effects)])
+
+
+def measure_regimes(report: Report, *, quick: bool) -> None:
+    """Efficiency with many workers and uneven batches, against plain loops."""
+    judged = efficiencies.judge_all("benchmarks.regimes", REGIMES, quick=quick)
+    check = efficiencies.check_judged("efficiency against a plain loop, uneven batches in 2 to 12 workers", judged)
+    report.add("Regimes", efficiencies.judged_table(judged), [check])
+
+
+def measure_shapes(report: Report, *, quick: bool) -> None:
+    """Efficiency with batches of varying shapes, against plain loops."""
+    judged = efficiencies.judge_all("benchmarks.shapes", SHAPES, quick=quick)
+    check = efficiencies.check_judged("efficiency against a plain loop, varying shapes", judged)
+    report.add("Shapes", efficiencies.judged_table(judged), [check])
+
+
+def measure_gains(report: Report, *, quick: bool) -> None:
+    """Gain if free, against plain loops without the stage."""
+    found = gains.measure_gains(quick=quick)
+    report.add("Gain if free", gains.gains_table(found), [gains.check_gains(found)])
+
+
+def measure_advice(report: Report, *, quick: bool) -> None:
+    """Predicted against realised gains of advice."""
+    followed = advised.follow_all(quick=quick)
+    report.add("Advice, followed", advised.advised_table(followed), [advised.check_advice(followed)])
 
 
 def measure_evidence_cost(report: Report, *, quick: bool) -> None:
@@ -174,6 +182,10 @@ def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0) -> 
 
 PARTS: dict[str, Callable[..., None]] = {
     "verdicts": measure_planted,
+    "regimes": measure_regimes,
+    "shapes": measure_shapes,
+    "gains": measure_gains,
+    "advice": measure_advice,
     "marks": measure_marks,
     "large-results": measure_large_results,
     "observer": measure_observer,
@@ -183,6 +195,36 @@ PARTS: dict[str, Callable[..., None]] = {
     "speed": measure_speed,
 }
 """What can be run by itself, in the order of RESULTS.md."""
+
+
+@click.command()
+@click.option("--part", "parts", multiple=True, metavar="PART", help=f"Only this one, repeatable: {', '.join(PARTS)}.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only the verdict on this planted pipeline; keeps nothing.")
+@click.option("--quick", is_flag=True, help="Quick diagnoses and fewer pairs; keeps nothing.")
+def main(parts: tuple[str, ...], only: tuple[str, ...], quick: bool) -> None:
+    """Measure the numbers to hold and write them down."""
+    try:
+        chosen = [find_planted(name) for name in only]
+    except KeyError as error:
+        raise click.BadParameter(str(error.args[0]), param_hint="--only") from error
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise click.BadParameter(f"{min(unknown)!r} is none of {', '.join(PARTS)}.", param_hint="--part")
+    missed: list[str] = []
+    if chosen:
+        report = Report()
+        measure_verdicts(report, chosen, quick=quick)
+        missed = [check.what for check in report.checks if not check.held]
+    else:
+        for name in parts or PARTS:
+            part = run_part(name, quick=quick)
+            missed += [check.what for check in part.checks if not check.held]
+            # Part of the measurements must not pass for all of them.
+            if not quick:
+                kept.write(RESULTS, kept.merged(kept.read(RESULTS), part, list(PARTS)), list(PARTS))
+    if missed:
+        click.echo(f"Missed: {'; '.join(missed)}", err=True)
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,22 @@ class Check:
     bar: str
     measured: str
     held: bool
+    off: tuple[str, ...] = ()
+    """What is off, one line each; shown below the table."""
 
 
 def checks_table(checks: Iterable[Check]) -> str:
     """The checks as a markdown table."""
     rows = [(check.what, check.bar, check.measured, "held" if check.held else "**missed**") for check in checks]
     return markdown_table(("what", "bar", "measured", ""), rows)
+
+
+def off_list(checks: Iterable[Check]) -> str:
+    """What is off, in lists below the table: a cell of it would be too long to be read."""
+    blocks = [
+        f"Off in '{check.what}':\n\n" + "\n".join(f"- {line}" for line in check.off) for check in checks if check.off
+    ]
+    return "\n\n".join(blocks)
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.checks import Check, checks_table, markdown_table
+from benchmarks.checks import Check, checks_table, markdown_table, off_list
 
 _INTRODUCTION = (
     "Written by `make bench`, not edited by hand. A train step that sleeps stands for an accelerator. Costs are per "
@@ -29,6 +29,7 @@ class Part:
         machine: Property -> value, how steady it was among them.
         sections: (title, tables in markdown).
         checks: The bars of this part.
+        revision: Of the code that measured it.
     """
 
     name: str
@@ -36,10 +37,16 @@ class Part:
     machine: dict[str, str]
     sections: tuple[tuple[str, str], ...]
     checks: tuple[Check, ...]
+    revision: str = "a revision that was not kept"
 
 
-def to_markdown(parts: Sequence[Part]) -> str:
-    """The whole of RESULTS.md, the parts in the order in which they are given."""
+def to_markdown(parts: Sequence[Part], names: Sequence[str] = ()) -> str:
+    """The whole of RESULTS.md, the parts in the order in which they are given.
+
+    Args:
+        parts: What was measured.
+        names: Of all parts that there are; the page says which of them have not been measured yet.
+    """
     blocks = ["# Results of `make bench`", _INTRODUCTION]
     # What all parts share is told once.
     shared = {
@@ -49,12 +56,16 @@ def to_markdown(parts: Sequence[Part]) -> str:
     }
     blocks.append(markdown_table(("machine", ""), list(shared.items())))
     blocks += ["## Bars", checks_table(check for part in parts for check in part.checks)]
+    blocks += [off_list(check for part in parts for check in part.checks)]
+    missing = sorted(set(names) - {part.name for part in parts})
+    if missing:
+        blocks.append(f"Not measured yet: {', '.join(missing)}.")
     for part in parts:
         own = [f"{what} {value}" for what, value in part.machine.items() if what not in shared]
-        note = f"Taken on {part.taken}" + (f"; {'; '.join(own)}" if own else "") + "."
+        note = f"Taken on {part.taken} with {part.revision}" + (f"; {'; '.join(own)}" if own else "") + "."
         for number, (title, table) in enumerate(part.sections):
             blocks += [f"## {title}", *([note] if number == 0 else []), table]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def merged(kept: Sequence[Part], new: Part, order: Sequence[str]) -> list[Part]:
@@ -72,15 +83,15 @@ def read(path: Path) -> list[Part]:
             **{
                 **fields,
                 "sections": tuple((title, table) for title, table in fields["sections"]),
-                "checks": tuple(Check(**check) for check in fields["checks"]),
+                "checks": tuple(Check(**{**check, "off": tuple(check.get("off", ()))}) for check in fields["checks"]),
             }
         )
         for fields in json.loads(path.read_text(encoding="utf-8"))
     ]
 
 
-def write(path: Path, parts: Sequence[Part]) -> None:
-    """Keep the parts in a file, and beside it what they look like in markdown."""
+def write(path: Path, parts: Sequence[Part], names: Sequence[str] = ()) -> None:
+    """Keep the parts in a file, and beside it what they look like in markdown, as `to_markdown` makes it."""
     text = json.dumps([asdict(part) for part in parts], indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
-    path.with_name("RESULTS.md").write_text(to_markdown(parts), encoding="utf-8")
+    path.with_name("RESULTS.md").write_text(to_markdown(parts, names), encoding="utf-8")

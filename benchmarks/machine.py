@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import torch
@@ -27,6 +29,18 @@ def describe_machine() -> dict[str, str]:
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
     }
+
+
+def describe_revision() -> str:
+    """Which code this is: the commit, and whether anything has been changed since."""
+    root = Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--match="]
+    try:
+        found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "a revision that git does not tell"
+    name, _, dirty = found.stdout.strip().partition("-")
+    return f"revision {name}" + (", with changes that are in no commit" if dirty else "")
 
 
 def usable_cores() -> int:

@@ -12,9 +12,10 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +23,9 @@ from scipy import stats
 
 from benchmarks.checks import Check, markdown_table
 from benchmarks.plain import plain_loader, plain_move
-from benchmarks.planted import Planted
+from benchmarks.planted import find_planted
 from benchmarks.staged import staged_job
+from benchmarks.uneven import UnevenLoader
 from bottleneck.measure.arms import Ladder
 from bottleneck.measure.blocks import Bench, block_batches
 from bottleneck.measure.stolen import Repeats, Stolen, StolenTime
@@ -38,24 +40,40 @@ BLOCK_S = 0.5
 """Short, so that both of a pair meet the machine in the same state."""
 _LENGTH = 10_000_000
 """Samples: no plain loop comes to the end of its epoch."""
+OBSERVED: dict[str, Callable[[], dict[str, Any]]] = {
+    name: partial(find_planted(name).build, length=_LENGTH)
+    for name in ("balanced", "augment_spin", "load_wait", "copy_slow", "no_workers", "device_bound")
+} | {
+    # Where workers are uneven, the state of the queues at the edges of a block decides what it shows.
+    "4 uneven workers": UnevenLoader(4, 0.090, 0.15, 0.020).build,
+    "8 uneven workers": UnevenLoader(8, 0.190, 0.30, 0.020).build,
+}
+_QUEUES_A_BLOCK = 4
 _WARM_UP_TURNS = 6
-"""Batches of each worker to let go before a plain block: what lies in its queues was made while nobody took it."""
+"""Batches of each worker to train on before a plain block."""
 
 
 @dataclass(frozen=True)
 class ObserverEffect:
     """Time per batch under diagnosis over that of the plain loop, in pairs."""
 
-    planted: Planted
+    name: str
     ratios: tuple[float, ...]
     ratio: Interval
-    left_out: int = 0
-    """Pairs in which the machine was disturbed far more than usual."""
+    left_out: tuple[float, ...] = ()
+    """Pairs in which the machine was disturbed far more than usual: what share of the cores others took in each."""
 
     @property
     def held(self) -> bool:
-        """Whether the diagnosis measured the user's own speed, within 2 %."""
-        return abs(self.ratio.estimate - 1) <= TOLERANCE
+        """Whether the diagnosis surely measured the user's own speed, within 2 %: all of the interval counts."""
+        return max(abs(self.ratio.low - 1), abs(self.ratio.high - 1)) <= TOLERANCE
+
+    @property
+    def why_left_out(self) -> str:
+        """Which pairs do not count, in words."""
+        if not self.left_out:
+            return "none"
+        return f"{len(self.left_out)}: others took {min(self.left_out):.0%} – {max(self.left_out):.0%} of the cores"
 
 
 @dataclass(frozen=True)
@@ -75,13 +93,22 @@ class PlainLoop:
         self._batches = iter(plain_loader(fields))
         self._workers, self._stolen = fields["num_workers"], StolenTime()
         self._warm_up = _WARM_UP_TURNS * max(self._workers, 1)
+        self._queue = self._workers * (fields.get("prefetch_factor") or 2)
 
     def run_block(self, batches: int) -> Timed:
-        """Train on some batches until steady, and then on so many more."""
+        """Train on some batches until steady, and then on so many more.
+
+        What lies in the queues since the block before was made while nobody took it. Where the loader is a little
+        slower than the step, it would last for longer than the block.
+        """
+        for _ in range(self._queue):
+            next(self._batches)
         self._train(self._warm_up)
+        self._synchronize()
         self._stolen.begin()
         start = time.perf_counter()
         self._train(batches)
+        self._synchronize()
         seconds = time.perf_counter() - start
         return Timed(seconds / batches, self._stolen.end(processes=1 + self._workers))
 
@@ -89,17 +116,22 @@ class PlainLoop:
         for _ in range(batches):
             self._step(self._move(next(self._batches), self._device))
 
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
 
 class StagedRaw:
     """Blocks of coupled raw as a diagnosis measures them, each after a block of another experiment."""
 
-    def __init__(self, bench: Bench, ladder: Ladder, counters: Counters) -> None:
+    def __init__(self, bench: Bench, ladder: Ladder, counters: Counters, prefetch_factor: int = 2) -> None:
         self._bench, self._raw, self._counters = bench, ladder.raw, counters
         self._others = itertools.cycle([arm for arm in ladder.arms() if arm != ladder.raw])
         self._fewest = block_batches(ladder.raw, 1.0, 0.0, bench.loader.num_workers)
         self.batches = self._fewest
         pace_s = self.run_block().seconds_per_batch
-        self.batches = block_batches(ladder.raw, pace_s, BLOCK_S, bench.loader.num_workers)
+        queues = _QUEUES_A_BLOCK * bench.loader.num_workers * prefetch_factor
+        self.batches = block_batches(ladder.raw, pace_s, max(BLOCK_S, queues * pace_s), bench.loader.num_workers)
 
     def run_block(self) -> Timed:
         """Measure a block."""
@@ -108,12 +140,18 @@ class StagedRaw:
         return Timed(block.seconds / block.batches, stolen)
 
 
-def measure_observer_effect(planted: Planted, *, most_pairs: int) -> ObserverEffect:
-    """Alternate plain and staged blocks until the interval of their ratio is narrow."""
+def measure_observer_effect(name: str, build: Callable[[], dict[str, Any]], *, most_pairs: int) -> ObserverEffect:
+    """Alternate plain and staged blocks until the interval of their ratio is narrow.
+
+    Args:
+        name: Of the job, for people.
+        build: Its fields, anew at each call; no plain loop may come to the end of its dataset.
+        most_pairs: At which it ends in any case.
+    """
     ratios: list[float] = []
-    left_out = 0
-    with _staged(planted) as staged:
-        plain, machine = PlainLoop(planted.build(length=_LENGTH)), Repeats(time.perf_counter)
+    left_out: list[float] = []
+    with _staged(build()) as staged:
+        plain, machine = PlainLoop(build()), Repeats(time.perf_counter)
         # Each comes first in every other pair, so that drift does for both what it does.
         for plain_first in itertools.cycle((True, False)):
             if plain_first:
@@ -123,8 +161,8 @@ def measure_observer_effect(planted: Planted, *, most_pairs: int) -> ObserverEff
                 of_staged = staged.run_block()
                 of_plain = plain.run_block(staged.batches)
             pair = (of_plain, of_staged)
-            if left_out < most_pairs and any(machine.wanted(block.stolen) for block in pair):
-                left_out += 1
+            if len(left_out) < most_pairs and any(machine.wanted(block.stolen) for block in pair):
+                left_out.append(max(block.stolen.share for block in pair))
                 continue
             for block in pair:
                 machine.keep(block.stolen)
@@ -132,12 +170,12 @@ def measure_observer_effect(planted: Planted, *, most_pairs: int) -> ObserverEff
             if enough_pairs(ratios, fewest=min(FEWEST_PAIRS, most_pairs), most=most_pairs, precision=PRECISION):
                 break
         del plain  # its workers stop before those of the staged job
-    return ObserverEffect(planted, tuple(ratios), mean_ratio(ratios), left_out)
+    return ObserverEffect(name, tuple(ratios), mean_ratio(ratios), tuple(left_out))
 
 
 @contextmanager
-def _staged(planted: Planted) -> Iterator[StagedRaw]:
-    with staged_job(planted.build(length=_LENGTH)) as (bench, ladder):
+def _staged(fields: dict[str, Any]) -> Iterator[StagedRaw]:
+    with staged_job(fields) as (bench, ladder):
         counters, workers = Counters(), bench.loader.workers
         counters.reads.start(workers)
         with counters.utilisation.watching(workers, torch.device("cpu")):
@@ -172,12 +210,15 @@ def enough_pairs(ratios: Sequence[float], *, fewest: int, most: int, precision: 
 
 def check_observer(effects: Sequence[ObserverEffect]) -> Check:
     """The bar on the observer effect."""
-    worst = max(effects, key=lambda effect: abs(effect.ratio.estimate - 1))
+    bounds = {effect: max(effect.ratio.low, effect.ratio.high, key=lambda end: abs(end - 1)) for effect in effects}
+    worst = max(effects, key=lambda effect: abs(bounds[effect] - 1))
+    missed = [effect for effect in effects if not effect.held]
     return Check(
         "observer effect: coupled raw against the user's own loop",
-        "within 2 %",
-        f"at most {worst.ratio.estimate - 1:+.1%} ({worst.planted.name})",
-        all(effect.held for effect in effects),
+        "surely within 2 %",
+        f"{len(effects) - len(missed)} of {len(effects)}; {bounds[worst] - 1:+.1%} at the end of the widest interval",
+        not missed,
+        tuple(f"{effect.name}: {effect.ratio.low - 1:+.1%} to {effect.ratio.high - 1:+.1%}" for effect in missed),
     )
 
 
@@ -185,9 +226,9 @@ def observer_table(effects: Sequence[ObserverEffect]) -> str:
     """The ratios, in markdown."""
     rows = [
         (
-            effect.planted.name,
+            effect.name,
             str(len(effect.ratios)),
-            str(effect.left_out),
+            effect.why_left_out,
             f"{effect.ratio.estimate:.3f}",
             f"{effect.ratio.low:.3f} – {effect.ratio.high:.3f}",
             "held" if effect.held else "**missed**",

@@ -1,13 +1,13 @@
 """What planted stages really cost: plain loops over a plain DataLoader, with a clock around each of the stages.
 
-The costs of the loader's stages are told of the loader alone, so their clocks are read in a loop that does nothing
-else, and with no workers: a worker's thread that hands batches over takes the interpreter whenever the stages let it
-go, and their clocks would show its time, which is the hand-off's. Those of the main process are read in a loop that
-trains, with the workers.
+The costs of the loader's stages are those of the loader alone, so their clocks are read in a loop that does nothing
+else. It runs where the stages run, in a worker, with its one thread for torch and its collation into shared memory;
+but it hands nothing over, because a worker's thread that does takes the interpreter whenever the stages let it go, and
+their clocks would show its time, which is the hand-off's. Those of the main process are read in a loop that trains,
+with the workers.
 
-What no clock at a stage shows is what it does to the code after it, which finds the processor's caches cold: to
-collate 16 small images took 0.05 ms in a loop of its own, and 0.2 to 0.35 ms after 8 ms of other work. An estimate,
-being the time that goes with the stage, has that in it.
+Collation is all that the collate function takes, less what it takes to write its batch into shared memory, where it
+does: that has to be done whatever collates, and belongs to the hand-off. It is clocked by itself, on the same batch.
 
 Planted work lasts a given time by the clock; calling it, torchvision's own code around a transform and what else a
 stage does come on top, and cost more where the machine is slow or disturbed. Nothing of the diagnosis runs here but
@@ -16,27 +16,30 @@ its counter of stolen time, so the estimates are judged by numbers that owe noth
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from benchmarks.datasets import Collate, CollateMarked
+from benchmarks.datasets import CollateMarked
 from benchmarks.plain import plain_loader, plain_move
 from benchmarks.planted import Layout, Planted
 from bottleneck.measure.stolen import Repeats, StolenTime
+
+T = TypeVar("T")
 
 WARM_UP_TURNS = 4
 """Batches of each worker that are let go: the first ones wait for the workers to start."""
 
 MOST_RUNS = 3
 
-SAMPLE, COLLATION = "(sample)", "(collation)"
-"""Clocks around everything that a sample and a collation take; stages that are the rest of them are differences."""
+SAMPLE, COLLATION, WRITING = "(sample)", "(collation)", "(writing)"
+"""Clocks around everything that a sample and a collation take, and around writing a batch into shared memory; stages
+that are the rest of them are differences."""
 
 _PARTS: dict[Layout, dict[str, str]] = {
     "torchvision": {"loader": "load", "transform": "augment"},
@@ -105,12 +108,51 @@ class WithClocks:
     """A collate function whose batches come with what the clocks of their worker show."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self.collate = Clocked(COLLATION, collate)
+        self.collate, self.write = Clocked(COLLATION, collate), Clocked(WRITING, write_shared)
 
     def __call__(self, samples: list[Any]) -> tuple[Any, dict[str, float]]:
         """The batch and the clocks."""
         batch = self.collate(samples)
+        self.write(batch)
         return batch, dict(_clocks_s)
+
+
+def write_shared(batch: Any) -> None:
+    """Writes those tensors of a batch into new shared memory that its collation has written there."""
+    if isinstance(batch, torch.Tensor) and batch.is_shared():
+        storage = torch.UntypedStorage._new_shared(batch.nbytes)
+        torch.empty(0, dtype=batch.dtype).set_(storage, 0, batch.shape).copy_(batch)
+    elif isinstance(batch, list | tuple):
+        for part in batch:
+            write_shared(part)
+    elif isinstance(batch, dict):
+        write_shared(list(batch.values()))
+
+
+class Stages(IterableDataset[Any]):
+    """What a worker does for its batches, and nothing of handing them over; its one item is what the clocks showed.
+
+    Args:
+        fields: Of the pipeline, with clocks.
+        seconds: For so long, once warm.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], seconds: float) -> None:
+        self.dataset, self.collate = fields["dataset"], fields["collate_fn"]
+        self.batch_size, self.seconds = fields["batch_size"], seconds
+
+    def __iter__(self) -> Iterator[list[dict[str, float]]]:
+        samples = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self._by_index()
+        seen: list[dict[str, float]] = []
+        start = time.perf_counter()
+        while len(seen) < WARM_UP_TURNS + 2 or time.perf_counter() - start < self.seconds:
+            if len(seen) == WARM_UP_TURNS:
+                start = time.perf_counter()
+            seen.append(self.collate(list(itertools.islice(samples, self.batch_size)))[1])
+        yield seen[WARM_UP_TURNS:]
+
+    def _by_index(self) -> Iterator[Any]:
+        return (self.dataset[index] for index in range(len(self.dataset)))
 
 
 def measure_truth(planted: Planted, seconds: float) -> dict[str, float]:
@@ -118,10 +160,10 @@ def measure_truth(planted: Planted, seconds: float) -> dict[str, float]:
 
     Stages that have no clock are left out. A run in which the machine's hypervisor took much is made again.
     """
-    alone, _ = _run_undisturbed(clocked_fields(planted) | {"num_workers": 0}, seconds, trains=False)
     workers = max(planted.num_workers, 1)
+    alone = _undisturbed(lambda: _run_alone(planted, seconds), processes=2)
     found = stage_seconds(planted, {name: time_s / workers for name, time_s in clocks_per_batch(alone).items()})
-    _, main_s = _run_undisturbed(clocked_fields(planted), seconds, trains=True)
+    main_s = _undisturbed(lambda: _run_job(planted, seconds), processes=1 + planted.num_workers)
     found["compute"] = main_s["compute"]
     if "copy" in planted.costs_s_per_batch:
         found["copy"] = main_s["copy"]
@@ -139,9 +181,6 @@ def clocked_fields(planted: Planted) -> dict[str, Any]:
         if planted.layout == "composed" and attribute == "transform":
             _clock_single_transforms(dataset.transform)
         setattr(dataset, attribute, Clocked(stage, getattr(dataset, attribute)))
-    if isinstance(collate, Collate):
-        # Only its work is planted; what the default collation does, the diagnosis finds in the hand-off.
-        collate.work = SimpleNamespace(run=Clocked("collate", collate.work.run))  # type: ignore[assignment]  # a clock
     if isinstance(collate, CollateMarked):
         collate.pad = Clocked("pad", collate.pad)  # type: ignore[method-assign,assignment]  # of this instance
     clocked = ClockedStream(dataset) if isinstance(dataset, IterableDataset) else ClockedSamples(dataset)
@@ -157,42 +196,44 @@ def _clock_single_transforms(composed: Any) -> None:
             composed.transforms[number] = Clocked(type(transform).__name__, transform)
 
 
-def _run_undisturbed(
-    fields: dict[str, Any], seconds: float, *, trains: bool
-) -> tuple[list[dict[str, float]], dict[str, float]]:
+def _undisturbed(run: Callable[[], T], *, processes: int) -> T:
     """Run up to three times; return what the run gave in which the least was stolen."""
     watch, machine, runs = StolenTime(), Repeats(time.perf_counter), []
     for _ in range(MOST_RUNS):
         watch.begin()
-        found = _run(fields, seconds, trains=trains)
-        stolen = watch.end(processes=1 + fields["num_workers"])
+        found = run()
+        stolen = watch.end(processes=processes)
         runs.append((stolen.share, found))
         if not machine.wanted(stolen):
             break
     return min(runs, key=lambda run: run[0])[1]
 
 
-def _run(fields: dict[str, Any], seconds: float, *, trains: bool) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Return the clocks that came with each batch, and seconds per batch of what the main process does."""
+def _run_alone(planted: Planted, seconds: float) -> list[dict[str, float]]:
+    """Return the clocks of one worker after each batch; without workers, of this process."""
+    # The clocks of this process may have run before, and a worker inherits them.
+    _clocks_s.clear()
+    stages = Stages(clocked_fields(planted), seconds)
+    (seen,) = DataLoader(stages, batch_size=None, collate_fn=list, num_workers=min(planted.num_workers, 1))
+    return cast("list[dict[str, float]]", seen)
+
+
+def _run_job(planted: Planted, seconds: float) -> dict[str, float]:
+    """Return seconds per batch of what the main process does."""
+    fields = planted.build()
     batches, turn = iter(plain_loader(fields)), max(fields["num_workers"], 1)
     device = torch.device(fields["device"])
-    # The clocks of this process may have run before, and with no workers they are those of the samples.
-    _clocks_s.clear()
     take = Clocked("next", batches.__next__)
     move = Clocked("copy", plain_move(fields))
     step = Clocked("compute", fields["train_step"])
-    seen: list[dict[str, float]] = []
-    begun, start = dict(_clocks_s), time.perf_counter()
-    while len(seen) < (WARM_UP_TURNS + 2) * turn or time.perf_counter() - start < seconds:
-        if len(seen) == WARM_UP_TURNS * turn:
+    taken, begun, start = 0, dict(_clocks_s), time.perf_counter()
+    while taken < (WARM_UP_TURNS + 2) * turn or time.perf_counter() - start < seconds:
+        if taken == WARM_UP_TURNS * turn:
             begun, start = dict(_clocks_s), time.perf_counter()
-        batch, clocks = take()
-        if trains:
-            step(move(batch, device))
-        seen.append(clocks)
-    taken = len(seen) - WARM_UP_TURNS * turn
-    main_s = {name: (_clocks_s[name] - begun.get(name, 0.0)) / taken for name in ("next", "copy", "compute")}
-    return seen[WARM_UP_TURNS * turn :], main_s
+        step(move(take(), device))
+        taken += 1
+    counted = taken - WARM_UP_TURNS * turn
+    return {name: (_clocks_s[name] - begun.get(name, 0.0)) / counted for name in ("next", "copy", "compute")}
 
 
 def clocks_per_batch(seen: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -207,6 +248,6 @@ def stage_seconds(planted: Planted, clocks: Mapping[str, float]) -> dict[str, fl
     rest = _REST_OF_SAMPLE.get(planted.layout)
     if rest is not None:
         found[rest] = clocks[SAMPLE] - sum(found.get(stage, 0.0) for stage in _PARTS[planted.layout].values())
-    if "pad" in found:
-        found["collate"] = clocks[COLLATION] - found["pad"]
+    if "collate" in planted.costs_s_per_batch:
+        found["collate"] = clocks[COLLATION] - clocks.get(WRITING, 0.0) - found.get("pad", 0.0)
     return found

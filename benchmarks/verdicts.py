@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.checks import Check, markdown_table, milliseconds, percent
@@ -13,6 +14,7 @@ from bottleneck.results.records import Interval, Result
 
 SMALLEST_COST_S = 1e-3
 COST_TOLERANCE = 0.10
+WANTED_COVERAGE = 0.90
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,11 @@ class CostFound:
         return self.error is not None and abs(self.error) <= COST_TOLERANCE
 
     @property
-    def surely_off(self) -> bool:
-        """Whether the whole interval is more than 10 % off: noise alone does not explain that."""
-        if self.estimate is None:
-            return True
-        most_s, least_s = self._true_s * (1 + COST_TOLERANCE), self._true_s * (1 - COST_TOLERANCE)
-        return self.estimate.low > most_s or self.estimate.high < least_s
+    def covered(self) -> bool | None:
+        """Whether the interval contains what a clock shows; None without a clock, or without an interval."""
+        if self.real_s is None or self.estimate is None or self.estimate.low == self.estimate.high:
+            return None
+        return self.estimate.low <= self.real_s <= self.estimate.high
 
     @property
     def _true_s(self) -> float:
@@ -130,29 +131,60 @@ def _transform_costs(planted: Planted, result: Result) -> dict[str, Interval | N
 
 
 def check_trials(trials: Sequence[Trial]) -> list[Check]:
-    """The two bars about being right."""
-    wrong = [trial.planted.name for trial in trials if not trial.right]
+    """The bars about being right."""
+    wrong = [trial for trial in trials if not trial.right]
     costs = [(trial.planted.name, cost) for trial in trials for cost in trial.costs]
-    beyond = [(name, cost) for name, cost in costs if not cost.within_tolerance]
-    off = [f"{name}/{cost.stage} ({percent(cost.error)})" for name, cost in beyond if not cost.surely_off]
-    surely_off = [f"{name}/{cost.stage} ({percent(cost.error)})" for name, cost in beyond if cost.surely_off]
-    found = f"{len(costs) - len(beyond)} of {len(costs)} within"
-    found += f"; {len(off)} off by what their intervals allow for: {', '.join(off)}" if off else ""
-    found += f"; {len(surely_off)} off by more than that: {', '.join(surely_off)}" if surely_off else ""
+    off = [(name, cost) for name, cost in costs if not cost.within_tolerance]
     return [
         Check(
             "verdicts on planted pipelines",
             "all right",
-            f"{len(trials) - len(wrong)} of {len(trials)} right" + (f"; wrong: {', '.join(wrong)}" if wrong else ""),
+            f"{len(trials) - len(wrong)} of {len(trials)} right",
             not wrong,
+            tuple(f"{trial.planted.name}: {trial.failure or trial.bottleneck or trial.state}" for trial in wrong),
         ),
         Check(
             "cost of a planted stage of 1 ms or more",
             "within 10 %",
-            found,
-            not beyond,
+            f"{len(costs) - len(off)} of {len(costs)} within",
+            not off,
+            tuple(f"{name}/{cost.stage}: {percent(cost.error)}" for name, cost in off),
         ),
+        check_coverage(costs),
     ]
+
+
+def check_coverage(costs: Sequence[tuple[str, CostFound]]) -> Check:
+    """The bar on the intervals of costs: each promises to contain the truth nineteen times in twenty."""
+    judged = [(name, cost) for name, cost in costs if cost.covered is not None]
+    out = [(name, cost) for name, cost in judged if not cost.covered]
+    within = len(judged) - len(out)
+    share = f" ({within / len(judged):.0%})" if judged else ""
+    return Check(
+        "coverage of the 95 % intervals of costs",
+        "≥ 90 % contain the truth",
+        f"{within} of {len(judged)}{share}; mean signed error {mean_error(cost for _, cost in judged)}",
+        bool(judged) and within >= WANTED_COVERAGE * len(judged),
+        tuple(f"{name}/{cost.stage}: {_beyond(cost)}" for name, cost in out),
+    )
+
+
+def mean_error(costs: Iterable[CostFound]) -> str:
+    """By how much estimates are too large on average: in time, and as a share."""
+    pairs = [(cost.estimate.estimate, cost.real_s) for cost in costs if cost.estimate and cost.real_s]
+    if not pairs:
+        return "–"
+    share = statistics.fmean(estimate / real - 1 for estimate, real in pairs)
+    return f"{statistics.fmean(estimate - real for estimate, real in pairs) * 1e3:+.2f} ms, {percent(share)}"
+
+
+def _beyond(cost: CostFound) -> str:
+    """Return how far the truth is outside of an interval."""
+    if cost.estimate is None or cost.real_s is None:
+        return "–"
+    if cost.real_s < cost.estimate.low:
+        return f"{milliseconds(cost.estimate.low - cost.real_s)} above the truth, {milliseconds(cost.real_s)}"
+    return f"{milliseconds(cost.real_s - cost.estimate.high)} below the truth, {milliseconds(cost.real_s)}"
 
 
 def verdicts_table(trials: Sequence[Trial]) -> str:
@@ -183,11 +215,14 @@ def costs_table(trials: Sequence[Trial]) -> str:
             milliseconds(None if cost.estimate is None else cost.estimate.estimate),
             "–" if cost.estimate is None else f"{milliseconds(cost.estimate.low)} – {milliseconds(cost.estimate.high)}",
             percent(cost.error) + ("" if cost.within_tolerance else " **off**"),
+            {True: "in", False: "**out**", None: "–"}[cost.covered],
         )
         for trial in trials
         for cost in trial.costs
     ]
-    return markdown_table(("pipeline", "stage", "planted", "really", "estimate", "95 % interval", "error"), rows)
+    return markdown_table(
+        ("pipeline", "stage", "planted", "really", "estimate", "95 % interval", "error", "truth"), rows
+    )
 
 
 def interval_percent(interval: Interval | None) -> str:

@@ -43,8 +43,12 @@ class Work:
         """A mark from which the time of this work counts."""
         return time.perf_counter()
 
-    def complete(self, mark: float) -> None:
+    def complete(self, mark: float, times: float = 1.0) -> None:
         """Goes on working until the planted time since the mark is over, on average.
+
+        Args:
+            mark: When it began.
+            times: For work that is not the same each time: how many times its seconds it lasts.
 
         A sleep always ends late, by 0.05 to 0.2 ms, and spinning by up to a round. With many short pieces of work in a
         batch that would be a tenth of the planted cost, so the excess is taken off the next turn. It is bounded: a
@@ -52,7 +56,7 @@ class Work:
         """
         if self.seconds <= 0:
             return
-        deadline_s = mark + self.seconds
+        deadline_s = mark + self.seconds * times
         end_s = deadline_s - _debts_s[id(self)]
         if self.kind == "spin":
             _spin_until(end_s)
@@ -63,12 +67,12 @@ class Work:
         late_s = _debts_s[id(self)] + time.perf_counter() - deadline_s
         _debts_s[id(self)] = min(max(late_s, 0.0), MAX_DEBT_S)
 
-    def run(self) -> None:
+    def run(self, times: float = 1.0) -> None:
         """The whole work at once.
 
         Not `__call__`: a callable attribute of a dataset looks like an augmentation.
         """
-        self.complete(self.begin())
+        self.complete(self.begin(), times)
 
 
 def wait(seconds: float) -> Work:

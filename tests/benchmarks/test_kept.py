@@ -1,5 +1,6 @@
 """Parts of the bench are kept by themselves, and shown together."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,14 +12,15 @@ from benchmarks.kept import Part, merged, read, to_markdown, write
 
 VERDICTS = Part(
     "verdicts", "2026-01-02", {"cores": "2", "steady": "0.7 ms"}, (("Planted", "| a |"), ("More", "| b |")),
-    (Check("right", "all", "21 | 21", held=True),),
+    (Check("right", "all", "21 | 21", held=True),), "revision a1",
 )  # fmt: skip
 SPEED = Part(
     "speed",
     "2026-01-03",
     {"cores": "2", "steady": "1.2 ms"},
     (("Time", "| c |"),),
-    (Check("time", "60 s", "70", False),),
+    (Check("time", "60 s", "70", False, ("slow_load: 70 s",)),),
+    "revision b2",
 )
 ORDER = ("verdicts", "speed")
 
@@ -40,10 +42,28 @@ def test_parts_are_read_as_they_were_written(tmp_path):
 def test_the_page_says_when_each_part_was_taken_and_what_all_share_once():
     page = to_markdown([VERDICTS, SPEED])
     assert page.count("| cores") == 1
-    assert "Taken on 2026-01-02; steady 0.7 ms." in page
-    assert "Taken on 2026-01-03; steady 1.2 ms." in page
+    assert "Taken on 2026-01-02 with revision a1; steady 0.7 ms." in page
+    assert "Taken on 2026-01-03 with revision b2; steady 1.2 ms." in page
     assert page.count("Taken on") == 2
     assert page.index("**missed**") < page.index("## Planted") < page.index("## Time")
+
+
+def test_what_is_off_is_listed_below_the_bars():
+    page = to_markdown([VERDICTS, SPEED])
+    assert "Off in 'time':\n\n- slow_load: 70 s" in page
+    assert page.index("**missed**") < page.index("- slow_load") < page.index("## Planted")
+    assert "Off in 'right'" not in page
+
+
+def test_parts_that_were_kept_before_revisions_were_can_be_read(tmp_path):
+    path = tmp_path / "results.json"
+    write(path, [VERDICTS])
+    fields = json.loads(path.read_text())
+    del fields[0]["revision"], fields[0]["checks"][0]["off"]
+    path.write_text(json.dumps(fields))
+    (part,) = read(path)
+    assert part.checks == VERDICTS.checks
+    assert "not kept" in part.revision
 
 
 def test_only_what_was_run_is_kept_anew(tmp_path, monkeypatch):
@@ -75,5 +95,12 @@ def test_a_missed_bar_is_the_exit_status(tmp_path, monkeypatch):
 
 def test_the_results_in_the_tree_are_those_that_are_kept():
     parts = kept.read(bench.RESULTS)
-    assert {part.name for part in parts} == set(bench.PARTS)
-    assert bench.RESULTS.with_name("RESULTS.md").read_text(encoding="utf-8") == to_markdown(parts)
+    assert {part.name for part in parts} <= set(bench.PARTS)
+    page = bench.RESULTS.with_name("RESULTS.md").read_text(encoding="utf-8")
+    assert page == to_markdown(parts, list(bench.PARTS))
+
+
+def test_parts_that_have_not_been_measured_are_named():
+    page = to_markdown([SPEED], ORDER)
+    assert "Not measured yet: verdicts." in page
+    assert "Not measured yet" not in to_markdown([VERDICTS, SPEED], ORDER)

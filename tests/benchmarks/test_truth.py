@@ -4,11 +4,21 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 from torch.utils.data import IterableDataset
 
 from benchmarks import truth
 from benchmarks.planted import PLANTED, Planted, PlantedStage, find_planted
-from benchmarks.truth import SAMPLE, clocked_fields, clocks_per_batch, measure_truth, stage_seconds
+from benchmarks.truth import (
+    COLLATION,
+    SAMPLE,
+    WRITING,
+    clocked_fields,
+    clocks_per_batch,
+    measure_truth,
+    stage_seconds,
+    write_shared,
+)
 from benchmarks.verdicts import CostFound, Trial, costs_table
 from bottleneck.results.records import Interval
 
@@ -29,10 +39,38 @@ def test_every_planted_stage_has_a_clock(planted: Planted):
     assert all(seconds > 0 for seconds in found.values())
 
 
+@pytest.mark.parametrize("name", ["load_spin", "stream"])
+def test_the_clocks_go_on_from_batch_to_batch_once_warm(name):
+    planted = find_planted(name)
+    idle = replace(planted, stages=tuple(replace(s, cost_s_per_batch=0.0) for s in planted.stages))
+    truth._clocks_s.clear()
+    (seen,) = truth.Stages(clocked_fields(idle), seconds=0.0)
+    assert len(seen) == 2
+    assert 0 < seen[0][COLLATION] < seen[1][COLLATION]
+    assert seen[0][SAMPLE] > 0
+
+
 def test_a_stage_without_a_clock_is_the_rest():
     finish = find_planted("finish")
     found = stage_seconds(finish, {"load": 0.002, "augment": 0.003, SAMPLE: 0.020})
     assert found["finish"] == pytest.approx(0.015)
+
+
+def test_collation_is_all_but_the_write_into_shared_memory():
+    clocks = {COLLATION: 0.0040, WRITING: 0.0003, SAMPLE: 0.02, "load": 0.01, "augment": 0.01}
+    assert stage_seconds(find_planted("last_straw"), clocks)["collate"] == pytest.approx(0.0037)
+    assert stage_seconds(find_planted("marked_pad"), {**clocks, "pad": 0.0030})["collate"] == pytest.approx(0.0007)
+
+
+def test_only_what_the_collation_has_written_into_shared_memory_is_taken_off(monkeypatch):
+    written = []
+    new_shared = torch.UntypedStorage._new_shared
+    monkeypatch.setattr(
+        torch.UntypedStorage, "_new_shared", lambda size, **given: (written.append(size), new_shared(size, **given))[1]
+    )
+    shared = torch.empty(0, dtype=torch.float32).set_(new_shared(48), 0, (3, 4))
+    write_shared({"images": [shared, torch.zeros(5)], "labels": (torch.zeros(2), "name")})
+    assert written == [48]
 
 
 def test_clocks_are_told_per_batch():

@@ -1,0 +1,186 @@
+"""Gain if free, the headline of a report, beside what a plain loop gains when the stage is taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import torch
+
+from benchmarks.checks import Check, markdown_table
+from benchmarks.efficiencies import run_diagnosis
+from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, realise
+from benchmarks.planted import Planted, find_planted
+from benchmarks.uneven import UnevenLoader
+from benchmarks.work import wait
+from bottleneck.results.records import Interval, Result
+
+TOLERANCE = 0.03
+_LENGTH = 10_000_000
+"""Samples: no plain loop comes to the end of its epoch."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job whose stages can be taken out.
+
+    Attributes:
+        name: For people.
+        build: The fields of the pipeline, anew at each call.
+        stages: Those to be looked at.
+    """
+
+    name: str
+    build: Callable[[], dict[str, Any]]
+    stages: tuple[str, ...]
+
+
+class Ready:
+    """In the place of a stage: hands out a copy of what the stage made of a first input, at next to no cost."""
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def __call__(self, *_given: Any) -> Any:
+        """A copy."""
+        return _copied(self.made)
+
+
+def _copied(made: Any) -> Any:
+    if isinstance(made, torch.Tensor):
+        return made.clone()
+    if isinstance(made, tuple | list):
+        return type(made)(_copied(part) for part in made)
+    return made
+
+
+def without(fields: dict[str, Any], stage: str) -> dict[str, Any]:
+    """The fields of the same job with one stage taken out.
+
+    Raises:
+        ValueError: It is no stage that can be taken out of this job.
+    """
+    dataset = fields["dataset"]
+    if stage == "copy" and "to_device" in fields:
+        return {name: value for name, value in fields.items() if name != "to_device"}
+    if stage == "collate" and "collate_fn" in fields:
+        samples = [dataset[index] for index in range(fields["batch_size"])]
+        return {**fields, "collate_fn": Ready(fields["collate_fn"](samples))}
+    if stage == "load" and hasattr(dataset, "loader"):
+        dataset.loader = Ready(dataset.loader("image-0"))
+    elif stage == "augment" and hasattr(dataset, "loader"):
+        dataset.transform = Ready(dataset.transform(dataset.loader("image-0")))
+    elif stage == "crop" and hasattr(dataset, "crop"):
+        dataset.crop = Ready(dataset.crop(dataset.decode(0)))
+    elif stage == "finish" and hasattr(dataset, "finish_work"):
+        dataset.finish_work = wait(0.0)
+    else:
+        raise ValueError(f"{stage} cannot be taken out of {type(dataset).__name__}")
+    return fields
+
+
+def _planted(name: str, *stages: str) -> Job:
+    planted: Planted = find_planted(name)
+    return Job(name, lambda: planted.build(length=_LENGTH), stages)
+
+
+def _uneven(name: str, job: UnevenLoader, *stages: str) -> Job:
+    return Job(name, job.build, stages)
+
+
+JOBS: tuple[Job, ...] = (
+    _planted("load_wait", "load"),
+    _planted("augment_spin", "augment"),
+    _planted("collate_spin", "collate"),
+    _planted("copy_slow", "copy"),
+    _planted("last_straw", "augment", "load"),
+    _planted("no_workers", "augment", "load"),
+    _planted("finish", "finish"),
+    _planted("marked_crop", "crop"),
+    _uneven("4 uneven workers", UnevenLoader(4, 0.060, 0.15, 0.020, augment_s=0.040), "load", "augment"),
+    _uneven("8 uneven workers", UnevenLoader(8, 0.100, 0.30, 0.020, augment_s=0.150), "load", "augment"),
+)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a stage gains if it is free: realised in plain loops, and as reported."""
+
+    job: str
+    stage: str
+    realised: Realised
+    reported: Interval | None
+    failure: str = ""
+
+    @property
+    def outside(self) -> float:
+        """How far the truth is outside of the interval; 0 within it, infinite where nothing was reported."""
+        if self.reported is None:
+            return float("inf")
+        truth = self.realised.gain.estimate
+        return max(self.reported.low - truth, truth - self.reported.high, 0.0)
+
+    @property
+    def right(self) -> bool:
+        """Whether the widened interval holds the truth."""
+        return self.outside <= TOLERANCE
+
+
+def measure_gains(jobs: Iterable[Job] = JOBS, *, quick: bool = False) -> list[Gain]:
+    """Diagnose each job, and run it with and without each of its stages."""
+    gains: list[Gain] = []
+    for job in jobs:
+        click.echo(f"gains of {job.name} … ", err=True, nl=False)
+        result, _, failure = run_diagnosis(job.build(), quick=quick)
+        for stage in job.stages:
+            pairs = PAIRS_QUICK if quick else PAIRS
+            realised = realise(job.build(), without(job.build(), stage), pairs=pairs)
+            gains.append(Gain(job.name, stage, realised, reported_gain(result, stage), failure))
+            click.echo(f"{stage} {'in' if gains[-1].right else 'OUT'} ", err=True, nl=False)
+        click.echo(err=True)
+    return gains
+
+
+def reported_gain(result: Result | None, stage: str) -> Interval | None:
+    """What a result says that a stage gains if it is free."""
+    stages = () if result is None else result.stages
+    return next((found.gain_if_free for found in stages if found.name == stage), None)
+
+
+def factor_interval(interval: Interval | None) -> str:
+    """A factor and its interval."""
+    return "–" if interval is None else f"{interval.estimate:.2f}x ({interval.low:.2f} – {interval.high:.2f})"
+
+
+def gains_table(gains: Sequence[Gain]) -> str:
+    """Realised and reported gains, in markdown."""
+    rows = [
+        (
+            gain.job,
+            gain.stage,
+            factor_interval(gain.realised.gain),
+            gain.failure or factor_interval(gain.reported),
+            "in" if gain.right else "**out**" if gain.reported is None else f"**out by {gain.outside:.2f}**",
+        )
+        for gain in gains
+    ]
+    headers = ("job", "stage", "plain loops (95 % interval)", "reported (95 % interval)", "truth")
+    return markdown_table(headers, rows)
+
+
+def check_gains(gains: Sequence[Gain]) -> Check:
+    """The bar on gains."""
+    wrong = [gain for gain in gains if not gain.right]
+    return Check(
+        "gain if free against a plain loop without the stage",
+        "truth within the interval widened by 0.03",
+        f"{len(gains) - len(wrong)} of {len(gains)}",
+        not wrong,
+        tuple(f"{gain.job}/{gain.stage}: {_miss(gain)}" for gain in wrong),
+    )
+
+
+def _miss(gain: Gain) -> str:
+    return gain.failure or ("not reported" if gain.reported is None else f"out by {gain.outside:.2f}")

@@ -1,0 +1,60 @@
+"""Two plain loops in turn, so that both meet the machine in the same state: what a change really gains."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.observer import PlainLoop, mean_ratio
+from bottleneck.results.records import Interval
+
+PAIRS, PAIRS_QUICK = 8, 3
+BLOCK_S = 3.0
+_QUEUES_A_BLOCK = 4
+
+
+@dataclass(frozen=True)
+class Realised:
+    """What a change gains: the throughput with it over that without, in pairs of blocks."""
+
+    ratios: tuple[float, ...]
+
+    @property
+    def gain(self) -> Interval:
+        """The mean with its 95 % interval."""
+        return mean_ratio(self.ratios)
+
+
+def realise(before: dict[str, Any], after: dict[str, Any], *, pairs: int = PAIRS, block_s: float = BLOCK_S) -> Realised:
+    """Alternate blocks of two plain loops.
+
+    Args:
+        before: Fields of the job as it is.
+        after: Fields of the changed job; a batch of either has the same number of samples.
+        pairs: How many, each loop being the first in every other one.
+        block_s: About how long a block takes; it has four queues at least.
+    """
+    loops = [PlainLoop(fields) for fields in (before, after)]
+    try:
+        batches = [_batches(loop, fields, block_s) for loop, fields in zip(loops, (before, after), strict=True)]
+        return Realised(tuple(itertools.islice(_ratios(loops, batches), pairs)))
+    finally:
+        loops.clear()
+
+
+def _batches(loop: PlainLoop, fields: dict[str, Any], block_s: float) -> int:
+    """Return of how many batches a block is to be: whole turns of the workers."""
+    workers = max(1, fields["num_workers"])
+    pace_s = loop.run_block(2 * workers).seconds_per_batch
+    queues = _QUEUES_A_BLOCK * workers * (fields.get("prefetch_factor") or 2)
+    return workers * round(max(block_s / pace_s, queues if fields["num_workers"] else 1) / workers + 0.5)
+
+
+def _ratios(loops: list[PlainLoop], batches: list[int]) -> Iterator[float]:
+    for first in itertools.cycle((0, 1)):
+        paces = [0.0, 0.0]
+        for which in (first, 1 - first):
+            paces[which] = loops[which].run_block(batches[which]).seconds_per_batch
+        yield paces[0] / paces[1]

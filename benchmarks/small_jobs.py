@@ -1,0 +1,122 @@
+"""Small jobs of the kinds in which advice was found to be wrong, each as a user's `build` returns it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from benchmarks.datasets import Images, Step
+from benchmarks.work import Work, spin, wait
+
+ROWS, COLUMNS = 20_000_000, 8
+_NUMBERS = 4096
+"""Rows that really are in memory; indices wrap around."""
+
+
+class Table(Dataset[Any]):
+    """Rows of a table in memory: to take one is next to nothing."""
+
+    def __init__(self, rows: int = ROWS) -> None:
+        self.rows = rows
+        self.numbers = torch.arange(_NUMBERS * COLUMNS, dtype=torch.float32).reshape(_NUMBERS, COLUMNS).div_(_NUMBERS)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, index: int) -> Any:
+        return self.numbers[index % _NUMBERS], index % 2
+
+
+class TableInBatches(Table):
+    """The same, which takes the rows of a batch by one call."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.rows)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """The rows of a batch, as pairs."""
+        chosen = torch.tensor(indices)
+        return list(zip(self.numbers[chosen % _NUMBERS].unbind(), (chosen % 2).tolist(), strict=True))
+
+
+class Training:
+    """A train step that really trains: a small network, by the cores that the loader would use as well."""
+
+    def __init__(self, columns: int, hidden: int) -> None:
+        self.model = nn.Sequential(nn.Linear(columns, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
+                                   nn.Linear(hidden, 2))  # fmt: skip
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+
+    def __call__(self, batch: Any) -> None:
+        """One step."""
+        numbers, labels = batch
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(numbers.flatten(1)), labels).backward()
+        self.optimizer.step()
+
+
+class Large(Dataset[Any]):
+    """Images as large as they are in practice."""
+
+    def __init__(self, length: int = 1_000_000) -> None:
+        self.length = length
+        self.image = torch.zeros(3, 224, 224)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.image, index % 2
+
+
+def _fields(dataset: Dataset[Any], step: Any, batch_size: int, num_workers: int) -> dict[str, Any]:
+    return {
+        "dataset": dataset, "train_step": step, "device": "cpu", "batch_size": batch_size,
+        "num_workers": num_workers, "drop_last": True,
+    }  # fmt: skip
+
+
+def waiting() -> dict[str, Any]:
+    """Loading that waits, in the main process: workers really help."""
+    images = Images(10_000_000, wait(0.012 / 16), Work("wait", 0.0))
+    return _fields(images, Step(wait(0.010)), batch_size=16, num_workers=0)
+
+
+def table_on_cpu() -> dict[str, Any]:
+    """A table that a small network trains on, on the CPU, in the main process."""
+    return _fields(Table(), Training(COLUMNS, 512), batch_size=256, num_workers=0)
+
+
+def table() -> dict[str, Any]:
+    """A table, taken sample by sample by one worker, for a quick step."""
+    return _fields(Table(), Step(wait(0.001)), batch_size=512, num_workers=1)
+
+
+def table_in_workers() -> dict[str, Any]:
+    """A table that two workers take small batches of: handing one over costs more than making it."""
+    return _fields(Table(), Step(wait(0.0)), batch_size=8, num_workers=2)
+
+
+def tiny() -> dict[str, Any]:
+    """A step of nothing, and loading of 31 µs: handing over one batch costs many times as much as making it."""
+    return _fields(Images(10_000_000, spin(31e-6), Work("wait", 0.0)), Step(wait(0.0)), batch_size=1, num_workers=0)
+
+
+def large_copies() -> dict[str, Any]:
+    """Batches of 38 MB, copied to a CUDA device from pageable memory."""
+    step = Training(3 * 224 * 224, 256)
+    step.model.cuda()
+    return _fields(Large(), step, batch_size=64, num_workers=4) | {"device": "cuda", "to_device": move}
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """The batch on the device."""
+    return [part.to(device) for part in batch]
+
+
+def move_beside(batch: Any, device: torch.device) -> Any:
+    """The batch on the device, without waiting for the copy."""
+    return [part.to(device, non_blocking=True) for part in batch]

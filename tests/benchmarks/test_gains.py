@@ -1,0 +1,146 @@
+"""What a stage gains if it is free, in plain loops and as reported."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks import gains, observer, paired
+from benchmarks.gains import JOBS, Gain, Ready, check_gains, gains_table, reported_gain, without
+from benchmarks.observer import Timed
+from benchmarks.paired import Realised, realise
+from benchmarks.plain import plain_loader
+from benchmarks.uneven import UnevenImages
+from benchmarks.work import Work
+from bottleneck.measure.stolen import Stolen
+from bottleneck.results.records import Interval
+
+STAGES = [(job, stage) for job in JOBS for stage in job.stages]
+
+
+@pytest.fixture
+def done(monkeypatch):
+    seconds: list[float] = []
+    monkeypatch.setattr(Work, "complete", lambda self, mark, times=1.0: seconds.append(self.seconds))
+    return seconds
+
+
+def one_batch(fields, done):
+    """Return the work of one batch, and the batch."""
+    done.clear()
+    batch = next(iter(plain_loader({**fields, "num_workers": 0, "prefetch_factor": None})))
+    if "to_device" in fields:
+        fields["to_device"](batch, "cpu")
+    return sum(done), batch
+
+
+@pytest.mark.parametrize(("job", "stage"), STAGES, ids=[f"{job.name}/{stage}" for job, stage in STAGES])
+def test_a_stage_that_is_taken_out_costs_nothing_and_leaves_the_shape(job, stage, done):
+    all_s, batch = one_batch(job.build(), done)
+    left_s, same = one_batch(without(job.build(), stage), done)
+    assert left_s < all_s - 1e-3
+    assert [part.shape for part in batch] == [part.shape for part in same]
+    assert [part.dtype for part in batch] == [part.dtype for part in same]
+
+
+def test_what_is_ready_is_handed_out_as_a_copy(done):
+    _, batch = one_batch(JOBS[0].build(), done)
+    ready = Ready(batch)
+    assert ready()[0].data_ptr() != ready()[0].data_ptr()
+
+
+def test_a_stage_that_is_not_there_cannot_be_taken_out():
+    with pytest.raises(ValueError, match="sync"):
+        without(JOBS[0].build(), "sync")
+
+
+def test_there_are_uneven_jobs_of_four_and_eight_workers_among_at_least_eight_stages():
+    assert len(STAGES) >= 8
+    fields = [job.build() for job in JOBS]
+    uneven = {each["num_workers"] for each in fields if isinstance(each["dataset"], UnevenImages)}
+    assert uneven == {4, 8}
+
+
+class Loop:
+    """Blocks of a pace that drifts, and only with time."""
+
+    drift = 1.0
+
+    def __init__(self, fields):
+        self.pace_s, self.blocks = fields["pace_s"], fields["blocks"]
+
+    def run_block(self, batches):
+        Loop.drift *= 1.02
+        self.blocks.append(batches)
+        return Timed(self.pace_s * Loop.drift, Stolen())
+
+
+def test_pairs_take_turns_in_coming_first_so_that_drift_does_not_matter(monkeypatch):
+    monkeypatch.setattr(paired, "PlainLoop", Loop)
+    before, after = ({"pace_s": pace_s, "blocks": [], "num_workers": 8} for pace_s in (0.03, 0.02))
+    found = realise(before, after, pairs=8, block_s=1.0)
+    assert found.gain.estimate == pytest.approx(1.5, rel=1e-6)
+    assert len(found.ratios) == 8
+    assert min(before["blocks"][1:]) >= 4 * 16  # four queues
+    assert all(batches % 8 == 0 for batches in before["blocks"] + after["blocks"])
+
+
+def test_what_was_made_while_nobody_took_it_is_in_no_block(monkeypatch):
+    """The queues hold 16 batches that are there at once; later ones take 25 ms, the step 20 ms."""
+    now = [0.0]
+    made = iter([0.0] * 16 + [0.025] * 10**4)
+    ready = [0.0]
+
+    def batches():
+        for takes_s in made:
+            ready[0] += takes_s
+            now[0] = max(now[0], ready[0])
+            yield [torch.zeros(1)]
+
+    monkeypatch.setattr(observer, "plain_loader", lambda fields: batches())
+    monkeypatch.setattr(observer, "StolenTime", lambda: SimpleNamespace(begin=lambda: None, end=lambda processes: None))
+    monkeypatch.setattr(observer, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def step(batch):
+        now[0] += 0.020
+
+    loop = observer.PlainLoop({"train_step": step, "device": "cpu", "num_workers": 8})
+    assert loop.run_block(64).seconds_per_batch == pytest.approx(0.025, rel=0.01)
+
+
+def gain(truth, reported, **changes):
+    return Gain("last_straw", "augment", Realised((truth, truth)), reported, **changes)
+
+
+@pytest.mark.parametrize(("truth", "right"), [(1.20, True), (1.171, True), (1.169, False), (1.331, False)])
+def test_the_truth_is_in_the_interval_widened_by_three_hundredths(truth, right):
+    assert gain(truth, Interval(1.25, 1.20, 1.30)).right is right
+
+
+def test_a_gain_that_is_missing_or_wrong_is_listed():
+    good, missing = gain(1.25, Interval(1.25, 1.2, 1.3)), gain(1.25, None)
+    wrong, failed = gain(1.0, Interval(1.25, 1.2, 1.3)), gain(1.25, None, failure="OSError: no")
+    check = check_gains([good, missing, wrong, failed])
+    assert not check.held
+    assert check.measured == "1 of 4"
+    assert check.off == (
+        "last_straw/augment: not reported", "last_straw/augment: out by 0.20", "last_straw/augment: OSError: no",
+    )  # fmt: skip
+    assert check_gains([good]).held
+    assert "**out by 0.20**" in gains_table([wrong])
+
+
+def test_the_reported_gain_is_that_of_the_stage():
+    result = SimpleNamespace(stages=[SimpleNamespace(name="load", gain_if_free=Interval(1.1, 1.0, 1.2))])
+    assert reported_gain(result, "load").estimate == 1.1
+    assert reported_gain(result, "augment") is None
+    assert reported_gain(None, "load") is None
+
+
+def test_a_job_is_diagnosed_once_for_all_of_its_stages(monkeypatch):
+    calls = []
+    monkeypatch.setattr(gains, "run_diagnosis", lambda fields, quick: (calls.append(fields), (None, 1.0, "no"))[1])
+    monkeypatch.setattr(gains, "realise", lambda before, after, pairs: Realised((1.5,) * pairs))
+    found = gains.measure_gains([JOBS[-1]], quick=True)
+    assert [one.stage for one in found] == ["load", "augment"]
+    assert len(calls) == 1
