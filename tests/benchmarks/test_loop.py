@@ -76,6 +76,27 @@ def test_a_loop_that_is_not_known_well_goes_on(clock, monkeypatch):
     assert 20 < found.seconds <= 61
 
 
+def test_a_moment_in_which_the_step_alone_is_delayed_does_not_count(clock, monkeypatch):
+    class Delayed(Step):
+        alone = 0
+
+        def __call__(self, batch):
+            super().__call__(batch)
+            clock.advance(0.02 if 50 < self.alone < 90 else 0.0)
+            self.alone += self.alone > 0
+
+    job = timed(clock, monkeypatch, [1], [0.009], step=Delayed(wait(0.01)))
+    step_alone = job._step_alone
+
+    def begin():
+        job._step.alone = 1
+        return step_alone()
+
+    monkeypatch.setattr(job, "_step_alone", begin)
+    assert job.run(60).efficiency == pytest.approx(0.011 / 0.020)
+    assert job._step.alone > 150
+
+
 def test_it_ends_with_a_whole_turn_of_the_workers(clock, monkeypatch):
     found = timed(clock, monkeypatch, [1], [0.08] + [0.0] * 7, workers=8).run(20)
     assert found.batches % 8 == 0
