@@ -421,10 +421,12 @@ class Session:
     def _try_workers(self, bench: Bench, recorded: Recorded) -> None:
         if not self._loader.num_workers:
             self._tell("trying workers")
+            self._training.begin_round()
             self._ledger.evidence |= try_workers(
                 self._user_loader, bench, recorded.batches, pinned=self._pinned, on_cpu=self._device.type == "cpu",
                 limit_s=TRIAL_SHARE * self._budget_s,
             )  # fmt: skip
+            self._training.begin_round()
 
     def _make_bench(self, recorded: Recorded) -> Bench:
         self._tell("warming up")

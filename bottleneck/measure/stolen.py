@@ -111,7 +111,8 @@ class Repeats:
 
     def wanted(self, arm: Arm, stolen: Stolen) -> bool:
         """Whether so much was stolen during a block, compared with others of its experiment, that it is made again."""
-        kept = self._kept.get(arm)
+        # Before there is a block of its own, those of the others have to do.
+        kept = self._kept.get(arm) or [share for shares in self._kept.values() for share in shares]
         usual = statistics.median(kept) if kept else 0.0
         return stolen.seconds >= _TICKS_S and stolen.share > max(_DISTURBED_SHARE, _TIMES_THE_USUAL * usual)
 

@@ -103,14 +103,15 @@ def test_a_finding_and_a_share_are_of_the_same_numbers_where_blocks_stall():
     )
     readings = read(replace(whole, experiments=stalled))
     (load,) = (span for span in readings.spans if span.name == "load")
-    log_drop, share = drop(readings, load), attribute(readings)[-1].exposed_share
+    log_drop, share = drop(readings, load), attribute(readings, Costs(readings))[-1].exposed_share
     assert 1 - math.exp(-log_drop.estimate) == pytest.approx(share.estimate)
 
 
 def test_a_gain_that_is_sure_is_so_over_all_gains_together():
     readings = read(measure(AUGMENT_BOUND, noise=0.03))
-    plain = attribute(readings)
-    family = {stage.name: stage.gain_if_free for stage in with_family_gains(readings, plain)}
+    costs = Costs(readings)
+    plain = attribute(readings, costs)
+    family = {stage.name: stage.gain_if_free for stage in with_family_gains(readings, costs, plain)}
     assert family["compute"] is None
     narrow, sure = plain[-2].gain_if_free, family["augment"]
     assert (sure.estimate, sure.high) == (narrow.estimate, narrow.high)
@@ -123,7 +124,8 @@ def test_of_dozens_of_stages_that_gain_nothing_none_surely_does():
     for seed in range(60):
         marks = [f"mark{number}" for number in range(46)]
         readings = read(dozens(marks, seed))
-        stages = with_family_gains(readings, attribute(readings))
+        costs = Costs(readings)
+        stages = with_family_gains(readings, costs, attribute(readings, costs))
         sure += any(s.gain_if_free is not None and s.gain_if_free.low > 1.03 for s in stages)
     assert sure <= 3
 

@@ -68,7 +68,7 @@ def test_a_reverse_order_is_not_used_for_other_arms():
 # --- lengths -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step_s", [0.001, 0.01, 0.03])
+@pytest.mark.parametrize("step_s", [0.001, 0.01, 0.02])
 def test_six_rounds_of_everything_fit_into_the_default_budget(step_s):
     left_s = deadline(step_s) - 1005.0
     planner = Planner(LADDER, WORKERS, quick=False)

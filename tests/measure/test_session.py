@@ -85,7 +85,7 @@ def test_a_loss_that_is_known_exactly_is_not_pursued():
 
 def test_what_is_left_after_six_rounds_goes_to_the_name_where_there_is_none():
     unnamed = Judgement("input_bound", None, precise=False, named=False)
-    outcome = run_simulated(0.02, MeasureOptions(budget_s=30.0), judge=lambda _: unnamed)
+    outcome = run_simulated(0.02, MeasureOptions(budget_s=60.0), judge=lambda _: unnamed)
     late = {w.stage: sum(b.round > 6 for b in w.coupled or ()) for w in outcome.measurement.without}
     assert min(late[stage] for stage in ("collate", "augment", "load")) >= 3
     # What is of no use for a name gets no more than what does not suffice for a round of the others.
@@ -93,7 +93,7 @@ def test_what_is_left_after_six_rounds_goes_to_the_name_where_there_is_none():
 
 
 def test_the_first_six_rounds_leave_time_for_what_is_open():
-    outcome = run_simulated(0.02, MeasureOptions(budget_s=30.0), judge=lambda _: NAMED)
+    outcome = run_simulated(0.02, MeasureOptions(budget_s=60.0), judge=lambda _: NAMED)
     rounds = [b.round for b in blocks(outcome)["raw"]]
     assert max(rounds) > 6
 

@@ -121,11 +121,12 @@ class Machine:
 
 
 def test_of_two_blocks_the_one_that_was_disturbed_less_is_kept(monkeypatch):
-    outcome = Machine(monkeypatch, lambda visit: 40 <= visit < 44).measure(PRECISE)
-    assert outcome.measurement.evidence["blocks_repeated"] == 4
+    outcome = Machine(monkeypatch, lambda visit: 40 <= visit < 43).measure(PRECISE)
+    assert outcome.measurement.evidence["blocks_repeated"] == 3
     assert outcome.measurement.evidence["stolen_share"] == pytest.approx(LITTLE.share)
     for found in blocks(outcome).values():
-        assert [block.round for block in found if block.round > 0] in ([], [1, 2, 3, 4, 5, 6])
+        rounds = [block.round for block in found if block.round > 0]
+        assert len(rounds) == len(set(rounds))
         assert all(block.seconds / block.batches < 0.09 for block in found)
 
 

@@ -38,7 +38,7 @@ def trial():
 
     def run(dataset, *, step=lambda batch: None, batches=None, limit_s=10.0, num_workers=0, on_cpu=True):
         loader = DataLoader(dataset, batch_size=4, num_workers=num_workers)
-        running = SwitchedLoader(loader, (), 1 << 20, 0, 60.0)
+        running = SwitchedLoader(loader, (), 0, 60.0)
         made.append(running)
         kept = [CachedBatch(batch, 4) for batch in (batches or [BATCH])]
         cache = BatchCache(kept)
