@@ -88,7 +88,7 @@ class Rounds:
         self._order = OrderOfArms(options.seed)
         self._order_of_costs = OrderOfArms(options.seed + 3)
         self._deadline_s = math.inf
-        self._round = rounds_before
+        self._round = rounds_before + 1 if rounds_before else 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
         self._repeats = Repeats(self._clock)
