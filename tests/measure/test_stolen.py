@@ -143,10 +143,8 @@ def test_a_disturbed_block_is_kept_when_the_diagnosis_ends_before_it_was_measure
 
 def test_on_a_machine_that_is_always_disturbed_nothing_is_measured_again_for_long(monkeypatch):
     outcome = Machine(monkeypatch, lambda visit: True).measure(NAMED)
-    experiments = [found for found in blocks(outcome).values() if found]
     assert (
         outcome.measurement.evidence["blocks_repeated"] <= 12
     )  # a round, in which all of them are out of the ordinary
-    assert sum(map(len, experiments)) > 24
     assert outcome.measurement.evidence["stolen_share"] == pytest.approx(MUCH.share)
     assert len(blocks(outcome)["raw"]) >= 6
