@@ -33,6 +33,10 @@ class CacheBudget:
         """Return what batches may take in device memory of which so much is free; None: not known."""
         return self.device_bytes if free_bytes is None else min(self.device_bytes, int(_MOST_SHARE * free_bytes))
 
+    def for_replays(self, free_bytes: int | None) -> int:
+        """Return what batches may take that are kept in host memory and on the device alike; `free_bytes` as above."""
+        return self.host_bytes if free_bytes is None else min(self.host_bytes, self.on_device(free_bytes))
+
 
 def choose_budget(
     batch_bytes: int, workers: int, *, given: int | None, free_bytes: int, device_shares: bool

@@ -28,14 +28,16 @@ def is_slow(first_batch_s: float, budget_s: float) -> bool:
     return first_batch_s > _SLOW_SHARE * budget_s
 
 
-def leaves_time(first_batch_s: float, left_s: float) -> bool:
-    """Whether there is time to measure anything of the stages."""
-    return left_s > _BATCHES_FOR_STAGES * first_batch_s
-
-
-def seconds_to_name(first_batch_s: float, spent_s: float) -> float:
-    """Return about how long a diagnosis takes that names a stage."""
-    return spent_s + _BATCHES_TO_NAME_ONE * first_batch_s
+def too_slow_for_stages(first_batch_s: float, spent_s: float, left_s: float) -> tuple[str, str] | None:
+    """Return id and message of a warning where there is no time to measure anything of the stages."""
+    if left_s > _BATCHES_FOR_STAGES * first_batch_s:
+        return None
+    wanted_s = spent_s + _BATCHES_TO_NAME_ONE * first_batch_s
+    return (
+        "too-slow-for-stages",
+        f"The first batch took {first_batch_s:.0f} s. The budget was enough for how the job runs as a whole, and not "
+        f"for its stages: give it --budget {math.ceil(wanted_s / 60)}m.",
+    )
 
 
 def measure_running_start(bench: Bench, ledger: Ledger) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -51,7 +50,7 @@ from bottleneck.measure.receiving import receiving_s_per_batch
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds import Judge, Rounds
 from bottleneck.measure.running_start import ROUNDS as RUNNING_ROUNDS
-from bottleneck.measure.running_start import is_slow, leaves_time, measure_running_start, seconds_to_name
+from bottleneck.measure.running_start import is_slow, measure_running_start, too_slow_for_stages
 from bottleneck.measure.schedule import longest_budget_s, total_budget_s
 from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
 from bottleneck.measure.training import Training, make_training
@@ -230,7 +229,7 @@ class Session:
         move_model(self._pipeline, self._device)
         first = self._start_workers()
         rounds_before = self._decide_before_recording(first) if first.kept is not None else 0
-        if rounds_before and not self._goes_on():
+        if rounds_before and self._is_too_slow_for_stages():
             return
         recorded = self._record(first.batch_bytes)
         observation = self._observe()
@@ -352,19 +351,13 @@ class Session:
             measure_running_start(bench, self._ledger)
         return RUNNING_ROUNDS
 
-    def _goes_on(self) -> bool:
-        """Whether there is time for the stages of a slow job; says how much it takes where there is not."""
-        first_batch_s = self._ledger.evidence["first_batch_s"]
+    def _is_too_slow_for_stages(self) -> bool:
         now_s = self._clock()
-        if leaves_time(first_batch_s, self._deadline_s - now_s):
-            return True
-        wanted_s = seconds_to_name(first_batch_s, now_s - self._started_s)
-        self._ledger.warn(
-            "too-slow-for-stages",
-            f"The first batch took {first_batch_s:.0f} s. The budget was enough for how the job runs as a whole, and "
-            f"not for its stages: give it --budget {math.ceil(wanted_s / 60)}m.",
-        )
-        return False
+        first_batch_s = self._ledger.evidence["first_batch_s"]
+        warning = too_slow_for_stages(first_batch_s, now_s - self._started_s, self._deadline_s - now_s)
+        if warning is not None:
+            self._ledger.warn(*warning)
+        return warning is not None
 
     @property
     def _deadline_s(self) -> float:
@@ -398,15 +391,6 @@ class Session:
         limit_s = min(LONGEST_S, BUDGET_SHARE * self._budget_s)
         passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
         return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
-
-    def _replay_bytes(self) -> int:
-        """Return what batches of raw may take that `device` and `host` replay."""
-        on_device = self._cache_budget.on_device(free_device_bytes(self._device))
-        return (
-            self._cache_budget.host_bytes
-            if self._device.type == "cpu"
-            else min(self._cache_budget.host_bytes, on_device)
-        )
 
     def _describe_epoch_gap(self) -> None:
         gap = describe_epoch_gap(
@@ -458,7 +442,7 @@ class Session:
             loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer,
             step=self._training.watch(self._step), synchronize=synchronize,
             clock=self._clock, split_blocks=self._device.type == "cpu",
-            replays=Replays(self._replay_bytes(), recorded.batches),
+            replays=Replays(self._cache_budget.for_replays(free_device_bytes(self._device)), recorded.batches),
             device_warm_up_s=0.0 if self._device.type == "cpu" else DEVICE_WARM_UP_S,
         )  # fmt: skip
 

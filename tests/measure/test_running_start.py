@@ -4,7 +4,7 @@ import pytest
 from uneven_workers import DEVICE, RAW, UnevenWorkers
 
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.running_start import ROUNDS, is_slow, leaves_time, measure_running_start
+from bottleneck.measure.running_start import ROUNDS, is_slow, measure_running_start, too_slow_for_stages
 from bottleneck.staging import stages
 
 
@@ -43,5 +43,10 @@ def test_which_jobs_are_slow():
     assert is_slow(60.0, 300.0)
     assert is_slow(14.0, 55.0)
     assert not is_slow(2.0, 55.0)
-    assert leaves_time(2.0, 50.0)
-    assert not leaves_time(60.0, 150.0)
+
+
+def test_a_budget_that_is_enough_for_the_stages_is_said_where_this_one_is_not():
+    assert too_slow_for_stages(2.0, spent_s=5.0, left_s=50.0) is None
+    id_, message = too_slow_for_stages(60.0, spent_s=200.0, left_s=100.0)
+    assert id_ == "too-slow-for-stages"
+    assert "--budget 19m" in message
