@@ -16,6 +16,8 @@ from bottleneck.staging import stages
 ROUNDS = 3
 _SLOW_SHARE = 0.15
 """Share of the budget: where the first batch took longer, the state comes first."""
+_SLOW_S = 5.0
+"""Not where that is the start of the workers alone."""
 _BLOCK_S = 1.5
 _FEWEST_BATCHES = 2
 _BATCHES_FOR_STAGES = 5
@@ -25,7 +27,7 @@ _BATCHES_TO_NAME_ONE = 15
 
 def is_slow(first_batch_s: float, budget_s: float) -> bool:
     """Whether the state of a job should be measured before anything is recorded."""
-    return first_batch_s > _SLOW_SHARE * budget_s
+    return first_batch_s > max(_SLOW_S, _SLOW_SHARE * budget_s)
 
 
 def too_slow_for_stages(first_batch_s: float, spent_s: float, left_s: float) -> tuple[str, str] | None:

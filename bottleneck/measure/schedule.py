@@ -14,6 +14,8 @@ from bottleneck.staging import stages
 MIN_ROUNDS = 6
 LEAST_ROUNDS = 2
 """Rounds without which there is no interval."""
+_ENDS_CUT = 0.5
+"""To what part of its length a block of device or raw may be cut, to make room for other experiments."""
 _ENDS_SHARE = 0.5
 """Share of the time for the first rounds that device and raw may take."""
 _ROUNDS_TO_GROW_FOR = 4
@@ -185,9 +187,16 @@ class Planner:
         self._visits: dict[tuple[Arm, ...], int] = {}
 
     def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
-        """Return how many rounds to plan for: six, or as many as device and raw fit into half of the time."""
+        """Return how many rounds to plan for: six, or as many as fit of everything that a name needs.
+
+        Where not even two of these fit, as many as device and raw fit into half of the time.
+        """
+        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.naming_arms())
         ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
-        return max(LEAST_ROUNDS, min(MIN_ROUNDS, int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))))
+        rounds = int(seconds / max(naming_s, 1e-6))
+        if rounds < LEAST_ROUNDS:
+            rounds = int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))
+        return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
 
     def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
         """Plan a round over device and raw, and what else there is time for.
@@ -200,7 +209,7 @@ class Planner:
             left_s: Time for this one and all that follow.
         """
         chosen = [self.ladder.device, self.ladder.raw]
-        shortest = self._lengths(paces, 0.0, 1.0)
+        shortest = self._lengths(paces, 0.0, _ENDS_CUT)
         for group in sorted(self.ladder.groups(), key=lambda group: self._visits.get(group, 0)):
             if shortest.round_s([*chosen, *group]) <= seconds:
                 chosen += group
