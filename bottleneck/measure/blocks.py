@@ -15,7 +15,7 @@ from bottleneck.measure.cold import ColdPool
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.steady import SteadyState
 from bottleneck.results.records import Block
-from bottleneck.staging import stages
+from bottleneck.staging import stages, trees
 from bottleneck.staging.loader import SwitchedLoader
 
 # The loader alone, where it is slow, must not spend the budget on warming up.
@@ -60,7 +60,6 @@ class Bench:
     """What the job takes for a batch that is on the device already; None before that was measured."""
     _batches_are_quick: bool = field(default=True, init=False)
     """Whether the loader alone warmed up in little time."""
-    _mode: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._steady = SteadyState(self.loader, self.clock, self.pause)
@@ -97,7 +96,9 @@ class Bench:
             return
         whole = self.replays.vary
         if self.device is not self.host:
-            self.device.exchange((CachedBatch(self.transfer(c.batch), c.samples) for c in fresh), whole=whole)
+            # A transfer of the user's may work in place.
+            own = trees.copy_deep if self.host.clones else _same
+            self.device.exchange((CachedBatch(self.transfer(own(c.batch)), c.samples) for c in fresh), whole=whole)
         self.host.exchange(fresh, whole=whole)
 
     def fresh_batch(self, *, on_device: bool) -> CachedBatch:
@@ -126,21 +127,23 @@ class Bench:
         self.synchronize()
 
     def prepare_running(self, limit_s: float) -> None:
-        """Run raw for a moment, in a loader that was started and has been asked for nothing else."""
-        self._mode = _RAW.mode
-        started = self.clock()
-        while self.clock() - started < limit_s:
+        """Run raw, in a loader that was started and has been asked for nothing else, until steady.
+
+        What the workers have made while the job stood still is used up first.
+        """
+        started, made_before = self.clock(), self.loader.arrived() or 0
+        while made_before > 0 or self.clock() - started < limit_s:
             self._run_once(_RAW, [])
+            made_before -= 1
+            if self.clock() > self.until_s:
+                break
         self.synchronize()
 
     def _switch(self, mode: int | None) -> None:
-        """Switch the loader; what it has made for real for the job meanwhile is kept for the caches."""
-        keep = self.replays.add_spare if self._mode == stages.ALL else None
-        self._mode = mode
         if mode is None:
-            self.loader.rest(keep)
+            self.loader.rest()
         else:
-            self.loader.switch(mode, keep)
+            self.loader.switch(mode)
         self._refresh_caches()
 
     def _warm_up_device(self, arm: Arm) -> None:
@@ -256,6 +259,10 @@ class Bench:
             self.batches += 1
         self.synchronize()
         return waits, self.clock() - started
+
+
+def _same(batch: Any) -> Any:
+    return batch
 
 
 def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:

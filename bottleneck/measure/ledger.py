@@ -49,6 +49,10 @@ class Ledger:
         """Keep a block in the place of another one, which was disturbed more."""
         self.blocks[arm] = [better if kept is block else kept for kept in self.blocks.get(arm, [])]
 
+    def forget_coupled(self) -> None:
+        """Let blocks with the train step go: they had batches of one shape, and now there are others."""
+        self.blocks = {arm: blocks for arm, blocks in self.blocks.items() if not arm.coupled}
+
     def warn(self, id_: str, message: str) -> None:
         """Keep a reason not to trust a number, once."""
         self._warnings.setdefault((id_, message), Warning(id_, message))

@@ -2,7 +2,7 @@
 
 The first batches of an epoch do not stand for all. Where they are sorted by length, or change their size every few
 batches, an upper bound measured on them can lie below the job itself. Holding on to a batch costs nothing within a
-timed block; it is copied afterwards.
+timed block; it is copied afterwards, unless shared memory is too small for that.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _SHARED_MEMORY_SHARE = 0.25
 """Of what is free of /dev/shm: the workers need the rest."""
 _LONGER_THAN_PLANNED = 1.3
 """A block goes on until the queue is as it was."""
-_SPARE_BATCHES = 2
-"""Batches a visit that take the place of others where all are alike."""
+_SAMPLED_BATCHES = 2
+"""Batches of a block that are looked at where all have been alike."""
+_FEWEST_BATCHES = 8
+"""Batches of a block that are replayed where they differ, though the block be planned shorter."""
 _SHARED_MEMORY = "/dev/shm"
 
 
@@ -52,6 +54,7 @@ class Replays:
     Args:
         room_bytes: What they may take in host memory, and on the device.
         known: Batches that were recorded; whether they differ says whether those of raw have to be replayed.
+        in_shared_memory: That is where the loader's batches lie.
         free_shared_memory: Bytes that are free there.
     """
 
@@ -59,14 +62,17 @@ class Replays:
         self,
         room_bytes: int = 0,
         known: Iterable[CachedBatch] = (),
+        *,
+        in_shared_memory: bool = True,
         free_shared_memory: Callable[[], float] = _free_shared_memory,
     ) -> None:
         self._room_bytes, self._free_shared_memory = room_bytes, free_shared_memory
+        self._in_shared_memory = in_shared_memory
         self._shapes: set[Hashable] = set()
         self._largest_bytes = self._most_tensors = 1
         self._gathered: list[CachedBatch] = []
-        self._spare: list[CachedBatch] = []
         self._stride, self._passed, self._most = 1, 0, 0
+        self._copies = False
         for cached in known:
             self._look_at(cached.batch)
 
@@ -76,29 +82,28 @@ class Replays:
         return len(self._shapes) > 1
 
     def begin(self, batches: int) -> bool:
-        """A block of raw begins, of so many batches at least; return whether they are to be added."""
-        self._gathered, self._passed = [], 0
-        self._most = self._room()
-        if not self.vary or not self._most:
-            return False
-        self._stride = max(1, math.ceil(_LONGER_THAN_PLANNED * batches / self._most))
-        return True
+        """A block of raw begins, of so many batches at least; return whether they are to be added.
+
+        Where all have been alike, a few are looked at, and take the place of as many.
+        """
+        longest = math.ceil(_LONGER_THAN_PLANNED * batches)
+        wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
+        self._most, self._passed = min(self._room(), wanted), 0
+        self._copies = self._room_to_hold() < self._most
+        self._stride = max(1, math.ceil(longest / max(1, self._most)))
+        return self._most > 0
 
     def add(self, batch: Any, samples: int) -> None:
         """Keep a batch of the block, or every so-manieth where not all fit."""
         if self._passed % self._stride == 0 and len(self._gathered) < self._most:
-            self._gathered.append(CachedBatch(batch, samples))
+            kept = keep_on_host(batch) if self._copies else batch
+            self._gathered.append(CachedBatch(kept, samples))
         self._passed += 1
-
-    def add_spare(self, batch: Any, samples: int) -> None:
-        """Keep a batch that was made for the job, and was in flight when it was stopped."""
-        if len(self._spare) < _SPARE_BATCHES and self._room():
-            self._spare.append(CachedBatch(keep_on_host(batch), samples))
 
     def take(self) -> list[CachedBatch]:
         """Return what was gathered since the last time, in memory of its own."""
-        gathered, spare, self._gathered, self._spare = self._gathered, self._spare, [], []
-        fresh = [CachedBatch(keep_on_host(cached.batch), cached.samples) for cached in gathered] or spare
+        gathered, self._gathered = self._gathered, []
+        fresh = gathered if self._copies else [CachedBatch(keep_on_host(c.batch), c.samples) for c in gathered]
         for cached in fresh:
             self._look_at(cached.batch)
         return fresh
@@ -109,6 +114,11 @@ class Replays:
         self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
 
     def _room(self) -> int:
-        """How many batches can be held at once."""
-        room_bytes = min(self._room_bytes, _SHARED_MEMORY_SHARE * self._free_shared_memory())
-        return min(_MOST_BATCHES, int(room_bytes // self._largest_bytes), max(1, _MOST_TENSORS // self._most_tensors))
+        """How many batches fit into the caches."""
+        return int(self._room_bytes // self._largest_bytes)
+
+    def _room_to_hold(self) -> int:
+        """How many batches can be held where they are, without a copy."""
+        shared_bytes = _SHARED_MEMORY_SHARE * self._free_shared_memory() if self._in_shared_memory else math.inf
+        by_memory = shared_bytes / self._largest_bytes
+        return int(min(by_memory, max(1, _MOST_TENSORS // self._most_tensors)))

@@ -104,7 +104,7 @@ class Rounds:
         self._other_load.start()
         workers = self._bench.loader.workers
         self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
-        for arm in self._ends:
+        for arm in self._in_order_of_replays(list(self._ends)):
             self._try_out(arm)
         self._deadline_s = find_deadline_s(
             self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
@@ -144,6 +144,7 @@ class Rounds:
         while self._fits(arms) and not (arms == self._ends and self._is_exact):
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
+            arms = self._still_there(arms)
 
     def _refine_costs(self) -> None:
         """Go on for a while with the workers alone, where the shares are precise and the costs are not."""
@@ -197,9 +198,10 @@ class Rounds:
     def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:
         self._round += 1
         self.counters.training.begin_round()
-        arms = [arm for arm in arms if arm in self._ladder.arms()]  # the others have been lost since
         disturbed: list[tuple[Arm, Visit]] = []
-        for arm in self._replays_last(arms):
+        for arm in self._in_order_of_replays(arms):
+            if not self._still_there((arm,)):  # it has been lost since
+                continue
             # Two rounds of device and raw are the least that says anything at all.
             if lengths.seconds[arm] > self._left_s and not (self._round <= LEAST_ROUNDS and arm in self._ends):
                 continue
@@ -210,22 +212,32 @@ class Rounds:
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
             made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
             self._ledger.add(arm, made.block)
-            if self._repeats.wanted(arm, made.stolen) and not arm.cold:
+            paired = self._bench.replays.vary and arm in self._replayed
+            if self._repeats.wanted(arm, made.stolen) and not arm.cold and not paired:
                 disturbed.append((arm, made))
             else:
                 self._repeats.keep(arm, made.stolen)
         for arm, made in disturbed:
-            self._repeats.keep(arm, self._repeat(arm, made).stolen)
+            if self._still_there((arm,)):
+                self._repeats.keep(arm, self._repeat(arm, made).stolen)
         self._judgement = self._judge(self._ledger.measurement())
 
-    def _replays_last(self, arms: list[Arm]) -> list[Arm]:
-        """Put raw right before what replays its batches, where these differ from one another."""
+    def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """Return those that the ladder has still; some are lost on the way."""
+        left = self._ladder.arms()
+        return tuple(arm for arm in arms if arm in left)
+
+    def _in_order_of_replays(self, arms: list[Arm]) -> list[Arm]:
+        """Put raw first, and right after it what replays its batches, where these differ from one another."""
         if not self._bench.replays.vary:
             return arms
-        kept = [arm for arm in (self._ladder.raw, self._ladder.device, Arm(None, "host")) if arm in arms]
-        others = [arm for arm in arms if arm not in kept]
-        place = min((arms.index(arm) for arm in kept), default=0)
-        return [*others[:place], *kept, *others[place:]]
+        kept = [arm for arm in self._replayed if arm in arms]
+        return [*kept, *(arm for arm in arms if arm not in kept)]
+
+    @property
+    def _replayed(self) -> tuple[Arm, ...]:
+        """Raw, and what replays the batches that it received right before."""
+        return self._ladder.raw, self._ladder.device, Arm(None, "host")
 
     @property
     def _is_precise(self) -> bool:
@@ -291,9 +303,12 @@ class Rounds:
                 )
 
     def _run_block(self, arm: Arm, batches: int) -> Visit:
+        alike = not self._bench.replays.vary
         with self._failures(arm):
             made = visit(self._bench, arm, self._round, batches, self.counters)
             self._mend_caches()
+        if alike and self._bench.replays.vary:
+            self._ledger.forget_coupled()
         if arm.cold:
             self._withdraw_cold()
         self._go_on_with(self._lost_arms.left_of(self._ladder))

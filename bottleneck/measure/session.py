@@ -228,6 +228,7 @@ class Session:
         seed_everything(self._options.seed)
         move_model(self._pipeline, self._device)
         first = self._start_workers()
+        self._choose_cache_budget(first.batch_bytes)
         rounds_before = self._decide_before_recording(first) if first.kept is not None else 0
         if rounds_before and self._is_too_slow_for_stages():
             return
@@ -364,23 +365,24 @@ class Session:
         """When a slow job has to be done."""
         return self._started_s + longest_budget_s(self._options.budget_s, quick=self._options.quick)
 
-    def _record(self, batch_bytes: int) -> Recorded:
-        self._tell("recording")
+    def _choose_cache_budget(self, batch_bytes: int) -> None:
         given = self._options.cache_budget_bytes
         copies = not copies_nothing(self._pipeline, self._device)
-        workers = max(1, self._loader.num_workers)
         self._cache_budget = choose_budget(
             batch_bytes,
-            workers,
+            max(1, self._loader.num_workers),
             given=given,
             free_bytes=free_memory_bytes(),
             device_shares=copies and (given is not None or free_device_bytes(self._device) is None),
         )
         self._loader.allow_caches(self._cache_budget.worker_bytes)
+
+    def _record(self, batch_bytes: int) -> Recorded:
+        self._tell("recording")
         limit_s = _RECORDING_SHARE * self._budget_s
         recorded = record(self._loader, batch_bytes, self._cache_budget.host_bytes, limit_s, self._clock)
         if not (recorded.plan.has_samples and recorded.plan.has_collated):
-            wanted = wanted_bytes(batch_bytes, recorded.plan.recorded_bytes, workers)
+            wanted = wanted_bytes(batch_bytes, recorded.plan.recorded_bytes, max(1, self._loader.num_workers))
             self._ledger.evidence["cache_bytes_wanted"] = wanted
         for id_, message in recorded.plan.warnings:
             self._ledger.warn(id_, message)
@@ -442,7 +444,10 @@ class Session:
             loader=self._loader, host=caches.host, device=caches.device, transfer=self._transfer,
             step=self._training.watch(self._step), synchronize=synchronize,
             clock=self._clock, split_blocks=self._device.type == "cpu",
-            replays=Replays(self._cache_budget.for_replays(free_device_bytes(self._device)), recorded.batches),
+            replays=Replays(
+                self._cache_budget.for_replays(free_device_bytes(self._device)), recorded.batches,
+                in_shared_memory=self._loader.num_workers > 0 and not self._pinned,
+            ),
             device_warm_up_s=0.0 if self._device.type == "cpu" else DEVICE_WARM_UP_S,
         )  # fmt: skip
 

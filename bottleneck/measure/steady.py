@@ -59,19 +59,17 @@ class SteadyState:
         if turn == 1 and not self._loader.num_workers:
             return
         if self._loader.arrived() is None:  # a queue that cannot be looked into
-            for _ in range(2 * turn):
-                run()
+            self._run_for(run, 2 * turn)
             return
         level = self._levels.get(experiment)
         if level is None:
             level = self._guess(run, first_s, step_s)
         self._restore(level, max(_PATIENCE_S, 2 * first_s))
-        self._desynchronise(run, turn, level)
+        # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
+        # they are asked one after the other.
+        self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
 
-    def _desynchronise(self, run: Callable[[], float], turn: int, level: int) -> None:
-        """Run for a turn of the workers, which all began at the same time."""
-        # Where everything has arrived, they stand still until they are asked one after the other.
-        batches = 1 if level >= self._loader.queue_length - 1 else turn
+    def _run_for(self, run: Callable[[], float], batches: int) -> None:
         started_s = self._clock()
         for _ in range(batches):
             run()
@@ -85,11 +83,13 @@ class SteadyState:
 
     def may_end(self, batches: int, seconds: float) -> bool:
         """Whether a block that is long enough already may end after so many batches, which took so long."""
-        if self._began_at is None or batches >= _MOST_QUEUES * self._loader.queue_length:
+        if not self._loader.num_workers or batches >= _MOST_QUEUES * self._loader.queue_length:
             return True
+        whole_turn = batches % self._loader.num_workers == 0
+        if self._began_at is None:
+            return whole_turn
         # A slow loader may take minutes to come back to a level; whole turns of its workers have to do then.
-        whole_turn = seconds > _LONG_S and batches % self._loader.num_workers == 0
-        return whole_turn or self._loader.arrived() == self._began_at
+        return (whole_turn and seconds > _LONG_S) or self._loader.arrived() == self._began_at
 
     def end_block(self, experiment: Hashable) -> int | None:
         """Note the level that a block has ended with, for the next visit to its experiment, and return it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import connection, resource_sharer
 from typing import Any
 
@@ -215,41 +215,36 @@ class SwitchedLoader:
         """The loader stages that work for real at present."""
         return self._control.mode
 
-    def switch(self, mode: int, keep: Callable[[Any, int], None] | None = None) -> None:
-        """Change which stages work for real, and take every batch that was asked for before out of the loader.
+    def switch(self, mode: int) -> None:
+        """Change which stages work for real, and throw away every batch that was asked for before.
 
-        Batches in flight are taken out also when the mode stays the same: what piled up while nobody asked would
+        Batches in flight are thrown away also when the mode stays the same: what piled up while nobody asked would
         come for free.
-
-        Args:
-            mode: The stages that work for real from now on.
-            keep: Gets each batch that had been made in the mode before, and its number of samples.
         """
         self._control.begin_generation()
         self._control.mode = mode
-        self.discard_in_flight(keep)
+        self.discard_in_flight()
 
-    def discard_in_flight(self, keep: Callable[[Any, int], None] | None = None) -> None:
-        """Receive the batches that have been asked for so far, and hand on what had been made of them."""
+    def discard_in_flight(self) -> None:
+        """Receive and drop the batches that have been asked for so far."""
+        if not self.num_workers:
+            return
         iterator = self._worker_iterator()
         asked_for = getattr(iterator, "_send_idx", 0)
         # A worker without a share of a stream never answers what it was asked for: nothing could be counted there.
         may_stay_away = self.iterable and self._passes_tokens and asked_for > 0
         if not may_stay_away:
             for _ in range(self._order.sent - self._received):
-                batch, samples = self.next_batch()
-                if keep is not None and batch is not None:
-                    keep(batch, samples)
-                del batch
+                self.next_batch()
         if getattr(self._loader, "in_order", True) and not may_stay_away:
             return
         # Out of order, a quick worker's new batch may have come before a slow one's old batch.
         while iterator._send_idx >= asked_for and _is_due(iterator, asked_for):
             self.next_batch()
 
-    def rest(self, keep: Callable[[Any, int], None] | None = None) -> None:
-        """Leave the workers with nothing to do; `keep` as of `switch`."""
-        self.switch(stages.REST if self._passes_tokens else stages.HANDOFF, keep)
+    def rest(self) -> None:
+        """Leave the workers with nothing to do."""
+        self.switch(stages.REST if self._passes_tokens else stages.HANDOFF)
 
     def use_plan(self, plan: Plan) -> None:
         """Let the workers rest, then hand the plan to all of them.

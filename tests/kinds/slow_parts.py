@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 import bottleneck
 
-BUDGETS_S = (5.0, 12.0, 30.0)
+BUDGETS_S = (8.0, 15.0, 30.0)
 STEP_S = 0.001
 SAMPLE_S = 0.004
 BATCH_SIZE = 2

@@ -24,7 +24,7 @@ class World:
     def __init__(self, workers=2, **options):
         self.now_s = 100.0
         self.log = []
-        self.num_workers = workers
+        self.num_workers, self.queue_length = workers, 2 * workers
         host = BatchCache([CachedBatch("host batch", 3)])
         device = BatchCache([CachedBatch("device batch", 3)])
         self.bench = Bench(
@@ -42,10 +42,10 @@ class World:
         self.spend("next", self.load_s)
         return "real batch", 4
 
-    def switch(self, mode, keep=None):
+    def switch(self, mode):
         self.spend(f"switch {mode}", 1.0)
 
-    def rest(self, keep=None):
+    def rest(self):
         self.spend("rest", 1.0)
 
     def arrived(self):
@@ -77,8 +77,8 @@ ONCE = {
 @pytest.mark.parametrize("arm", ONCE, ids=str)
 def test_what_each_arm_does_for_a_batch(arm):
     world = World()
-    world.bench.measure(arm, 0, 3)
-    assert [entry for entry in world.log if entry != "synchronize"] == ONCE[arm] * 3
+    world.bench.measure(arm, 0, 4)
+    assert [entry for entry in world.log if entry != "synchronize"] == ONCE[arm] * 4
 
 
 @pytest.mark.parametrize("arm", ONCE, ids=str)
@@ -152,7 +152,7 @@ def test_an_accelerator_that_was_idle_runs_before_it_is_timed():
 class Supply:
     """A loader whose workers make a batch every `period_s` without a break, whatever the job does meanwhile."""
 
-    period_s, num_workers = 0.010, 1
+    period_s, num_workers, queue_length = 0.010, 1, 2
 
     def __init__(self):
         self.now_s = self.made_s = 0.0
@@ -162,7 +162,7 @@ class Supply:
             synchronize=lambda: None, clock=lambda: self.now_s,
         )  # fmt: skip
 
-    def switch(self, mode, keep=None):
+    def switch(self, mode):
         self.made_s = self.now_s
 
     def arrived(self):

@@ -41,14 +41,14 @@ class UnevenWorkers:
         self.free_s[worker] = max(self.free_s[worker], self.now_s) + self.draw()
         self.due_s.append(self.free_s[worker])
 
-    def switch(self, mode, keep=None):
+    def switch(self, mode):
         self.log.append("switch")
         self.now_s = max([self.now_s, *(s for s in self.free_s if s < self.now_s + 1e3)])  # what is begun is finished
         self.free_s, self.due_s, self.asked = [self.now_s] * self.num_workers, [], 0
         for _ in range(self.queue_length):
             self.ask()
 
-    def rest(self, keep=None):
+    def rest(self):
         self.log.append("rest")
         self.due_s = []
 

@@ -142,15 +142,6 @@ def test_resting_leaves_the_workers_with_nothing_to_do():
         assert [wrapped.next_batch()[0] for _ in range(8)] == [None] * 8
 
 
-def test_what_was_made_for_the_job_when_it_was_stopped_is_handed_on():
-    with switched(plain(Traced())) as wrapped:
-        take(wrapped, "raw", 4)
-        kept = []
-        wrapped.rest(lambda batch, samples: kept.append(samples))
-        assert kept
-        assert set(kept) == {4}
-
-
 def test_a_dataset_with_a_lock_needs_no_copy():
     with switched(plain(Locked())) as wrapped:
         assert wrapped.plan.strategy == "template"

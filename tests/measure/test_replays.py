@@ -1,0 +1,90 @@
+"""Device and host replay what raw received, so that the mix of batches cancels."""
+
+import itertools
+
+import pytest
+import torch
+
+from bottleneck.measure.batches import BatchCache, CachedBatch
+from bottleneck.measure.replays import Replays, shape_of
+
+BATCH_BYTES = 4 * 100
+
+
+def batch_of(length, value=0.0):
+    return CachedBatch(torch.full((4, length), value), 4)
+
+
+def replays(room=100, known=(25,), free=1e9, **options):
+    recorded = [batch_of(length) for length in known]
+    return Replays(room * BATCH_BYTES, recorded, free_shared_memory=lambda: free, **options)
+
+
+def gather(found, batches, lengths):
+    assert found.begin(batches)
+    for number, length in enumerate(lengths):
+        found.add(*vars(batch_of(length, float(number))).values())
+    return [int(cached.batch[0, 0]) for cached in found.take()]
+
+
+def test_batches_that_differ_are_replayed_as_raw_had_them():
+    # Guards: an upper bound on the 24 longest batches, below the job itself.
+    found = replays(known=(25, 10))
+    assert found.vary
+    assert gather(found, 10, [25, 10] * 5) == list(range(10))
+
+
+def test_where_not_all_fit_they_are_thinned_out_evenly():
+    found = replays(room=9, known=(25, 10))
+    kept = gather(found, 20, [25, 10, 15, 20] * 5)
+    assert len(kept) <= 9
+    assert {b - a for a, b in itertools.pairwise(kept)} == {kept[1]}
+    assert kept[-1] >= 15
+
+
+def test_another_shape_is_noticed_also_when_all_were_alike():
+    # Guards: a size that changes after the batches that were recorded.
+    found = replays(known=(25, 25))
+    assert not found.vary
+    assert len(gather(found, 20, [25] * 20)) == 2
+    assert not found.vary
+    gather(found, 20, [30] * 20)
+    assert found.vary
+
+
+@pytest.mark.parametrize(
+    ("free", "in_shared_memory", "copied"), [(1e9, True, False), (100, True, True), (100, False, False)]
+)
+def test_shared_memory_that_is_small_is_not_held(free, in_shared_memory, copied):
+    # Guards: batches that are held there take the room that the workers need, and a worker dies.
+    found = replays(known=(25, 10), free=free, in_shared_memory=in_shared_memory)
+    assert found.begin(4)
+    original = batch_of(25)
+    found.add(original.batch, original.samples)
+    held = found._gathered[0].batch.data_ptr() == original.batch.data_ptr()
+    assert held != copied
+
+
+def test_nothing_is_kept_where_there_is_no_room():
+    assert not replays(room=0, known=(25, 10)).begin(10)
+    assert not Replays().vary
+
+
+def test_shapes_tell_batches_apart_also_in_containers():
+    def nested(length, words):
+        return {"x": torch.zeros(2, length), "y": [words, ("a", 1)]}
+
+    assert shape_of(nested(3, "ab")) == shape_of(nested(3, "cd"))
+    assert len({shape_of(nested(*of)) for of in ((3, "ab"), (4, "ab"), (3, "abc"))}) == 3
+
+
+def test_a_cache_serves_what_it_is_given():
+    cache = BatchCache([batch_of(25, value) for value in (0.0, 1.0, 2.0)])
+    cache.serve()
+    cache.exchange([batch_of(25, 7.0)], whole=False)
+    assert sorted(float(c.batch[0, 0]) for c in cache.batches) in ([0.0, 2.0, 7.0], [1.0, 2.0, 7.0], [0.0, 1.0, 7.0])
+    cache.exchange([batch_of(25, 8.0), batch_of(25, 9.0)], whole=True)
+    assert [float(cache.serve().batch[0, 0]) for _ in range(3)] == [8.0, 9.0, 8.0]
+    assert not cache.changed_since_probe()
+    cache.batches[0].batch.add_(1)
+    assert cache.changed_since_probe()
