@@ -195,3 +195,18 @@ def loader_failures(experiment: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise explain_loader_failure(error, experiment) from error
+
+
+@contextmanager
+def job_failures(experiment: str) -> Iterator[None]:
+    """Explain what the job raises inside the block: tells failures of the user's step from failures of the loader."""
+    try:
+        yield
+    except LoaderEnded as error:
+        raise nothing_to_load(error) from error
+    except NOT_THE_USERS:
+        raise
+    except BaseException as error:
+        if came_from_loader(error):
+            raise explain_loader_failure(error, experiment) from error
+        raise explain_step_failure(error, experiment) from error

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 from bottleneck.measure.arms import Arm, Ladder, reads_storage
@@ -12,13 +11,7 @@ from bottleneck.measure.blocks import Bench, block_batches
 from bottleneck.measure.cold import with_cold
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.environment import OtherLoad
-from bottleneck.measure.failure import (
-    NOT_THE_USERS,
-    came_from_loader,
-    explain_loader_failure,
-    explain_step_failure,
-    nothing_to_load,
-)
+from bottleneck.measure.failure import job_failures
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.lost_arms import LostArms
 from bottleneck.measure.options import MeasureOptions
@@ -39,7 +32,6 @@ from bottleneck.measure.schedule import (
 from bottleneck.measure.stolen import Repeats
 from bottleneck.measure.visit import Counters, Visit, visit
 from bottleneck.results.records import Judgement, Measurement
-from bottleneck.staging.loader import LoaderEnded
 
 Judge = Callable[[Measurement], Judgement]
 Tell = Callable[..., None]
@@ -304,7 +296,7 @@ class Rounds:
 
     def _run_block(self, arm: Arm, batches: int) -> Visit:
         alike = not self._bench.replays.vary
-        with self._failures(arm):
+        with job_failures(describe_arm(arm, self._ladder)):
             made = visit(self._bench, arm, self._round, batches, self.counters)
             self._mend_caches()
         if alike and self._bench.replays.vary:
@@ -322,21 +314,6 @@ class Rounds:
         reason = self._bench.cold.failure if self._bench.cold is not None else None
         if reason is not None:
             self._go_on_with(with_cold(self._ladder, reason))
-
-    @contextmanager
-    def _failures(self, arm: Arm) -> Iterator[None]:
-        """Tell failures of the user's step from failures of the loader."""
-        name = describe_arm(arm, self._ladder)
-        try:
-            yield
-        except LoaderEnded as error:
-            raise nothing_to_load(error) from error
-        except NOT_THE_USERS:
-            raise
-        except BaseException as error:
-            if came_from_loader(error):
-                raise explain_loader_failure(error, name) from error
-            raise explain_step_failure(error, name) from error
 
     def _note_other_load(self) -> None:
         cores = self._other_load.stop()

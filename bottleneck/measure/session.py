@@ -26,6 +26,7 @@ from bottleneck.measure.failure import (
     explain_early_end,
     explain_escape,
     explain_loader_failure,
+    job_failures,
     loader_failures,
 )
 from bottleneck.measure.ledger import Ledger
@@ -348,7 +349,7 @@ class Session:
         )
         self._bench = bench = self._make_bench(Recorded(Plan("fetch"), [first.kept]))
         bench.until_s = self._deadline_s
-        with self._training, loader_failures("raw"):
+        with self._training, job_failures("raw"):
             measure_running_start(bench, self._ledger)
         return RUNNING_ROUNDS
 
