@@ -125,7 +125,7 @@ class StagedRaw:
     """Blocks of coupled raw as a diagnosis measures them, each after a block of another experiment."""
 
     def __init__(self, bench: Bench, ladder: Ladder, counters: Counters, prefetch_factor: int = 2) -> None:
-        self._bench, self._raw, self._counters = bench, ladder.raw, counters
+        self._bench, self.raw, self._counters = bench, ladder.raw, counters
         self._others = itertools.cycle([arm for arm in ladder.arms() if arm != ladder.raw])
         self._fewest = block_batches(ladder.raw, 1.0, 0.0, bench.loader.num_workers)
         self.batches = self._fewest
@@ -136,7 +136,7 @@ class StagedRaw:
     def run_block(self) -> Timed:
         """Measure a block."""
         visit(self._bench, next(self._others), 0, self._fewest, self._counters)
-        block, _, stolen = visit(self._bench, self._raw, 0, self.batches, self._counters)
+        block, _, stolen = visit(self._bench, self.raw, 0, self.batches, self._counters)
         return Timed(block.seconds / block.batches, stolen)
 
 
@@ -161,11 +161,11 @@ def measure_observer_effect(name: str, build: Callable[[], dict[str, Any]], *, m
                 of_staged = staged.run_block()
                 of_plain = plain.run_block(staged.batches)
             pair = (of_plain, of_staged)
-            if len(left_out) < most_pairs and any(machine.wanted(block.stolen) for block in pair):
+            if len(left_out) < most_pairs and any(machine.wanted(staged.raw, block.stolen) for block in pair):
                 left_out.append(max(block.stolen.share for block in pair))
                 continue
             for block in pair:
-                machine.keep(block.stolen)
+                machine.keep(staged.raw, block.stolen)
             ratios.append(of_staged.seconds_per_batch / of_plain.seconds_per_batch)
             if enough_pairs(ratios, fewest=min(FEWEST_PAIRS, most_pairs), most=most_pairs, precision=PRECISION):
                 break

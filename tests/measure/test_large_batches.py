@@ -35,7 +35,7 @@ class Large(Dataset):
 
 def diagnosed(cache_bytes):
     pipeline = pipeline_of(Large(), batch_size=BATCH_SIZE, num_workers=2, train_step=lambda batch: time.sleep(2e-3))
-    return run(pipeline, MeasureOptions(budget_s=5.0, cache_budget_bytes=cache_bytes))
+    return run(pipeline, MeasureOptions(budget_s=12.0, cache_budget_bytes=cache_bytes))
 
 
 def reasons(outcome):

@@ -229,7 +229,7 @@ def test_a_worker_that_is_killed_while_we_are_elsewhere(where):
     # PyTorch's handler of SIGCHLD raises wherever the main process happens to be.
     calls = itertools.count()
     judged = []
-    at = {"step": 0, "judge": 0, "progress": 60}[where]
+    at = {"step": 0, "judge": 0, "progress": 20}[where]
 
     def kill(*_):
         if where == "step" and not judged:
