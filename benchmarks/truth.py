@@ -28,7 +28,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from benchmarks.datasets import CollateMarked
 from benchmarks.plain import plain_loader, plain_move
 from benchmarks.planted import Layout, Planted
+from bottleneck.measure.arms import Arm
 from bottleneck.measure.stolen import Repeats, StolenTime
+from bottleneck.staging import stages
 
 T = TypeVar("T")
 
@@ -204,7 +206,7 @@ def _undisturbed(run: Callable[[], T], *, processes: int) -> T:
         found = run()
         stolen = watch.end(processes=processes)
         runs.append((stolen.share, found))
-        if not machine.wanted(stolen):
+        if not machine.wanted(Arm(stages.ALL, "loader"), stolen):
             break
     return min(runs, key=lambda run: run[0])[1]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
 from torch.utils.data import _utils
 
 from bottleneck.staging.failures import find_failure
@@ -78,6 +79,14 @@ def _kill_workers(iterator: Any) -> None:
         _kill(worker)
 
 
+def _kill_stopped_workers(iterator: Any) -> None:
+    """Kill workers that are stopped: they hear neither that they are to end nor the SIGTERM that torch sends then."""
+    for worker in iterator._workers:
+        with contextlib.suppress(psutil.Error):
+            if psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED:
+                _kill(worker)
+
+
 def _kill(worker: Any) -> None:
     if worker.is_alive():
         with contextlib.suppress(ProcessLookupError):
@@ -90,9 +99,8 @@ def stop_workers(iterator: Any, *, kill: bool) -> None:
         _kill_workers(iterator)
         for worker in iterator._workers:
             worker.join(timeout=5)
-            # Killed between making a piece of shared memory and unlinking it, a worker leaves the file behind.
-            for left in Path("/dev/shm").glob(f"torch_{worker.pid}_*"):
-                left.unlink(missing_ok=True)
+    else:
+        _kill_stopped_workers(iterator)
     iterator._shutdown_workers()
     for worker in iterator._workers:
         worker.join(timeout=1)
@@ -101,6 +109,9 @@ def stop_workers(iterator: Any, *, kill: bool) -> None:
             _kill(worker)
             worker.join(timeout=5)
         if not worker.is_alive():
+            # Killed between making a piece of shared memory and unlinking it, a worker leaves the file behind.
+            for left in Path("/dev/shm").glob(f"torch_{worker.pid}_*"):
+                left.unlink(missing_ok=True)
             worker.close()
     for queue in (*iterator._index_queues, iterator._worker_result_queue):
         queue.close()
