@@ -22,7 +22,7 @@ demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, wr
 
 test: lint  ## lint; unit tests and jobs that sleep side by side; one by one what measures
 	$(BIN)/python -m pytest -n 2 -m "not integration and not environments and not gpu and not frameworks"
-	$(BIN)/python -m pytest -n 2 -m integration tests/kinds
+	$(BIN)/python -m pytest -n 3 -m integration tests/kinds
 	$(BIN)/python -m pytest -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
