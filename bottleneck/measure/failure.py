@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from bottleneck.errors import BottleneckError, MeasurementError
@@ -184,22 +184,22 @@ def nothing_to_load(error: LoaderEnded) -> MeasurementError:
     )
 
 
-@contextmanager
-def loader_failures(experiment: str) -> Iterator[None]:
+def loader_failures(experiment: str) -> AbstractContextManager[None]:
     """Explain what the loader raises inside the block."""
-    try:
-        yield
-    except LoaderEnded as error:
-        raise nothing_to_load(error) from error
-    except NOT_THE_USERS:
-        raise
-    except BaseException as error:
-        raise explain_loader_failure(error, experiment) from error
+    return _explained(lambda error: explain_loader_failure(error, experiment))
+
+
+def job_failures(experiment: str) -> AbstractContextManager[None]:
+    """Explain what the job raises inside the block: tells failures of the user's step from failures of the loader."""
+
+    def explain(error: BaseException) -> MeasurementError:
+        return (explain_loader_failure if came_from_loader(error) else explain_step_failure)(error, experiment)
+
+    return _explained(explain)
 
 
 @contextmanager
-def job_failures(experiment: str) -> Iterator[None]:
-    """Explain what the job raises inside the block: tells failures of the user's step from failures of the loader."""
+def _explained(explain: Callable[[BaseException], MeasurementError]) -> Iterator[None]:
     try:
         yield
     except LoaderEnded as error:
@@ -207,6 +207,4 @@ def job_failures(experiment: str) -> Iterator[None]:
     except NOT_THE_USERS:
         raise
     except BaseException as error:
-        if came_from_loader(error):
-            raise explain_loader_failure(error, experiment) from error
-        raise explain_step_failure(error, experiment) from error
+        raise explain(error) from error
