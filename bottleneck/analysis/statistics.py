@@ -28,6 +28,8 @@ CONFIDENCE = 0.95
 # Two rounds that disagree have an interval over many orders of magnitude (t = 12.7). It is cut at exp(50),
 # so that no bound overflows; at that width nothing is known anyway.
 _WIDEST_LOG_HALF_WIDTH = 50.0
+_LARGEST_LOG = 700.0
+"""Of what a number holds, as does the inverse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ class Spread:
     def exponentiated(self, confidence: float = CONFIDENCE) -> Interval:
         """Return the interval of exp(estimate); all of it is positive."""
         half = min(self.half_width(confidence), _WIDEST_LOG_HALF_WIDTH)
-        return Interval(*(math.exp(self.estimate + shift) for shift in (0.0, -half - self.below, half + self.above)))
+        return _exponentiated(self.estimate, half + self.below, half + self.above)
 
 
 def t_quantile(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
@@ -167,13 +169,20 @@ def welch(base: Spread, head: Spread, confidence: float = CONFIDENCE) -> Interva
         head: Logarithm of the other time.
         confidence: Two-sided.
     """
-    variances = base.standard_error**2, head.standard_error**2
+    variances = [spread.standard_error * spread.standard_error for spread in (base, head)]
     total = sum(variances)
-    pieces = sum(v**2 / (s.rounds - 1) for v, s in zip(variances, (base, head), strict=True))
-    freedom = total**2 / pieces if pieces > 0 else float(base.rounds + head.rounds - 2)
+    # Relative to their sum: a file may hold blocks of any size, and squares of squares have no room.
+    pieces = (
+        sum((v / total) ** 2 / (s.rounds - 1) for v, s in zip(variances, (base, head), strict=True)) if total else 0
+    )
+    freedom = 1 / pieces if pieces > 0 else float(base.rounds + head.rounds - 2)
     half = min(float(stdtrit(freedom, 0.5 + confidence / 2)) * math.sqrt(total), _WIDEST_LOG_HALF_WIDTH)
-    difference = base.estimate - head.estimate
-    return Interval(*(math.exp(difference + shift) for shift in (0.0, -half, half)))
+    return _exponentiated(base.estimate - head.estimate, half, half)
+
+
+def _exponentiated(estimate: float, below: float, above: float) -> Interval:
+    bounds = np.array([estimate, estimate - below, estimate + above])
+    return Interval(*np.exp(np.clip(bounds, -_LARGEST_LOG, _LARGEST_LOG)).tolist())
 
 
 def mean_spread(values: FloatArray) -> Spread:

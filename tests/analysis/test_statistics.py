@@ -8,12 +8,14 @@ from scipy import stats
 
 from bottleneck.analysis.statistics import (
     Series,
+    Spread,
     align,
     jackknife,
     log_ratio,
     ratio,
     series,
     t_quantile,
+    welch,
 )
 from bottleneck.results.records import Block
 
@@ -169,3 +171,12 @@ def test_a_ratio_does_not_depend_on_the_unit_of_time_or_on_the_order_of_rounds(s
 
     assert changed.estimate == pytest.approx(plain.estimate, abs=1e-9)
     assert changed.standard_error == pytest.approx(plain.standard_error, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("estimate", [0.0, 709.0, -1e5])
+@pytest.mark.parametrize("error", [0.0, 1e160, 1e308])
+def test_numbers_of_any_size_give_finite_intervals(estimate, error):
+    # Guards: a saved result may hold any number, and a square of one raised OverflowError.
+    spread = Spread(estimate, error, 5)
+    for interval in (spread.exponentiated(), welch(spread, Spread(-estimate, 0.01, 7))):
+        assert 0 < interval.low <= interval.estimate <= interval.high < math.inf
