@@ -44,12 +44,14 @@ def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage])
     """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
 
     What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
+    That recorded batches are a sample of all is left out: they are the same ones for each stage.
     """
+    alike = replace(readings, recorded_error=0.0)
     gains = sum(stage.gain_if_free is not None for stage in stages)
     confidence = 1 - (1 - CONFIDENCE) / max(gains, 1)
     made = []
     for stage, span in zip(stages, readings.spans, strict=True):
-        gain, surest = stage.gain_if_free, _gain_if_free(readings, costs, span, confidence)
+        gain, surest = (_gain_if_free(alike, costs, span, sure) for sure in (CONFIDENCE, confidence))
         if gain is not None and surest is not None:
             made.append(replace(stage, gain_if_free=replace(gain, low=surest.low)))
         else:
@@ -123,14 +125,19 @@ def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence:
     """Return the throughput without the stage over that of the whole job, both measured.
 
     Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
-    its cost, whatever a disturbed or a very short step makes of it.
+    its cost, whatever a disturbed or a very short step makes of it. What is served without the stage is a sample of
+    all batches, which widens the interval where these differ.
     """
     if span.outer == COLD:
         return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw, confidence)
     without = readings.without.get(span.name)
     if span.name == COMPUTE or without is None or readings.raw is None:
         return None
-    return _within_cost(ratio(readings.raw, without, confidence), _allowed_gain(readings, costs, span))
+    gain = log_ratio(readings.raw, without)
+    if gain is None:
+        return None
+    unlike = replace(gain, below=readings.recorded_error, above=readings.recorded_error)
+    return _within_cost(unlike.exponentiated(confidence), _allowed_gain(readings, costs, span))
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:

@@ -33,12 +33,14 @@ class Costing:
         terms: Times per sample and their factors, which hold the samples of a batch.
         below_s: By how much the cost may be less than the difference, for what serving takes [s per batch].
         above_s: By how much it may be more, for serving, or for what receiving a batch hides [s per batch].
+        unlike_s: By how much it may be either, as the batches that are served are a sample of all [s per batch].
         left_out: Just this stage is left out, so that the rest is as in the job.
     """
 
     terms: tuple[Term, ...]
     below_s: float = 0.0
     above_s: float = 0.0
+    unlike_s: float = 0.0
     left_out: bool = False
 
     def spread(self) -> Spread | None:
@@ -51,7 +53,8 @@ class Costing:
         if spread is None:
             return None
         found = spread.interval()
-        return Interval(found.estimate, found.low - self.below_s, found.high + self.above_s)
+        below_s, above_s = self.below_s + self.unlike_s, self.above_s + self.unlike_s
+        return Interval(found.estimate, found.low - below_s, found.high + above_s)
 
 
 def _combine(terms: Iterable[Term]) -> Spread | None:
@@ -157,7 +160,8 @@ class Costs:
         rest_s = rest.seconds_per_sample * size
         receiving_s = readings.receiving_s_per_batch
         hidden_s = min(rest_s, receiving_s) if rest_s < _NEAR * receiving_s else 0.0
-        return Costing(tuple(terms), served_s, max(served_s, hidden_s), left_out=True)
+        unlike_s = readings.recorded_error * rest_s
+        return Costing(tuple(terms), served_s, max(served_s, hidden_s), unlike_s, left_out=True)
 
     def _serving(self) -> Interval | None:
         serving, alone = self._readings.serving, self._readings.alone

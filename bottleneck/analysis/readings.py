@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.names import COLD, DEVICE, RAW
-from bottleneck.analysis.statistics import Series, Spread, jackknife, log_ratio, series
+from bottleneck.analysis.statistics import Series, Spread, jackknife, log_ratio, series, t_quantile
 from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
+
+_FEWEST_RECORDED = 2
+_WIDEST_RECORDED_ERROR = 1.0
+"""At that nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Readings:
     """All of the loader alone, at the price of serving that each experiment without a stage pays."""
     receiving_s_per_batch: float
     """What the main process takes to receive a batch in which there is nothing; 0 where it is not known."""
+    recorded_error: float
+    """By what part recorded batches may be unlike all: half the width of an interval of 95 %; 0 where all are alike."""
     in_main_process: bool
     """The loader runs in the process that trains."""
     spans: tuple[StageSpan, ...]
@@ -68,9 +76,21 @@ def read(measurement: Measurement) -> Readings:
         alone_without=_by_name((w.stage, w.workers) for w in measurement.without),
         serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
         receiving_s_per_batch=number_at(measurement.evidence, "receiving_s_per_batch") or 0.0,
+        recorded_error=_recorded_error(measurement.evidence),
         in_main_process=number_at(measurement.pipeline, "num_workers") == 0,
         spans=measurement.stages,
     )
+
+
+def _recorded_error(evidence: Mapping[str, Any]) -> float:
+    """Return the sampling error of what is served in the place of all batches, by their sizes.
+
+    A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
+    """
+    count, size_cv = (number_at(evidence, "recorded_batches", key) for key in ("count", "size_cv"))
+    if count is None or not size_cv or count < _FEWEST_RECORDED or size_cv < 0:
+        return 0.0
+    return min(t_quantile(int(count) - 1) * size_cv / math.sqrt(count), _WIDEST_RECORDED_ERROR)
 
 
 def experiments(measurement: Measurement, readings: Readings) -> tuple[Experiment, ...]:

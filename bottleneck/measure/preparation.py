@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,6 +76,16 @@ def record(
         plan = make_plan(loader.reports(), iterable=loader.iterable)
         loader.use_plan(plan)
     return Recorded(plan, kept)
+
+
+def describe_recorded(recorded: Recorded) -> dict[str, Any]:
+    """Return how many batches were recorded, and how unlike in size they are: what is served is a sample of all."""
+    sizes = [trees.nbytes(cached.batch) for cached in recorded.batches]
+    mean = statistics.fmean(sizes)
+    return {
+        "count": max(len(sizes), len(recorded.plan.batch_sizes)),
+        "size_cv": statistics.stdev(sizes) / mean if len(sizes) > 1 and mean else 0.0,
+    }
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from bottleneck.measure.passes import Passes, note_waits
 from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.preparation import (
     Recorded,
+    describe_recorded,
     make_caches,
     make_ladder,
     make_short_ladder,
@@ -234,6 +235,7 @@ class Session:
         if rounds_before and self._is_too_slow_for_stages():
             return
         recorded = self._record(first.batch_bytes)
+        self._ledger.evidence["recorded_batches"] = describe_recorded(recorded)
         observation = self._observe()
         self._describe_epoch_gap()
         self._ledger.evidence["receiving_s_per_batch"] = receiving_s_per_batch(self._loader, self._clock)

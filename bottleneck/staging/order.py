@@ -14,6 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from bottleneck.pipeline.loader_arguments import is_pytorchs
 from bottleneck.staging import stages
+from bottleneck.staging.ahead import Ahead
 from bottleneck.staging.control import Control
 from bottleneck.staging.request_pool import RequestPool, take_distinct
 from bottleneck.staging.requests import Blank, Request, Single
@@ -110,6 +111,14 @@ def _index_sampler(loader: DataLoader[Any]) -> Any:
     return sampler.sampler if is_pytorchs(sampler, BatchSampler) else sampler
 
 
+def _batches_of_epoch(chooser: Any) -> int:
+    """Return how many whole batches surely come before one comes again; 0 where the sampler does not say."""
+    try:
+        return len(chooser) - 1
+    except Exception:  # noqa: BLE001 - a length of the user's own
+        return 0
+
+
 def _requests(loader: DataLoader[Any]) -> Iterator[Any]:
     """Yield what the loader's workers are asked for, in the user's own order, without end."""
     sampler = _chooser(loader)
@@ -149,6 +158,7 @@ class RequestOrder:
         self._iterable = iterable
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
         self._real: Iterator[Any] | None = None
+        self._ahead: Ahead | None = None
         self.pool: RequestPool | None = None
         """Where indices come from once there is one; None: from the user's sampler."""
         self.stopped = False
@@ -191,12 +201,26 @@ class RequestOrder:
         if not stages.reads_indices(self._control.mode):
             size = next(self._blank_sizes)
             return Blank(size, generation), size
-        request, size = self._next_real() if self.pool is None else next(self.pool)
+        request, size = self._choose() if self.pool is None else next(self.pool)
         if self._loader.batch_sampler is None:
             return Single(request, generation), size
         return (Request(request, generation) if type(request) is list else request), size
 
+    def _choose(self) -> tuple[Any, int]:
+        """Return the next one of the user's order; while batches are recorded, one from all over those that come."""
+        if self._control.mode & stages.RECORD and not _shuffles_all(_index_sampler(self._loader)):
+            if self._ahead is None:
+                self._ahead = Ahead(self._ask_sampler, _batches_of_epoch(_chooser(self._loader)), self._clock)
+            chosen = self._ahead.choose()
+            if chosen is not None:
+                return chosen
+        return self._next_real()
+
     def _next_real(self) -> tuple[Any, int]:
+        taken = None if self._ahead is None else self._ahead.take()
+        return self._ask_sampler() if taken is None else taken
+
+    def _ask_sampler(self) -> tuple[Any, int]:
         if self._real is None:
             started_s = self._clock()
             self._real = _requests(self._loader)

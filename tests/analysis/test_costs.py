@@ -1,5 +1,6 @@
 """Costs by leaving one stage out, what bounds them, and how two of them are compared."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -175,3 +176,30 @@ def test_a_result_of_an_earlier_version_keeps_its_costs_and_tells_no_more():
     costs = costs_of(AUGMENT_BOUND, noise=0)
     assert costs.interval("load").estimate == pytest.approx(0.0021)
     assert costs.evidence() == {}
+
+
+def recorded(size_cv, count=16):
+    return replace(WORKER, evidence={"recorded_batches": {"count": count, "size_cv": size_cv}})
+
+
+def test_recorded_batches_of_many_sizes_widen_costs_and_gains():
+    # Guards: eight recorded batches of lengths of their own were taken for the mean of all, to the last per mille.
+    alike, unlike = (stages_of(recorded(cv), noise=0)["augment"] for cv in (0.0, 0.4))
+    cost, error = unlike.cost_s_per_batch, 2.131 * 0.4 / 4
+    assert cost.estimate == pytest.approx(alike.cost_s_per_batch.estimate)
+    assert (cost.low, cost.high) == pytest.approx((0.014 - error * 0.008, 0.014 + error * 0.008), rel=1e-3)
+    assert alike.gain_if_free.low == pytest.approx(alike.gain_if_free.estimate)
+    assert unlike.gain_if_free.low == pytest.approx(alike.gain_if_free.low * math.exp(-error), rel=1e-3)
+
+
+def test_stages_are_compared_on_the_same_recorded_batches():
+    # What these are more or less than all of them is so for each stage.
+    named = [analyse(measure(recorded(cv), noise=0.001)).verdict.bottleneck for cv in (0.0, 0.4)]
+    assert named == ["augment", "augment"]
+    assert costs_of(recorded(2.0), noise=0.001).surely_over("augment", "load")
+
+
+def test_few_recorded_batches_of_many_sizes_leave_a_finite_interval():
+    gain = stages_of(recorded(30.0, count=2), noise=0)["augment"].gain_if_free
+    assert 0 < gain.low < gain.estimate
+    assert stages_of(recorded(0.4, count=1), noise=0)["augment"].gain_if_free.low > gain.low

@@ -292,10 +292,96 @@ def test_no_indices_are_used_up_where_nothing_is_loaded(control, mode):
     assert order.sent == 5
 
 
-@pytest.mark.parametrize("mode", [stages.RECORD | stages.ALL, stages.LOAD, stages.ALL & ~stages.AUGMENT])
+@pytest.mark.parametrize("mode", [stages.LOAD, stages.ALL & ~stages.AUGMENT])
 def test_real_indices_are_given_where_something_is_loaded(control, mode):
     control.mode = mode
     assert take(order_of(control, DataLoader(Numbers(20), batch_size=2)), 2) == [[0, 1], [2, 3]]
+
+
+def record(control, order, batches):
+    control.mode = stages.RECORD
+    taken = take(order, batches)
+    control.mode = stages.ALL
+    return taken
+
+
+@pytest.mark.parametrize("batches", [5, 10, 40])
+def test_batches_are_recorded_from_all_over_those_that_come(control, batches):
+    # Guards: of an epoch that is sorted by length, the longest alone were recorded, and stages cost what those cost.
+    order = order_of(control, DataLoader(Numbers(10_000), batch_size=20))
+    assert take(order, 2) == [list(range(20)), list(range(20, 40))]
+    firsts = sorted(batch[0] // 20 for batch in record(control, order, batches))
+    assert len(set(firsts)) == batches
+    gaps = [after - before for before, after in itertools.pairwise([1, *firsts, 499])]
+    assert max(gaps) < 3 * 500 / batches
+    assert sum(firsts) / batches == pytest.approx(250, abs=300 / batches + 10)
+
+
+def test_what_was_not_recorded_comes_in_its_order_and_nothing_twice(control):
+    order = order_of(control, DataLoader(Numbers(24), batch_size=2))
+    recorded = record(control, order, 5)
+    left = take(order, 7)
+    assert left == sorted(left)
+    assert sorted(index for batch in recorded + left for index in batch) == list(range(24))
+    assert take(order, 2) == [[0, 1], [2, 3]]
+
+
+def test_recording_goes_on_where_all_of_an_epoch_was_recorded(control):
+    order = order_of(control, DataLoader(Numbers(6), batch_size=2))
+    assert sorted(record(control, order, 3)) == [[0, 1], [2, 3], [4, 5]]
+    assert record(control, order, 2) == [[0, 1], [2, 3]]
+
+
+def test_batches_that_pytorch_shuffles_are_recorded_as_they_come(control):
+    loader = DataLoader(Numbers(100), batch_size=5, shuffle=True, generator=torch.Generator().manual_seed(0))
+    expected = take(order_of(control, loader), 4)
+    loader.generator.manual_seed(0)
+    assert record(control, order_of(control, loader), 4) == expected
+
+
+def test_a_sampler_of_no_known_length_is_recorded_in_its_order(control):
+    def numbers():
+        yield from ([number] for number in range(100))
+
+    class Unknown(Sampler):
+        def __iter__(self):
+            return numbers()
+
+    assert record(control, order_of(control, DataLoader(Numbers(100), batch_sampler=Unknown())), 3) == [[0], [1], [2]]
+
+
+def test_a_slow_sampler_is_not_asked_for_more_than_it_gives_in_a_moment(control):
+    now_s = 0.0
+
+    class Slow(ByLength):
+        def __iter__(self):
+            nonlocal now_s
+            for number in range(100):
+                now_s += 0.15
+                yield [number]
+
+        def __len__(self):
+            return 100
+
+    order = RequestOrder(DataLoader(Numbers(100), batch_sampler=Slow()), control, iterable=False, clock=lambda: now_s)
+    record(control, order, 1)
+    assert now_s < 0.5
+
+
+def test_what_the_sampler_raises_is_raised_at_its_place(control):
+    class Breaks(ByLength):
+        def __iter__(self):
+            yield from ([number] for number in range(4))
+            raise RuntimeError("no more")
+
+        def __len__(self):
+            return 50
+
+    order = order_of(control, DataLoader(Numbers(50), batch_sampler=Breaks()))
+    recorded = record(control, order, 2)
+    assert sorted(recorded + take(order, 2)) == [[0], [1], [2], [3]]
+    with pytest.raises(RuntimeError, match="no more"):
+        next(order)
 
 
 def test_blanks_stand_for_batches_of_the_recorded_sizes_in_turn(control):
