@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,18 +24,18 @@ _LONGER_PER_INDEX = 1.5
 
 
 def describe_epoch_gap(
-    loader: SwitchedLoader, clock: Callable[[], float], *, persistent_workers: bool, first_batch_s: float
+    loader: SwitchedLoader, clock: Callable[[], float], *, persistent_workers: bool, starts_s: Sequence[float]
 ) -> dict[str, Any] | None:
     """Return how long the job waits for the first batch of an epoch.
 
-    Workers that are not persistent are started anew for each epoch, and everything that they keep is made again:
-    that takes what the first batch of the diagnosis took. Persistent ones only have an empty queue.
+    Workers that are not persistent are started anew for each epoch, and everything that they keep is made again.
+    Persistent ones only have an empty queue.
 
     Args:
         loader: The running loader; it rests afterwards.
         clock: Seconds from any beginning.
         persistent_workers: What the user's loader says.
-        first_batch_s: Time from starting the workers to the first batch [s].
+        starts_s: Times from starting the workers to the first batch [s].
 
     Returns:
         `seconds` with its bounds `low_s` and `high_s`; `order_s`, what of that the order of the samples takes, at
@@ -45,7 +45,7 @@ def describe_epoch_gap(
     if loader.num_workers and persistent_workers and loader.iterable:
         return None
     anew = not persistent_workers if loader.num_workers else None
-    waits = [first_batch_s] if anew else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
+    waits = list(starts_s) if anew else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
     order_s, longest_order_s = _order_s(loader, clock)
     if anew and loader.permutation_length is None:
         added_s = longest_added_s = 0.0  # the first start of the workers has waited for it already

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,7 @@ from bottleneck.measure.failure import (
     job_failures,
     loader_failures,
 )
+from bottleneck.measure.later_starts import later_start_matters, later_starts_s
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.loader_facts import describe_loader
 from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
@@ -237,7 +238,7 @@ class Session:
         recorded = self._record(first.batch_bytes)
         self._ledger.evidence["recorded_batches"] = describe_recorded(recorded)
         observation = self._observe()
-        self._describe_epoch_gap()
+        self._describe_epoch_gap([self._ledger.evidence["first_batch_s"]])
         self._ledger.evidence["receiving_s_per_batch"] = receiving_s_per_batch(self._loader, self._clock)
         if self._options.cold:
             self._tell("reading a pool of samples")
@@ -265,6 +266,7 @@ class Session:
         self._counters.training = self._training
         with self._counters.utilisation.watching(self._loader.workers, self._device), self._training:
             rounds.run()
+        self._start_workers_again(bench)
         self._cold.warm()
         passes = Passes(self._pipeline, self._device, bench, self._ledger, self._options, self._budget_s, self._tell)
         passes.run(device_bound=rounds.device_bound)
@@ -397,15 +399,20 @@ class Session:
         passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
         return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
 
-    def _describe_epoch_gap(self) -> None:
+    def _describe_epoch_gap(self, starts_s: Sequence[float]) -> None:
         gap = describe_epoch_gap(
-            self._loader,
-            self._clock,
-            persistent_workers=bool(self._user_loader.persistent_workers),
-            first_batch_s=self._ledger.evidence["first_batch_s"],
+            self._loader, self._clock, persistent_workers=bool(self._user_loader.persistent_workers), starts_s=starts_s
         )
         if gap is not None:
             self._ledger.evidence["epoch_gap"] = gap | {"batches": batches_of_epoch(self._user_loader)}
+
+    def _start_workers_again(self, bench: Bench) -> None:
+        """Measure the beginning of a later epoch, where that matters: files and memory were cold at the first one."""
+        if later_start_matters(self._ledger.evidence.get("epoch_gap"), bench.step_s, self._budget_s):
+            self._tell("starting workers as for another epoch")
+            starts_s = later_starts_s(self._loader, self._user_loader, self._clock)
+            if starts_s:
+                self._describe_epoch_gap(starts_s)
 
     def _try_workers(self, bench: Bench, recorded: Recorded) -> None:
         if not self._loader.num_workers:

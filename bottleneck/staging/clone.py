@@ -15,28 +15,34 @@ _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
 
 
 def clone_loader(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s: float) -> DataLoader[Any]:
-    """Copy a loader, subclass and attributes included, around our proxies.
-
-    The clone is made past `__init__`: a subclass may have another signature.
-    """
-    clone: DataLoader[Any] = object.__new__(type(loader))
-    clone.__dict__.update(loader.__dict__)
+    """Copy a loader, subclass and attributes included, around our proxies."""
     proxy = IterableProxy(engine) if isinstance(loader.dataset, IterableDataset) else MapProxy(engine)
     state: dict[str, Any] = {
         "dataset": proxy,
         "collate_fn": CollateProxy(engine),
         "worker_init_fn": WorkerInit(loader.worker_init_fn),
         "persistent_workers": loader.num_workers > 0,
-        "_iterator": None,
         "_IterableDataset_len_called": None,  # our stream is longer than the user's, and needs no warning
     }
-    # One that keeps its workers by holding an iterator must not share it with the clone.
-    state |= dict.fromkeys(held_iterators(loader))
     # One that can be resumed would skip what it gave before.
     state |= {name: start for name, start in _RESUMING.items() if name in loader.__dict__}
-    state["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
+    return _copy(loader, order, hang_s, state)
+
+
+def clone_for_one_start(loader: DataLoader[Any], requests: Any, hang_s: float) -> DataLoader[Any]:
+    """Copy a loader as it is, but for what its workers are asked for; they end with its iterator."""
+    return _copy(loader, requests, hang_s, {"persistent_workers": False})
+
+
+def _copy(loader: DataLoader[Any], requests: Any, hang_s: float, state: dict[str, Any]) -> DataLoader[Any]:
+    """Copy a loader past `__init__`: a subclass may have another signature."""
+    clone: DataLoader[Any] = object.__new__(type(loader))
+    clone.__dict__.update(loader.__dict__)
+    # One that keeps its workers by holding an iterator must not share it with the clone.
+    clone.__dict__.update(dict.fromkeys(held_iterators(loader)), _iterator=None)
+    clone.__dict__["batch_sampler" if loader.batch_sampler is not None else "sampler"] = requests
     if loader.num_workers > 0 and not loader.timeout:
-        state["timeout"] = hang_s
+        clone.__dict__["timeout"] = hang_s
     clone.__dict__.update(state)
     return clone
 

@@ -308,6 +308,10 @@ class SwitchedLoader:
         """Ask for the same batches again and again from now on, and return how many there are."""
         return self._order.fill_pool(batches)
 
+    def next_requests(self, batches: int) -> list[Any]:
+        """Return what the workers would be asked for next, for workers of another loader."""
+        return self._order.next_requests(batches)
+
     def release_pool(self) -> None:
         """Go on in the user's order."""
         self._order.pool = None

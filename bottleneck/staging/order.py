@@ -249,6 +249,10 @@ class RequestOrder:
         """What the user's sampler takes to choose a batch, its first one left out; None where it was not asked."""
         return self._choosing_s / self._chosen if self._chosen else None
 
+    def next_requests(self, batches: int) -> list[Any]:
+        """Return what the workers would be asked for next, as the user's own loader asks; it is not asked for again."""
+        return [self._next_real()[0] for _ in range(batches)]
+
     def fill_pool(self, batches: int) -> int:
         """Ask for the same batches again and again from now on: the next ones of the user's order.
 

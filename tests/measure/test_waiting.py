@@ -111,7 +111,7 @@ class FakeLoader:
 
 
 def gap_of(loader, persistent):
-    return describe_epoch_gap(loader, lambda: loader.now, persistent_workers=persistent, first_batch_s=3.0)
+    return describe_epoch_gap(loader, lambda: loader.now, persistent_workers=persistent, starts_s=[3.0])
 
 
 def test_workers_that_start_anew_take_what_they_took_at_first():
