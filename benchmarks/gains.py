@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-import torch
 
 from benchmarks.checks import Check, markdown_table
 from benchmarks.efficiencies import run_diagnosis
 from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, realise
 from benchmarks.planted import Planted, find_planted
+from benchmarks.taken_out import without
 from benchmarks.uneven import UnevenLoader
-from benchmarks.work import wait
 from bottleneck.results.records import Interval, Result
 
 TOLERANCE = 0.03
@@ -35,50 +34,6 @@ class Job:
     name: str
     build: Callable[[], dict[str, Any]]
     stages: tuple[str, ...]
-
-
-class Ready:
-    """In the place of a stage: hands out a copy of what the stage made of a first input, at next to no cost."""
-
-    def __init__(self, made: Any) -> None:
-        self.made = made
-
-    def __call__(self, *_given: Any) -> Any:
-        """A copy."""
-        return _copied(self.made)
-
-
-def _copied(made: Any) -> Any:
-    if isinstance(made, torch.Tensor):
-        return made.clone()
-    if isinstance(made, tuple | list):
-        return type(made)(_copied(part) for part in made)
-    return made
-
-
-def without(fields: dict[str, Any], stage: str) -> dict[str, Any]:
-    """The fields of the same job with one stage taken out.
-
-    Raises:
-        ValueError: It is no stage that can be taken out of this job.
-    """
-    dataset = fields["dataset"]
-    if stage == "copy" and "to_device" in fields:
-        return {name: value for name, value in fields.items() if name != "to_device"}
-    if stage == "collate" and "collate_fn" in fields:
-        samples = [dataset[index] for index in range(fields["batch_size"])]
-        return {**fields, "collate_fn": Ready(fields["collate_fn"](samples))}
-    if stage == "load" and hasattr(dataset, "loader"):
-        dataset.loader = Ready(dataset.loader("image-0"))
-    elif stage == "augment" and hasattr(dataset, "loader"):
-        dataset.transform = Ready(dataset.transform(dataset.loader("image-0")))
-    elif stage == "crop" and hasattr(dataset, "crop"):
-        dataset.crop = Ready(dataset.crop(dataset.decode(0)))
-    elif stage == "finish" and hasattr(dataset, "finish_work"):
-        dataset.finish_work = wait(0.0)
-    else:
-        raise ValueError(f"{stage} cannot be taken out of {type(dataset).__name__}")
-    return fields
 
 
 def _planted(name: str, *stages: str) -> Job:

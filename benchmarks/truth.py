@@ -1,13 +1,18 @@
-"""What planted stages really cost: plain loops over a plain DataLoader, with a clock around each of the stages.
+"""What planted stages really cost: plain loops over the user's code, with a stage and without it.
 
-The costs of the loader's stages are those of the loader alone, so their clocks are read in a loop that does nothing
-else. It runs where the stages run, in a worker, with its one thread for torch and its collation into shared memory;
-but it hands nothing over, because a worker's thread that does takes the interpreter whenever the stages let it go, and
-their clocks would show its time, which is the hand-off's. Those of the main process are read in a loop that trains,
-with the workers.
+The cost of a stage is what the loader alone gains when just this stage is taken out. So it is taken out: in its place
+comes what it made of a first input, and batches are made with it and without it in turns, a tenth of a second each. A
+clock around the stage would show less: what comes after a stage finds the processor's caches cold. Where a stage is no
+piece of code that could be taken out, such as what is left of `__getitem__`, and for single transforms, whose times the
+diagnosis reads from clocks too, it is a clock all the same.
 
-Collation is all that the collate function takes, less what it takes to write its batch into shared memory, where it
-does: that has to be done whatever collates, and belongs to the hand-off. It is clocked by itself, on the same batch.
+The loops run where the stages run, in a worker, with its one thread for torch and its collation into shared memory;
+but they hand nothing over, because a worker's thread that does takes the interpreter whenever the stages let it go,
+and they would show its time, which is the hand-off's. What the main process does is clocked in a loop that trains, with
+the workers.
+
+To write a batch into shared memory has to be done whatever collates, and belongs to the hand-off: it is done without
+the collation, too.
 
 Planted work lasts a given time by the clock; calling it, torchvision's own code around a transform and what else a
 stage does come on top, and cost more where the machine is slow or disturbed. Nothing of the diagnosis runs here but
@@ -16,7 +21,10 @@ its counter of stolen time, so the estimates are judged by numbers that owe noth
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +36,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from benchmarks.datasets import CollateMarked
 from benchmarks.plain import plain_loader, plain_move
 from benchmarks.planted import Layout, Planted
+from benchmarks.taken_out import CannotBeTakenOut, in_shared_memory, without
 from bottleneck.measure.arms import Arm
 from bottleneck.measure.stolen import Repeats, StolenTime
 from bottleneck.staging import stages
@@ -38,6 +47,8 @@ WARM_UP_TURNS = 4
 """Batches of each worker that are let go: the first ones wait for the workers to start."""
 
 MOST_RUNS = 3
+
+TURN_S, FEWEST_TURNS = 0.1, 4
 
 SAMPLE, COLLATION, WRITING = "(sample)", "(collation)", "(writing)"
 """Clocks around everything that a sample and a collation take, and around writing a batch into shared memory; stages
@@ -58,6 +69,9 @@ _PARTS: dict[Layout, dict[str, str]] = {
 _REST_OF_SAMPLE: dict[Layout, str] = {
     "finish": "finish", "inline": "load", "stream": "load", "uncut": "fetch", "marked": "other",
 }  # fmt: skip
+
+_CLOCKED = ("copy", "finish")
+"""Stages of which a clock says more: one is in the main process, of the other only the planted work can be taken."""
 
 _clocks_s: defaultdict[str, float] = defaultdict(float)
 """Seconds on each clock of this process."""
@@ -110,25 +124,13 @@ class WithClocks:
     """A collate function whose batches come with what the clocks of their worker show."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self.collate, self.write = Clocked(COLLATION, collate), Clocked(WRITING, write_shared)
+        self.collate, self.write = Clocked(COLLATION, collate), Clocked(WRITING, in_shared_memory)
 
     def __call__(self, samples: list[Any]) -> tuple[Any, dict[str, float]]:
         """The batch and the clocks."""
         batch = self.collate(samples)
         self.write(batch)
         return batch, dict(_clocks_s)
-
-
-def write_shared(batch: Any) -> None:
-    """Writes those tensors of a batch into new shared memory that its collation has written there."""
-    if isinstance(batch, torch.Tensor) and batch.is_shared():
-        storage = torch.UntypedStorage._new_shared(batch.nbytes)
-        torch.empty(0, dtype=batch.dtype).set_(storage, 0, batch.shape).copy_(batch)
-    elif isinstance(batch, list | tuple):
-        for part in batch:
-            write_shared(part)
-    elif isinstance(batch, dict):
-        write_shared(list(batch.values()))
 
 
 class Stages(IterableDataset[Any]):
@@ -157,14 +159,67 @@ class Stages(IterableDataset[Any]):
         return (self.dataset[index] for index in range(len(self.dataset)))
 
 
+class InTurns(IterableDataset[Any]):
+    """What a worker does for its batches, in two ways, in turns; its one item is what a batch took, turn by turn.
+
+    Args:
+        ways: Fields of the two pipelines.
+        seconds: For so long.
+    """
+
+    def __init__(self, ways: Sequence[Mapping[str, Any]], seconds: float) -> None:
+        self.ways, self.seconds = ways, seconds
+
+    def __iter__(self) -> Iterator[list[tuple[float, ...]]]:
+        makers = [_maker(fields) for fields in self.ways]
+        begun_s, found = time.perf_counter(), []
+        while len(found) < FEWEST_TURNS or time.perf_counter() - begun_s < self.seconds:
+            found.append(tuple(_time_of_batch(make) for make in makers))
+        yield found
+
+
+def _maker(fields: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return what makes a batch as a worker does."""
+    dataset, collate, size = fields["dataset"], fields.get("collate_fn", default_collate), fields["batch_size"]
+    stream = iter(dataset) if isinstance(dataset, IterableDataset) else None
+    indices = itertools.cycle(range(len(dataset))) if stream is None else iter(())
+
+    def make() -> Any:
+        if stream is not None:
+            return collate(list(itertools.islice(stream, size)))
+        chosen = list(itertools.islice(indices, size))
+        if hasattr(dataset, "__getitems__"):
+            return collate(dataset.__getitems__(chosen))
+        return collate([dataset[index] for index in chosen])
+
+    return make
+
+
+def _time_of_batch(make: Callable[[], Any]) -> float:
+    """Return what a batch takes, over a turn; a first one is let go, which meets what the other way has left."""
+    make()
+    begun_s, batches = time.perf_counter(), 0
+    while batches < 2 or time.perf_counter() - begun_s < TURN_S:
+        make()
+        batches += 1
+    return (time.perf_counter() - begun_s) / batches
+
+
 def measure_truth(planted: Planted, seconds: float) -> dict[str, float]:
     """Run the loader alone and then the job for so long each, and return stage -> seconds per batch.
 
-    Stages that have no clock are left out. A run in which the machine's hypervisor took much is made again.
+    Stages that can neither be taken out nor clocked are left out. A run in which the machine's hypervisor took much is
+    made again.
     """
     workers = max(planted.num_workers, 1)
     alone = _undisturbed(lambda: _run_alone(planted, seconds), processes=2)
     found = stage_seconds(planted, {name: time_s / workers for name, time_s in clocks_per_batch(alone).items()})
+    for stage in planted.costs_s_per_batch:
+        with contextlib.suppress(CannotBeTakenOut):
+            ways = (planted.build(), without(planted.build(), stage))
+            if stage not in _CLOCKED:
+                turns = _undisturbed(functools.partial(_run_in_turns, planted, ways, seconds), processes=2)
+                found[stage] = statistics.median(whole - rest for whole, rest in turns) / workers
     main_s = _undisturbed(lambda: _run_job(planted, seconds), processes=1 + planted.num_workers)
     found["compute"] = main_s["compute"]
     if "copy" in planted.costs_s_per_batch:
@@ -218,6 +273,13 @@ def _run_alone(planted: Planted, seconds: float) -> list[dict[str, float]]:
     stages = Stages(clocked_fields(planted), seconds)
     (seen,) = DataLoader(stages, batch_size=None, collate_fn=list, num_workers=min(planted.num_workers, 1))
     return cast("list[dict[str, float]]", seen)
+
+
+def _run_in_turns(planted: Planted, ways: Sequence[Mapping[str, Any]], seconds: float) -> list[tuple[float, ...]]:
+    """Return what a batch took a worker in each of the ways, turn by turn; without workers, this process."""
+    workers = min(planted.num_workers, 1)
+    (turns,) = DataLoader(InTurns(ways, seconds), batch_size=None, collate_fn=list, num_workers=workers)
+    return cast("list[tuple[float, ...]]", turns)
 
 
 def _run_job(planted: Planted, seconds: float) -> dict[str, float]:

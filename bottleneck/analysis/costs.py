@@ -7,7 +7,7 @@ processor's caches with a cold one, and book what that makes on the first stage 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bottleneck.analysis.names import COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
@@ -16,7 +16,10 @@ from bottleneck.analysis.statistics import FloatArray, Series, Spread, jackknife
 from bottleneck.results.records import Interval, StageSpan
 
 _OWN_SHARE_OF_SERVING = 0.5
-"""How much more or less than another stage one may take to be served, as a part of what serving takes."""
+"""How much more or less a stage may take to be served than is taken for it, as a part of what serving takes."""
+_SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
+"""Where it is not half of it. What was loaded is served as an argument, and the code around it is left out with it,
+which saves about what serving takes; without the code around them, each marked stage is served by itself."""
 _NEAR = 1.5
 """How many times what receiving takes a batch has to take, for the receiving to hide nothing of it."""
 
@@ -134,7 +137,9 @@ class Costs:
 
     def _costing(self, span: StageSpan) -> Costing | None:
         if span.name in (COMPUTE, COPY):
-            return _between(self._readings.coupled, span)
+            found, loop_s = _between(self._readings.coupled, span), self._readings.loop_s_per_batch
+            # The step comes with the loop around it, which takes a moment, and more of it after a long step.
+            return replace(found, below_s=loop_s, above_s=loop_s) if found is not None and loop_s else found
         return (
             self._left_out(span)
             or _between(self._readings.workers, span)
@@ -235,7 +240,6 @@ def _negated(terms: Iterable[Term]) -> list[Term]:
 def _share_of_serving(stage: str) -> float:
     """Return how much of what serving takes goes into leaving out a stage.
 
-    Where the code around the other stages is left out, what is made of them takes less than that, and more than
-    nothing; the middle is wrong by no more than the interval is widened.
+    It is between nothing and all of it; the middle is wrong by no more than the interval is widened.
     """
-    return 1 - _OWN_SHARE_OF_SERVING if stage in (LOAD, OTHER) else 1.0
+    return _SHARES_OF_SERVING.get(stage, 0.5)

@@ -33,6 +33,8 @@ class Readings:
     """All of the loader alone, at the price of serving that each experiment without a stage pays."""
     receiving_s_per_batch: float
     """What the main process takes to receive a batch in which there is nothing; 0 where it is not known."""
+    loop_s_per_batch: float
+    """What the loop of blocks takes beside the train step; 0 where a device works on meanwhile."""
     recorded_error: float
     """By what part recorded batches may be unlike all: half the width of an interval of 95 %; 0 where all are alike."""
     in_main_process: bool
@@ -76,6 +78,7 @@ def read(measurement: Measurement) -> Readings:
         alone_without=_by_name((w.stage, w.workers) for w in measurement.without),
         serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
         receiving_s_per_batch=number_at(measurement.evidence, "receiving_s_per_batch") or 0.0,
+        loop_s_per_batch=max(0.0, number_at(measurement.evidence, "loop_s_per_batch") or 0.0),
         recorded_error=_recorded_error(measurement.evidence),
         in_main_process=number_at(measurement.pipeline, "num_workers") == 0,
         spans=measurement.stages,

@@ -58,6 +58,11 @@ class Bench:
     """When a block ends by the clock that has its batches, whatever its queue holds."""
     step_s: float | None = field(default=None, init=False)
     """What the job takes for a batch that is on the device already; None before that was measured."""
+    _in_step_s: float = field(default=0.0, init=False)
+    """Time in steps with batches that are on the device, in the present block."""
+    _device_s: float = field(default=0.0, init=False)
+    """Time of all blocks of `device`, less that in their steps."""
+    _device_batches: int = field(default=0, init=False)
     _batches_are_quick: bool = field(default=True, init=False)
     """Whether the loader alone warmed up in little time."""
 
@@ -86,7 +91,9 @@ class Bench:
             self.step(self.transfer(cached.batch))
         else:
             cached = self.device.serve()
+            begun = self.clock()
             self.step(cached.batch)
+            self._in_step_s += self.clock() - begun
         return samples if arm.mode is not None and not self.replays.vary else cached.samples
 
     def _refresh_caches(self) -> None:
@@ -203,7 +210,7 @@ class Bench:
         collects = arm == _RAW and not self.host.clones and self.replays.begin(batches)
         if self.replays.vary:
             batches = self._whole_passes(arm, batches)
-        samples, done_s = 0, [0.0]
+        samples, done_s, self._in_step_s = 0, [0.0], 0.0
         self.synchronize()
         before = self._steady.begin_block() if queued else None
         started = self.clock()
@@ -222,10 +229,17 @@ class Bench:
             self.cold.end_block()
         if arm == _DEVICE:
             self.step_s = seconds / count
+            self._device_s += seconds - self._in_step_s
+            self._device_batches += count
         self.waits_s.setdefault(arm, []).extend(waits)
         self.batches += count
         self.samples += samples
         return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
+
+    @property
+    def loop_s_per_batch(self) -> float | None:
+        """What the loop of blocks takes a batch, beside the step; None where a device works on meanwhile."""
+        return self._device_s / self._device_batches if self._device_batches and self.split_blocks else None
 
     def _whole_passes(self, arm: Arm, batches: int) -> int:
         """Return a length at which each of the batches that the caches replay is met equally often."""

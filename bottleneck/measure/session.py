@@ -283,6 +283,7 @@ class Session:
         if bench is not None:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
             note_waits(bench, self._ledger)
+            self._ledger.evidence["loop_s_per_batch"] = bench.loop_s_per_batch
         if self._counters is not None:
             ladder, cached = self._ledger.ladder, self._loader.cache_bytes
             self._ledger.evidence["reads"] = self._counters.reads.summary(ladder)

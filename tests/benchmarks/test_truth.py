@@ -1,6 +1,7 @@
 """The clocks around planted stages show what these take, whatever shape the pipeline has."""
 
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from torch.utils.data import IterableDataset
 
 from benchmarks import truth
 from benchmarks.planted import PLANTED, Planted, PlantedStage, find_planted
+from benchmarks.taken_out import CannotBeTakenOut, in_shared_memory, without
 from benchmarks.truth import (
     COLLATION,
     SAMPLE,
@@ -17,9 +19,9 @@ from benchmarks.truth import (
     clocks_per_batch,
     measure_truth,
     stage_seconds,
-    write_shared,
 )
 from benchmarks.verdicts import CostFound, Trial, costs_table
+from benchmarks.work import Work
 from bottleneck.results.records import Interval
 
 IN_THE_MAIN_PROCESS = {"compute", "copy", "handoff"}
@@ -69,7 +71,7 @@ def test_only_what_the_collation_has_written_into_shared_memory_is_taken_off(mon
         torch.UntypedStorage, "_new_shared", lambda size, **given: (written.append(size), new_shared(size, **given))[1]
     )
     shared = torch.empty(0, dtype=torch.float32).set_(new_shared(48), 0, (3, 4))
-    write_shared({"images": [shared, torch.zeros(5)], "labels": (torch.zeros(2), "name")})
+    in_shared_memory({"images": [shared, torch.zeros(5)], "labels": (torch.zeros(2), "name")})
     assert written == [48]
 
 
@@ -88,6 +90,41 @@ def test_estimates_are_judged_by_what_was_real():
     assert judged.costs[0].within_tolerance
     assert judged.costs[1].real_s is None
     assert "17 ms" in costs_table([judged])
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_most_stages_can_be_taken_out_and_nothing_else_goes_with_them(planted, monkeypatch):
+    done = []
+    monkeypatch.setattr(Work, "complete", lambda self, mark, times=1.0: done.append(self))
+    truth._maker(planted.build())()
+    whole = Counter(done)
+    for stage in set(planted.costs_s_per_batch) - IN_THE_MAIN_PROCESS:
+        try:
+            make = truth._maker(without(planted.build(), stage))
+        except CannotBeTakenOut:
+            assert stage in ("load", "other", "collate", "Crop", "Blur", "Jitter")
+            continue
+        make()
+        done.clear()
+        make()
+        gone = {work for work in whole - Counter(done) if work.seconds}
+        own = {planted.work(stage)} if planted.layout != "composed" else gone
+        assert {work.seconds for work in gone} == {work.seconds for work in own} or planted.layout == "marked"
+
+
+def test_what_a_batch_takes_is_timed_in_turns(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(truth.time, "perf_counter", lambda: now[0])
+
+    def way(seconds):
+        def collate(samples):
+            now[0] += seconds
+
+        return {"dataset": range(10), "batch_size": 2, "collate_fn": collate}
+
+    (turns,) = truth.InTurns((way(0.03), way(0.02)), seconds=1.0)
+    assert len(turns) >= truth.FEWEST_TURNS
+    assert all(turn == (pytest.approx(0.03), pytest.approx(0.02)) for turn in turns)
 
 
 @pytest.mark.integration

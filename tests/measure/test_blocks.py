@@ -243,3 +243,20 @@ def test_which_arms_read_storage():
     assert reads_storage(DRAINED)
     assert not reads_storage(Arm(stages.ALL & ~stages.LOAD, "loader"))
     assert not reads_storage(DEVICE)
+
+
+@pytest.mark.parametrize(("on_cpu", "loop_s"), [(True, 0.01), (False, None)])
+def test_what_the_loop_takes_beside_the_step_is_known_where_steps_are_waited_for(on_cpu, loop_s):
+    world = World(split_blocks=on_cpu)
+    serve = world.bench.device.serve
+
+    def serves():
+        world.now_s += 0.01
+        return serve()
+
+    world.bench.device.serve = serves
+    assert world.bench.loop_s_per_batch is None
+    for number in range(3):
+        world.bench.measure(DEVICE, number, 4)
+        world.bench.measure(RAW, number, 2)
+    assert world.bench.loop_s_per_batch == (pytest.approx(loop_s) if loop_s else None)

@@ -51,7 +51,7 @@ def test_it_goes_on_until_it_is_precise_and_never_less_than_six_rounds():
         asked.append(measurement)
         return PRECISE if len(asked) >= 9 else NAMED
 
-    run_simulated(0.02, MeasureOptions(), judge)
+    run_simulated(0.01, MeasureOptions(), judge)
     assert len(asked) == 9
 
 
