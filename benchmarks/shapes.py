@@ -22,7 +22,8 @@ USUAL_LENGTH = 64
 LONGEST = 256
 LONG_BATCHES = 24
 BATCHES_A_SCALE = 10
-BATCHES_TO_DOUBLE = 3000
+BATCHES_TO_DOUBLE = 30_000
+"""A plain loop of a minute comes through thousands of batches, a diagnosis through hundreds: they are to be alike."""
 _SCALES = (24, 40, 56, 72, 88, 104)
 _SEED = 31
 
