@@ -77,17 +77,17 @@ def test_the_same_with_other_settings(options):
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_slow_batch_of_the_experiment_before_is_waited_for(in_order):
     # Guards: out of order, a new batch of a quick worker may come before an old one of a slow worker.
-    dataset = SlowAt(slow_index=101, slow_s=0.6)
+    dataset = SlowAt(slow_index=601, slow_s=0.6)  # beyond those from which some are recorded
     loader = plain(dataset, batch_size=1, in_order=in_order, sampler=range(1000))
     with switched(loader) as wrapped:
         wrapped.switch(stages.ALL)
-        while max(column([wrapped.next_batch()[0]], INDEX)) < 97:
+        while max(column([wrapped.next_batch()[0]], INDEX)) < 597:
             pass
         time.sleep(0.2)  # the slow batch has been begun
         wrapped.switch(stages.HANDOFF)
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
-            assert max(column([wrapped.next_batch()[0]], INDEX)) < 97
+            assert max(column([wrapped.next_batch()[0]], INDEX)) < 597
 
 
 def test_the_workers_stay_the_same_through_all_experiments_and_epochs():
