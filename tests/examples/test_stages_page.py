@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from bottleneck.measure.arms import Capabilities, build_ladder
-from bottleneck.pipeline import marks
-from bottleneck.staging.marking import MarkPlan
-from bottleneck.staging.stages import MOST_MARKS
+from bottleneck.job import marks
+from bottleneck.loader.modes import MOST_MARKS
+from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.measure.ladder import Capabilities, build_ladder
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
