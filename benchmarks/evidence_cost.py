@@ -22,9 +22,9 @@ from benchmarks.observer import enough_pairs, mean_ratio
 from benchmarks.planted import find_planted
 from benchmarks.staged import staged_job
 from benchmarks.work import Work
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.blocks import Bench, block_batches
-from bottleneck.measure.utilisation import INTERVAL_S, Utilisation
+from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.usage.utilisation import INTERVAL_S, Utilisation
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Interval
 

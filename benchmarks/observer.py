@@ -26,9 +26,9 @@ from benchmarks.plain import plain_loader, plain_move
 from benchmarks.planted import find_planted
 from benchmarks.staged import staged_job
 from benchmarks.uneven import UnevenLoader
-from bottleneck.measure.arms import Ladder
-from bottleneck.measure.blocks import Bench, block_batches
-from bottleneck.measure.stolen import Repeats, Stolen, StolenTime
+from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.ladder import Ladder
+from bottleneck.measure.rounds.steal_time import Repeats, Stolen, StolenTime
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Interval
 

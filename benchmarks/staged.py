@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bottleneck.measure.arms import Ladder
-from bottleneck.measure.blocks import Bench
+from bottleneck.job.cuts import find_sites
+from bottleneck.job.description import Pipeline
+from bottleneck.job.train_step import make_train_step
+from bottleneck.job.transfer import copies_nothing, make_transfer, resolve_device
+from bottleneck.loader import trees
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.preparation import make_caches, make_ladder, record
-from bottleneck.pipeline.cuts import find_sites
-from bottleneck.pipeline.description import Pipeline
-from bottleneck.pipeline.train_step import make_train_step
-from bottleneck.pipeline.transfer import copies_nothing, make_transfer, resolve_device
-from bottleneck.staging import trees
-from bottleneck.staging.loader import SwitchedLoader
 
 _CACHE_BYTES = 1 << 28
 _RECORDING_S = 2.0

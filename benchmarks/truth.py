@@ -37,9 +37,9 @@ from benchmarks.datasets import CollateMarked
 from benchmarks.plain import plain_loader, plain_move
 from benchmarks.planted import Layout, Planted
 from benchmarks.taken_out import CannotBeTakenOut, in_shared_memory, without
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.stolen import Repeats, StolenTime
-from bottleneck.staging import stages
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.rounds.steal_time import Repeats, StolenTime
 
 T = TypeVar("T")
 
@@ -261,7 +261,7 @@ def _undisturbed(run: Callable[[], T], *, processes: int) -> T:
         found = run()
         stolen = watch.end(processes=processes)
         runs.append((stolen.share, found))
-        if not machine.wanted(Arm(stages.ALL, "loader"), stolen):
+        if not machine.wanted(Arm(modes.ALL, "loader"), stolen):
             break
     return min(runs, key=lambda run: run[0])[1]
 
@@ -270,8 +270,8 @@ def _run_alone(planted: Planted, seconds: float) -> list[dict[str, float]]:
     """Return the clocks of one worker after each batch; without workers, of this process."""
     # The clocks of this process may have run before, and a worker inherits them.
     _clocks_s.clear()
-    stages = Stages(clocked_fields(planted), seconds)
-    (seen,) = DataLoader(stages, batch_size=None, collate_fn=list, num_workers=min(planted.num_workers, 1))
+    modes = Stages(clocked_fields(planted), seconds)
+    (seen,) = DataLoader(modes, batch_size=None, collate_fn=list, num_workers=min(planted.num_workers, 1))
     return cast("list[dict[str, float]]", seen)
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         TargetError,
         UsageError,
     )
-    from bottleneck.pipeline.description import Pipeline
-    from bottleneck.pipeline.marks import stage
-    from bottleneck.pipeline.recipes.interface import Recipe
-    from bottleneck.pipeline.recipes.registry import register_recipe
+    from bottleneck.job.description import Pipeline
+    from bottleneck.job.marks import stage
+    from bottleneck.job.recipes.interface import Recipe
+    from bottleneck.job.recipes.registry import register_recipe
 
     __version__: str
 

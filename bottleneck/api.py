@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from bottleneck.analysis.price import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
+from bottleneck.job.settings import LARGEST_BYTES, parse_duration
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
-from bottleneck.pipeline.settings import LARGEST_BYTES, parse_duration
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Measurement, Result
 
 if TYPE_CHECKING:
-    from bottleneck.pipeline.description import Pipeline
+    from bottleneck.job.description import Pipeline
     from bottleneck.results.stacks import StackProfile
     from bottleneck.results.traces import TraceFile
 
@@ -78,7 +78,7 @@ class ComparedDiagnoses(Comparison):
         return self._render("html")
 
     def _render(self, format: str) -> str:
-        from bottleneck.reports.comparison import render_comparison
+        from bottleneck.reports.writers.comparison import render_comparison
 
         return render_comparison(self, format)
 
@@ -107,8 +107,8 @@ class Attempt:
         Raises:
             UsageError: One of them could not be written.
         """
-        from bottleneck.reports.profile_files import write_profile
-        from bottleneck.reports.trace_files import write_traces
+        from bottleneck.reports.writers.profile_files import write_profile
+        from bottleneck.reports.writers.trace_files import write_traces
 
         if flamegraph is not None and self.profile is not None:
             yield from write_profile(self.profile, flamegraph)
@@ -178,7 +178,7 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
 
 
 def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
-    from bottleneck.reports.profile_files import check_folder
+    from bottleneck.reports.writers.profile_files import check_folder
 
     for name, folder, what in (("flamegraph", flamegraph, "flamegraphs"), ("trace", trace, "traces")):
         if folder is not None and not isinstance(folder, str | os.PathLike):
@@ -194,8 +194,8 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
         PipelineError: A description that cannot be run, found before anything is measured.
     """
     from bottleneck.analysis.analyse import analyse, judge
+    from bottleneck.job.checks import check
     from bottleneck.measure.session import measure
-    from bottleneck.pipeline.checks import check
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or _ignore)
@@ -207,7 +207,7 @@ def _with_profile(measurement: Measurement, profile: StackProfile | None) -> Mea
     """Return the measurement with the functions that take the most time among its evidence."""
     if profile is None:
         return measurement
-    from bottleneck.analysis.hotspots import summarise_profile
+    from bottleneck.analysis.advice.hotspots import summarise_profile
 
     found = summarise_profile(profile, [span.name for span in measurement.stages])
     return replace(measurement, evidence={**measurement.evidence, "profile": found})
@@ -253,7 +253,7 @@ def as_pipeline(pipeline: Any) -> Pipeline:
     Raises:
         PipelineError: Anything else, or a mapping with unknown keys.
     """
-    from bottleneck.pipeline.description import Pipeline
+    from bottleneck.job.description import Pipeline
 
     if isinstance(pipeline, Pipeline):
         return pipeline

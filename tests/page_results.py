@@ -7,7 +7,7 @@ from typing import Any
 
 from results_factory import make_result
 
-from bottleneck.analysis.hotspots import summarise_profile
+from bottleneck.analysis.advice.hotspots import summarise_profile
 from bottleneck.results.records import Result
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 

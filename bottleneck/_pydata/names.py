@@ -14,14 +14,14 @@ VERSION = "0.1.0"
 """Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions."""
 
 PUBLIC_NAMES = {
-    "Pipeline": "bottleneck.pipeline.description",
+    "Pipeline": "bottleneck.job.description",
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
     "load": "bottleneck.api",
     "compare": "bottleneck.api",
-    "stage": "bottleneck.pipeline.marks",
-    "Recipe": "bottleneck.pipeline.recipes.interface",
-    "register_recipe": "bottleneck.pipeline.recipes.registry",
+    "stage": "bottleneck.job.marks",
+    "Recipe": "bottleneck.job.recipes.interface",
+    "register_recipe": "bottleneck.job.recipes.registry",
     "BottleneckError": "bottleneck.errors",
     "UsageError": "bottleneck.errors",
     "PipelineError": "bottleneck.errors",

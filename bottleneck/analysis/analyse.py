@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bottleneck.analysis.advice import advise
+from bottleneck.analysis.advice.advise import advise
 from bottleneck.analysis.answer import Answer, find_answer
-from bottleneck.analysis.cost_doubts import doubtful_costs
-from bottleneck.analysis.costs import Costs
-from bottleneck.analysis.precision import costs_are_precise, is_precise
-from bottleneck.analysis.readings import Readings, experiments, read, withouts
+from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
+from bottleneck.analysis.estimates.costs import Costs
+from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
+from bottleneck.analysis.estimates.statistics import Series, align
 from bottleneck.analysis.sentence import Findings, verdict_sentence
-from bottleneck.analysis.statistics import Series, align
+from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
 from bottleneck.analysis.warnings import doubts
 from bottleneck.results.records import (

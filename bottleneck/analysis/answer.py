@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bottleneck.analysis.attribution import attribute, with_family_gains
 from bottleneck.analysis.contradictions import Contradiction, find_contradiction
-from bottleneck.analysis.costs import Costs
-from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
-from bottleneck.analysis.precision import further_rounds, state
-from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.statistics import Spread
+from bottleneck.analysis.estimates.attribution import attribute, with_family_gains
+from bottleneck.analysis.estimates.costs import Costs
+from bottleneck.analysis.estimates.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
+from bottleneck.analysis.estimates.series import Readings
+from bottleneck.analysis.estimates.statistics import Spread
+from bottleneck.analysis.stopping import further_rounds, state
 from bottleneck.analysis.verdict import Choice, choose
 from bottleneck.results.records import Interval, JudgedBy, Measurement, Stage, State
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bottleneck.analysis.attribution import MARGIN
+from bottleneck.analysis.estimates.attribution import MARGIN
+from bottleneck.analysis.estimates.series import Readings, read
+from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_seconds, welch
 from bottleneck.analysis.names import DEVICE, RAW
-from bottleneck.analysis.readings import Readings, read
-from bottleneck.analysis.statistics import CONFIDENCE, Spread, jackknife, log_seconds, welch
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError
 from bottleneck.results.codec import to_measurement

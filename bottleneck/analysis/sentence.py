@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from bottleneck.analysis.answer import Answer
-from bottleneck.analysis.epochs import Epoch
-from bottleneck.analysis.precision import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
+from bottleneck.analysis.estimates.epochs import Epoch
+from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
 from bottleneck.analysis.verdict import Choice
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.records import Interval

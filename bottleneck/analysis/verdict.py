@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bottleneck.analysis.attribution import MARGIN
-from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.estimates.attribution import MARGIN
+from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bottleneck.analysis import lookup
+from bottleneck.analysis.advice.io import dataset_bytes, raw_source
 from bottleneck.analysis.answer import Answer
-from bottleneck.analysis.attribution import MARGIN, drop, drop_confidence
-from bottleneck.analysis.clocks import differing_clocks
 from bottleneck.analysis.contradictions import Contradiction
-from bottleneck.analysis.data_reads import dataset_bytes, raw_source
+from bottleneck.analysis.estimates.attribution import MARGIN, drop, drop_confidence
+from bottleneck.analysis.estimates.clocks import differing_clocks
+from bottleneck.analysis.estimates.series import Readings
+from bottleneck.analysis.estimates.statistics import align, mean_spread
 from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
-from bottleneck.analysis.precision import LEAST_ROUNDS
-from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.statistics import align, mean_spread
+from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s
 from bottleneck.results.format import count, duration, names, percent, plural
 from bottleneck.results.records import Block, Measurement, Stage, Warning

@@ -84,9 +84,9 @@ def _describe(error: BaseException) -> tuple[str, ExitStatus]:
 
 def one_line(text: str) -> str:
     """The text on one line, without anything that a terminal would act on: it may quote a file or the user's code."""
-    from bottleneck.reports import clean  # only where there is an error
+    from bottleneck.reports import sanitize  # only where there is an error
 
-    return clean.one_line(text)
+    return sanitize.one_line(text)
 
 
 def _sentence(text: str) -> str:

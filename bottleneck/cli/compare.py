@@ -13,8 +13,8 @@ from bottleneck.cli.options import as_loss, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered
 from bottleneck.cli.printing import print_report, say
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.comparison import render_comparison, styled_comparison
 from bottleneck.reports.render import FORMATS
+from bottleneck.reports.writers.comparison import render_comparison, styled_comparison
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import percent, percent_interval
 

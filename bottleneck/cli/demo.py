@@ -11,17 +11,17 @@ import click
 from bottleneck.cli.diagnose import has_blocks, require_torch
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import plan_outputs, standard_output_kept, write_outputs
-from bottleneck.cli.photographs import CLASSES, ensure_photographs
 from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
+from bottleneck.demo.photographs import CLASSES, ensure_photographs
 from bottleneck.errors import ExitStatus
-from bottleneck.measure.cores import usable_cores
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.system.cores import usable_cores
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from bottleneck.pipeline.description import Pipeline
+    from bottleneck.job.description import Pipeline
 
 BATCH_SIZE = 16
 BUDGET = "40s"
@@ -92,8 +92,8 @@ def build_demo(folder: Path) -> Pipeline:
     from torch import nn
     from torchvision import datasets, transforms
 
-    from bottleneck.pipeline.description import Pipeline
-    from bottleneck.pipeline.transfer import resolve_device
+    from bottleneck.job.description import Pipeline
+    from bottleneck.job.transfer import resolve_device
 
     augmentation = transforms.Compose(
         [

@@ -23,10 +23,10 @@ from bottleneck.cli.outputs import (
 from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus, MeasurementError, UsageError
+from bottleneck.job.safe_repr import said_by
+from bottleneck.job.settings import parse_settings
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.pipeline.quoting import said_by
-from bottleneck.pipeline.settings import parse_settings
-from bottleneck.reports.profile_files import check_folder
+from bottleneck.reports.writers.profile_files import check_folder
 from bottleneck.results.records import Result
 
 
@@ -132,7 +132,7 @@ def _diagnose(
     require_torch()
     # Torch comes with these, so that wrong options are refused without waiting for it.
     from bottleneck.api import attempt_diagnosis
-    from bottleneck.pipeline.target import build_pipeline
+    from bottleneck.job.target import build_pipeline
 
     with working_directory_kept(), standard_output_kept():
         pipeline = build_pipeline(target)

@@ -6,12 +6,12 @@ import textwrap
 
 import click
 
-from bottleneck.cli.checkup.finding import Finding
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import standard_output_kept
 from bottleneck.cli.printing import told_as_usage
+from bottleneck.doctor.finding import Finding
 from bottleneck.errors import ExitStatus
-from bottleneck.reports import clean
+from bottleneck.reports import sanitize
 
 _MARKS = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
 _WIDTH = 80
@@ -35,12 +35,12 @@ def doctor_command(target: str | None, limit: float) -> int:
     is pickled, and one worker loads a first batch, all in a process of its own that is ended when it hangs.
     """
     # Some of the examinations bring torch; where that or another package is missing, it is to be told and not to fail.
-    from bottleneck.cli.checkup.machine import examine_environment
+    from bottleneck.doctor.machine import examine_environment
 
     with standard_output_kept():
         findings = examine_environment()
         if target is not None:
-            from bottleneck.cli.checkup.target import examine_target
+            from bottleneck.doctor.job_checks.target import examine_target
 
             findings += examine_target(target, limit)
     with told_as_usage():
@@ -62,6 +62,6 @@ def render_findings(findings: list[Finding]) -> str:
 
 def _wrapped(text: str, start: str) -> list[str]:
     # What the user's code says may hold anything. A command is not broken at its hyphens.
-    shown = clean.one_line(text)
+    shown = sanitize.one_line(text)
     further = " " * len(start)
     return textwrap.wrap(shown, _WIDTH, initial_indent=start, subsequent_indent=further, break_on_hyphens=False)

@@ -14,7 +14,7 @@ from typing import TextIO
 from bottleneck.cli.printing import print_document, print_report, say
 from bottleneck.errors import UsageError
 from bottleneck.reports.render import render
-from bottleneck.reports.text import styled_text
+from bottleneck.reports.writers.text import styled_text
 from bottleneck.results.files import write_text
 from bottleneck.results.records import Result
 

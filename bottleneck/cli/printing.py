@@ -16,7 +16,7 @@ from bottleneck.errors import UsageError
 from bottleneck.results.files import reason
 
 if TYPE_CHECKING:
-    from bottleneck.reports.layout import StyledReport
+    from bottleneck.reports.writers.layout import StyledReport
 
 WIDTH = 80
 """Of a report that no terminal shows, as in a log file."""

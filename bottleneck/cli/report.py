@@ -12,8 +12,8 @@ from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import price_option, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered, write_report
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.pull_request import find_links, render_pull_request
 from bottleneck.reports.render import FORMATS
+from bottleneck.reports.writers.pull_request import find_links, render_pull_request
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
 from bottleneck.results.records import Result
@@ -68,7 +68,7 @@ def report_command(
     if format_ == "markdown":
         write_rendered(render_pull_request(loaded, compared, links), output)
     elif format_ == "html" and compared is not None:
-        from bottleneck.reports.html import render_html
+        from bottleneck.reports.writers.html import render_html
 
         write_rendered(render_html(loaded, compared), output)
     else:

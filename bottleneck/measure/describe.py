@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from bottleneck.measure.arms import Arm, Ladder
-from bottleneck.pipeline.description import Pipeline
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.ladder import Arm, Ladder
 
 
 def _name(value: Any) -> str | None:

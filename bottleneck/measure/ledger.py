@@ -6,7 +6,8 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from bottleneck.measure.arms import Arm, Ladder
+from bottleneck.loader.modes import EXPERIMENTS
+from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.records import (
     Block,
     Cost,
@@ -18,7 +19,6 @@ from bottleneck.results.records import (
 )
 from bottleneck.results.stacks import StackProfile
 from bottleneck.results.traces import TraceFile
-from bottleneck.staging.stages import EXPERIMENTS
 
 
 class Ledger:

@@ -12,16 +12,16 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.arms import Capabilities, Ladder, build_ladder
-from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host
-from bottleneck.measure.failure import NOT_THE_USERS, explain_step_failure, loader_failures
-from bottleneck.pipeline import marks
-from bottleneck.pipeline.description import Pipeline
-from bottleneck.pipeline.transfer import copies_nothing
+from bottleneck.job import marks
+from bottleneck.job.description import Pipeline
+from bottleneck.job.transfer import copies_nothing
+from bottleneck.loader import modes, trees
+from bottleneck.loader.record.plan import Plan, make_plan
+from bottleneck.loader.switched_loader import SwitchedLoader, hands_on_batches
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host
+from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure, loader_failures
+from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
 from bottleneck.results.format import cache_option
-from bottleneck.staging import stages, trees
-from bottleneck.staging.loader import SwitchedLoader, hands_on_batches
-from bottleneck.staging.plan import Plan, make_plan
 
 _MOST_CACHED_BATCHES = 32
 _FEWEST_CACHED_BATCHES = 8
@@ -56,7 +56,7 @@ def record(
     kept: list[CachedBatch] = []
     started, taken = clock(), 0
     with loader_failures("recording"):
-        loader.switch(stages.RECORD)
+        loader.switch(modes.RECORD)
         for number in range(10 * workers + wanted):
             batch, samples = loader.next_batch()
             nbytes = max(batch_bytes, trees.nbytes(batch))

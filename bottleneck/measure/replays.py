@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from bottleneck.measure.batches import CachedBatch, keep_on_host, tensors_of
-from bottleneck.staging import trees
+from bottleneck.loader import trees
+from bottleneck.measure.batch_cache import CachedBatch, keep_on_host, tensors_of
 
 _MOST_BATCHES = 64
 _MOST_TENSORS = 256

@@ -12,16 +12,21 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.batches import CachedBatch, keep_on_host
-from bottleneck.measure.blocks import DEVICE_WARM_UP_S, Bench
+from bottleneck.job.cuts import CutSite, find_sites
+from bottleneck.job.description import Pipeline
+from bottleneck.job.train_step import make_train_step
+from bottleneck.job.transfer import copies_nothing, make_transfer, resolve_device
+from bottleneck.loader import trees
+from bottleneck.loader.observe.observation import Observation
+from bottleneck.loader.record.plan import Plan
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.batch_cache import CachedBatch, keep_on_host
+from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cache_budget import CacheBudget, choose_budget, wanted_bytes
-from bottleneck.measure.cold_session import ColdSession
+from bottleneck.measure.cold.cold_session import ColdSession
 from bottleneck.measure.describe import describe_arm, describe_pipeline
 from bottleneck.measure.device import device_can_pin, devices_of, free_device_bytes, make_synchronize
-from bottleneck.measure.environment import describe_environment, free_memory_bytes
-from bottleneck.measure.epochs import batches_of_epoch, describe_epoch_gap
-from bottleneck.measure.failure import (
+from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,
     explain_escape,
@@ -29,13 +34,16 @@ from bottleneck.measure.failure import (
     job_failures,
     loader_failures,
 )
-from bottleneck.measure.later_starts import later_start_matters, later_starts_s
+from bottleneck.measure.facts.epoch_gap import batches_of_epoch, describe_epoch_gap
+from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
+from bottleneck.measure.facts.loader_facts import describe_loader
+from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
+from bottleneck.measure.facts.payload import describe_payload
+from bottleneck.measure.facts.unread import WatchedStep
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.loader_facts import describe_loader
-from bottleneck.measure.observe import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes import Passes, note_waits
-from bottleneck.measure.payload import describe_payload
+from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import (
     Recorded,
     describe_recorded,
@@ -46,32 +54,24 @@ from bottleneck.measure.preparation import (
     record,
     warn_of_marks,
 )
-from bottleneck.measure.preserve import Preserved, preserved
+from bottleneck.measure.preserve.preserved import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.ranks import rank_warnings
-from bottleneck.measure.receiving import receiving_s_per_batch
 from bottleneck.measure.replays import Replays
-from bottleneck.measure.rounds import Judge, Rounds
-from bottleneck.measure.running_start import ROUNDS as RUNNING_ROUNDS
-from bottleneck.measure.running_start import is_slow, measure_running_start, too_slow_for_stages
-from bottleneck.measure.schedule import longest_budget_s, total_budget_s
-from bottleneck.measure.start import move_model, no_interrupt, seed_everything, shared_cores_warning
-from bottleneck.measure.training import Training, make_training
-from bottleneck.measure.unread import WatchedStep
+from bottleneck.measure.rounds.receiving import receiving_s_per_batch
+from bottleneck.measure.rounds.rounds import Judge, Rounds
+from bottleneck.measure.rounds.running_start import ROUNDS as RUNNING_ROUNDS
+from bottleneck.measure.rounds.running_start import is_slow, measure_running_start, too_slow_for_stages
+from bottleneck.measure.rounds.schedule import longest_budget_s, total_budget_s
+from bottleneck.measure.setup import move_model, no_interrupt, seed_everything, shared_cores_warning
+from bottleneck.measure.system.environment import describe_environment, free_memory_bytes
+from bottleneck.measure.training.training import Training, make_training
+from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE
+from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.measure.visit import Counters
-from bottleneck.measure.worker_trial import BUDGET_SHARE as TRIAL_SHARE
-from bottleneck.measure.worker_trial import try_workers
-from bottleneck.pipeline.cuts import CutSite, find_sites
-from bottleneck.pipeline.description import Pipeline
-from bottleneck.pipeline.train_step import make_train_step
-from bottleneck.pipeline.transfer import copies_nothing, make_transfer, resolve_device
 from bottleneck.results.records import Cost, Judgement, Measurement
 from bottleneck.results.stacks import StackProfile
 from bottleneck.results.traces import TraceFile
-from bottleneck.staging import trees
-from bottleneck.staging.loader import SwitchedLoader
-from bottleneck.staging.observation import Observation
-from bottleneck.staging.plan import Plan
 
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""

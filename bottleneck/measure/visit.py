@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.blocks import Bench
-from bottleneck.measure.reads import StorageReads
-from bottleneck.measure.stolen import Stolen, StolenTime
-from bottleneck.measure.training import Training
-from bottleneck.measure.utilisation import Utilisation
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.facts.io import StorageReads
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.rounds.steal_time import Stolen, StolenTime
+from bottleneck.measure.training.training import Training
+from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.results.records import Block
 
 

@@ -22,15 +22,15 @@ def render(result: Result, format: str) -> str:
         UsageError: The format is not one of them.
     """
     if format == "text":
-        from bottleneck.reports.text import render_text
+        from bottleneck.reports.writers.text import render_text
 
         return render_text(result)
     if format == "markdown":
-        from bottleneck.reports.markdown import render_markdown
+        from bottleneck.reports.writers.markdown import render_markdown
 
         return render_markdown(result)
     if format == "html":
-        from bottleneck.reports.html import render_html
+        from bottleneck.reports.writers.html import render_html
 
         return render_html(result)
     if format == "json":

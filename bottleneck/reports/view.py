@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bottleneck.analysis.waiting import share_of, waiting_share
-from bottleneck.reports import clean, numbers, price
+from bottleneck.analysis.advice.stage_idle_time import share_of, waiting_share
+from bottleneck.reports import numbers, sanitize
+from bottleneck.reports.content import price
 from bottleneck.results.records import Experiment, Rate, Result, Stage
 
 MAX_VALUE = 300
@@ -64,7 +65,7 @@ class BlockSummary:
 
 def sentences(result: Result) -> list[str]:
     """The lines of the verdict, at least one: the answer, then what it is worth, also in money where it has a price."""
-    told = [line for line in clean.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
+    told = [line for line in sanitize.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
     return [*told, *filter(None, [price.lost_money(result)])]
 
 
@@ -153,7 +154,7 @@ def waiting(result: Result, stage: Stage) -> float | None:
 def waiting_stages(result: Result) -> str:
     """Which stages wait, and for how much of their time, as one sentence; empty where none does."""
     parts = [
-        f"{clean.one_line(stage.name)} is waiting {numbers.percent(share)}"
+        f"{sanitize.one_line(stage.name)} is waiting {numbers.percent(share)}"
         for stage in stages_by_interest(result)
         if (share := waiting(result, stage)) is not None
     ]
@@ -174,7 +175,7 @@ def transforms(result: Result) -> dict[str, tuple[TransformRow, ...]]:
 def transforms_note(result: Result) -> str:
     """Why the rows do not add up to their stage; empty where they do."""
     note = result.evidence.get("transforms_note")
-    return clean.one_line(note) if isinstance(note, str) else ""
+    return sanitize.one_line(note) if isinstance(note, str) else ""
 
 
 def _transform_row(found: Mapping[str, Any], evidence: Mapping[str, Any]) -> TransformRow:
@@ -225,14 +226,14 @@ def block_summaries(result: Result) -> tuple[BlockSummary, ...]:
 
 
 def _presentable(key: str, value: Any) -> Any:
-    if clean.is_secret(key):
+    if sanitize.is_secret(key):
         return "[hidden]"
     if isinstance(value, Mapping):
-        return {clean.one_line(str(name)): _presentable(str(name), item) for name, item in value.items()}
+        return {sanitize.one_line(str(name)): _presentable(str(name), item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_presentable("", item) for item in value]
     # Before it becomes part of some JSON, whose escapes would keep what is to be removed.
-    return clean.one_line(value) if isinstance(value, str) else value
+    return sanitize.one_line(value) if isinstance(value, str) else value
 
 
 def _summary(name: str, mode: str, rate: Rate) -> BlockSummary:

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import MONOKAI
 
-from bottleneck.reports.charts import Chart, block_chart, charts
-from bottleneck.reports.text import styled_text
+from bottleneck.reports.charts.charts import Chart, block_chart, charts
+from bottleneck.reports.writers.text import styled_text
 from bottleneck.results.codec import load
 from bottleneck.results.records import Result
 

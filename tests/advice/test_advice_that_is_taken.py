@@ -9,7 +9,7 @@ from looks import look_until
 from torch.utils.data import Dataset
 
 import bottleneck
-from bottleneck.pipeline.settings import parse_settings
+from bottleneck.job.settings import parse_settings
 
 pytestmark = pytest.mark.integration
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 from simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, LAST_STRAW, TIED, Job, keep_rounds, measure
 
-from bottleneck.analysis import advice as advising
+from bottleneck.analysis.advice import advise as advising
+from bottleneck.analysis.advice.rule import Item, rule
 from bottleneck.analysis.analyse import analyse
-from bottleneck.analysis.case import Item, rule
 from bottleneck.results.records import Advice, Interval
 
 WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}

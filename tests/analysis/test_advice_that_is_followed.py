@@ -5,7 +5,7 @@ import itertools
 import pytest
 from worker_model import Model
 
-from bottleneck.analysis.promise import Promise, is_kept, promise_of
+from bottleneck.analysis.advice.promise import Promise, is_kept, promise_of
 from bottleneck.results.records import Interval
 
 STEPS_S = (1e-6, 0.005)

@@ -7,9 +7,9 @@ from rule_case import result_of
 from rule_cases.computing import _FLOAT32, _MANY, ITEM, TRACE, WAITING, traced
 from simulated import AUGMENT_BOUND, DEVICE_BOUND
 
-from bottleneck.analysis import compute_advice, launch_advice
+from bottleneck.analysis.advice.rules import compute, launch
 
-OURS = {id for rule in (*compute_advice.RULES, *launch_advice.RULES) for id in rule.ids}
+OURS = {id for rule in (*compute.RULES, *launch.RULES) for id in rule.ids}
 
 
 def advice(job):

@@ -11,7 +11,7 @@ from simulated import AUGMENT_BOUND, BATCHES, DEVICE_BOUND, LAST_STRAW, Job, map
 
 from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.contradictions import find_contradiction
-from bottleneck.analysis.readings import read
+from bottleneck.analysis.estimates.series import read
 
 
 def verdict_of(job, **options):

@@ -9,9 +9,9 @@ from rule_case import WORKERS
 from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 from bottleneck.analysis.analyse import analyse, judge
-from bottleneck.analysis.epochs import find_epoch
+from bottleneck.analysis.estimates.epochs import find_epoch
+from bottleneck.analysis.estimates.series import read
 from bottleneck.analysis.price import lost_per_hour
-from bottleneck.analysis.readings import read
 
 ANEW = {**WORKERS, "persistent_workers": False}
 

@@ -13,8 +13,8 @@ from rule_case import RuleCase, result_of
 from simulated import Job, measure
 
 import bottleneck.analysis
-from bottleneck.analysis import advice
-from bottleneck.analysis.readings import read
+from bottleneck.analysis.advice import advise
+from bottleneck.analysis.estimates.series import read
 
 HERE = Path(__file__).parent
 CASES: list[RuleCase] = [
@@ -22,7 +22,7 @@ CASES: list[RuleCase] = [
     for path in sorted((HERE / "rule_cases").glob("*.py"))
     for case in importlib.import_module(f"rule_cases.{path.stem}").CASES
 ]
-IDS = {id for rule in advice.RULES for id in rule.ids}
+IDS = {id for rule in advise.RULES for id in rule.ids}
 
 
 def names(cases):
@@ -91,7 +91,7 @@ def test_what_is_missing_or_of_another_type_is_no_reason_to_fail(case):
         for changed in with_odd_leaves(getattr(measurement, part)):
             if isinstance(changed, dict):
                 odd = replace(measurement, **{part: changed})
-                assert all(item.how for item in advice.advise(odd, readings, result.stages, result.verdict))
+                assert all(item.how for item in advise.advise(odd, readings, result.stages, result.verdict))
 
 
 def test_the_page_tells_the_keys_of_the_evidence(results):
@@ -108,7 +108,7 @@ def test_every_rule_has_a_case():
 
 
 def test_an_id_belongs_to_one_rule():
-    every = [id for rule in advice.RULES for id in rule.ids]
+    every = [id for rule in advise.RULES for id in rule.ids]
     assert sorted(every) == sorted(set(every))
 
 
@@ -119,4 +119,4 @@ def test_every_module_of_rules_is_asked():
     for name in modules:
         rules = importlib.import_module(f"bottleneck.analysis.{name}").RULES
         assert rules
-        assert set(rules) <= set(advice.RULES), f"{name}.RULES is not among advice.RULES"
+        assert set(rules) <= set(advise.RULES), f"{name}.RULES is not among advice.RULES"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.analysis.hotspots import MOST_FUNCTIONS, find_hotspots, summarise_profile
+from bottleneck.analysis.advice.hotspots import MOST_FUNCTIONS, find_hotspots, summarise_profile
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 
 GET, READ, FLIP = Frame("get", "data.py", 1), Frame("read", "data.py", 9), Frame("flip", "aug.py", 4)

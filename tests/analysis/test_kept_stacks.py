@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from results_factory import make_result
 
-from bottleneck.analysis.kept_stacks import LEFT_OUT, MOST_BYTES, MOST_STACKS, keep_stacks, kept_stacks
+from bottleneck.analysis.advice.kept_stacks import LEFT_OUT, MOST_BYTES, MOST_STACKS, keep_stacks, kept_stacks
 from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.stacks import DEEPEST, Frame, Stack, StackProfile, WorkerStacks
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.analysis.saturation import find_saturation
+from bottleneck.analysis.advice.saturation import find_saturation
 
 QUIET = {
     "name": "raw", "mode": "coupled", "cores_busy": 3.0, "cores_main": 0.2, "cores_workers": 2.7, "cores_other": 0.1,

@@ -13,7 +13,7 @@ from benchmarks.plain import plain_loader
 from benchmarks.taken_out import CannotBeTakenOut, MadeBatch, without
 from benchmarks.uneven import UnevenImages
 from benchmarks.work import Work
-from bottleneck.measure.stolen import Stolen
+from bottleneck.measure.rounds.steal_time import Stolen
 from bottleneck.results.records import Interval
 
 STAGES = [(job, stage) for job in JOBS for stage in job.stages]

@@ -10,10 +10,10 @@ from results_factory import make_result
 import bottleneck
 from bottleneck.api import Diagnosis, attempt_diagnosis
 from bottleneck.errors import MeasurementError, PipelineError, UsageError
+from bottleneck.job.description import Pipeline
 from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import Outcome
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.codec import save, to_measurement
 
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}

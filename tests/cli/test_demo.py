@@ -6,7 +6,7 @@ from results_factory import make_empty_result, make_result
 from bottleneck import api
 from bottleneck.cli import demo
 from bottleneck.cli.main import run
-from bottleneck.cli.photographs import ensure_photographs
+from bottleneck.demo.photographs import ensure_photographs
 from bottleneck.errors import ExitStatus, MeasurementError
 
 
@@ -96,7 +96,7 @@ def test_too_few_photographs_for_a_batch_are_refused(few_photographs, capsys):
 
 
 def test_the_job_it_builds_can_be_run(tmp_path):
-    from bottleneck.pipeline.checks import check
+    from bottleneck.job.checks import check
 
     folder = ensure_photographs(demo.BATCH_SIZE, parent=tmp_path)
     pipeline = demo.build_demo(folder)

@@ -3,9 +3,9 @@ import sys
 
 import pytest
 
-from bottleneck.cli.checkup.finding import Finding, first_line, format_bytes, format_seconds
 from bottleneck.cli.doctor import render_findings
 from bottleneck.cli.main import run
+from bottleneck.doctor.finding import Finding, first_line, format_bytes, format_seconds
 
 
 def test_this_environment_is_examined(capsys):
@@ -22,7 +22,7 @@ def test_this_environment_is_examined(capsys):
 
 @pytest.fixture
 def no_machine(monkeypatch):
-    monkeypatch.setattr("bottleneck.cli.checkup.machine.EXAMINATIONS", ())
+    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())
 
 
 @pytest.mark.parametrize("limit", ["soon", "0"])
@@ -35,7 +35,9 @@ def test_a_limit_that_is_none_is_refused(limit, capsys):
 def test_the_worst_finding_about_a_target_is_the_exit_status(monkeypatch, capsys):
     found = [Finding("warning", "workers", "many"), Finding("problem", "sample", "it raised")]
     seen = []
-    monkeypatch.setattr("bottleneck.cli.checkup.target.examine_target", lambda *given: seen.append(given) or found)
+    monkeypatch.setattr(
+        "bottleneck.doctor.job_checks.target.examine_target", lambda *given: seen.append(given) or found
+    )
     assert run(["doctor", "job:build", "--limit", "1m30s"]) == 3
     assert seen == [("job:build", 90.0)]
     assert "PROBLEM  sample" in capsys.readouterr().out

@@ -7,11 +7,11 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset
 
 from bottleneck import Pipeline
-from bottleneck.cli.checkup import first_batch, job
-from bottleneck.cli.checkup.first_batch import examine_batch, judge_memory, judge_queue, judge_threads
-from bottleneck.cli.checkup.structure import describe_structure, tensors_in
-from bottleneck.cli.checkup.traces import find_place
-from bottleneck.measure.pickling import PickleSize
+from bottleneck.doctor.job_checks import first_batch, job
+from bottleneck.doctor.job_checks.first_batch import examine_batch, judge_memory, judge_queue, judge_threads
+from bottleneck.doctor.job_checks.structure import describe_structure, tensors_in
+from bottleneck.doctor.job_checks.traceback_place import find_place
+from bottleneck.measure.facts.pickling import PickleSize
 
 Pair = namedtuple("Pair", "image label")
 MIB = 1 << 20

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bottleneck.cli.checkup import accelerator, cores, memory, profiler, software
-from bottleneck.cli.checkup.cores import examine_clock, examine_load, examine_threads
-from bottleneck.cli.checkup.machine import examine_environment
-from bottleneck.cli.checkup.profiler import examine_ptrace, examine_py_spy
+from bottleneck.doctor.machine import examine_environment
+from bottleneck.doctor.machine_checks import accelerator, cores, memory, profiler, software
+from bottleneck.doctor.machine_checks.cores import examine_clock, examine_load, examine_threads
+from bottleneck.doctor.machine_checks.profiler import examine_ptrace, examine_py_spy
 
 GIB = 1 << 30
 
@@ -69,7 +69,7 @@ def test_asking_for_the_start_method_does_not_fix_it(monkeypatch):
 
 @pytest.fixture
 def no_accelerator(monkeypatch):
-    monkeypatch.setattr("bottleneck.pipeline.transfer.resolve_device", lambda device: torch.device("cpu"))
+    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cpu"))
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -110,7 +110,7 @@ def test_a_driver_without_a_device_is_explained(tmp_path, monkeypatch, toolkit, 
 
 
 def test_a_device_that_cannot_compute_is_a_problem(monkeypatch):
-    monkeypatch.setattr("bottleneck.pipeline.transfer.resolve_device", lambda device: torch.device("cuda:0"))
+    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cuda:0"))
 
     def fail(*shape, device):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nmore")
@@ -123,7 +123,7 @@ def test_a_device_that_cannot_compute_is_a_problem(monkeypatch):
 
 @pytest.mark.parametrize(("free", "status"), [(78 * GIB, "ok"), (40 * GIB, "warning")])
 def test_a_device_that_others_use_is_told(monkeypatch, free, status):
-    monkeypatch.setattr("bottleneck.pipeline.transfer.resolve_device", lambda device: torch.device("cuda:0"))
+    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cuda:0"))
     monkeypatch.setattr(torch, "ones", lambda *shape, device: torch.tensor([1.0, 1.0]))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
@@ -212,7 +212,7 @@ def test_load_by_other_processes_is_told(monkeypatch, busy, usable, status):
 def test_swap_in_use_and_little_memory_are_told(monkeypatch, free, swapped, status):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=32 * GIB, available=free))
     monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=swapped))
-    monkeypatch.setattr("bottleneck.measure.environment.memory_free_bytes", lambda root, proc: None)
+    monkeypatch.setattr("bottleneck.measure.system.environment.memory_free_bytes", lambda root, proc: None)
     assert memory.examine_memory().status == status
 
 

@@ -5,10 +5,10 @@ import os
 import psutil
 import pytest
 
-from bottleneck.cli.checkup.finding import Finding
-from bottleneck.cli.checkup.inspected import inspect
-from bottleneck.cli.checkup.target import examine_target
 from bottleneck.cli.main import run
+from bottleneck.doctor.finding import Finding
+from bottleneck.doctor.job_checks.inspected import inspect
+from bottleneck.doctor.job_checks.target import examine_target
 from bottleneck.errors import ExitStatus
 
 pytestmark = pytest.mark.integration
@@ -56,7 +56,7 @@ def job(folder):
 
 @pytest.fixture(autouse=True)
 def no_machine(monkeypatch):
-    monkeypatch.setattr("bottleneck.cli.checkup.machine.EXAMINATIONS", ())
+    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())
 
 
 def test_a_good_target(job, capfd):
@@ -70,7 +70,7 @@ def test_a_good_target(job, capfd):
 
 def test_the_exit_status_is_that_of_the_finding(monkeypatch, capsys):
     found = [Finding("problem", "target", "no such module", "", ExitStatus.USAGE)]
-    monkeypatch.setattr("bottleneck.cli.checkup.target.examine_target", lambda *given: found)
+    monkeypatch.setattr("bottleneck.doctor.job_checks.target.examine_target", lambda *given: found)
     assert run(["doctor", "job_doctor:bad"]) == 2
     assert "PROBLEM  target  no such module" in capsys.readouterr().out
 

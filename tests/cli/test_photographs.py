@@ -6,7 +6,7 @@ import os
 import pytest
 from PIL import Image
 
-from bottleneck.cli.photographs import (
+from bottleneck.demo.photographs import (
     CLASSES,
     MARKER,
     Recipe,

@@ -14,9 +14,9 @@ from results_factory import make_result
 from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, ResultFileError
-from bottleneck.reports.comparison import render_comparison
-from bottleneck.reports.pull_request import render_pull_request
 from bottleneck.reports.render import FORMATS, render
+from bottleneck.reports.writers.comparison import render_comparison
+from bottleneck.reports.writers.pull_request import render_pull_request
 from bottleneck.results.codec import from_json, load, save, to_json
 from bottleneck.results.records import SCHEMA_VERSION, Result
 

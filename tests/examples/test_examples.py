@@ -36,7 +36,7 @@ def test_every_example_is_tested():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_what_it_builds_can_be_run(name):
-    from bottleneck.pipeline.checks import check
+    from bottleneck.job.checks import check
 
     check(build(name, **SMALL[name]))
 

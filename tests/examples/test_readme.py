@@ -98,7 +98,7 @@ def test_the_options_are_those_of_the_command():
 
 
 def test_the_fields_are_those_of_a_pipeline():
-    from bottleneck.pipeline.description import FIELD_NAMES
+    from bottleneck.job.description import FIELD_NAMES
 
     named = re.findall(r"`(\w+)`", " ".join(table_under("### What a pipeline can say")))
     assert set(named) == set(FIELD_NAMES)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.pipeline import marks
+from bottleneck.job import marks
 
 
 @pytest.fixture(autouse=True)

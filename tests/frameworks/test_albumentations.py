@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
-from bottleneck.pipeline.paths import write_path
-from bottleneck.pipeline.recipes import registry
+from bottleneck.job.key_paths import write_path
+from bottleneck.job.recipes import registry
 from tests.frameworks.planted import check_cost, slow_down
 
 pytestmark = pytest.mark.integration

@@ -7,7 +7,7 @@ import scipy.sparse  # noqa: F401 - `datasets` imports it to hash a generator, a
 import torch
 from torch.utils.data import Subset
 
-from bottleneck.pipeline.cuts import find_sites
+from bottleneck.job.cuts import find_sites
 from tests.frameworks.planted import check_cost, check_is_one_stage, slow_down
 
 pytestmark = pytest.mark.integration

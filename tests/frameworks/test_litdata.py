@@ -5,7 +5,7 @@ import pytest
 import torch
 from litdata.streaming.cache import Cache
 
-from bottleneck.pipeline.cuts import find_sites
+from bottleneck.job.cuts import find_sites
 from tests.frameworks.planted import BATCH_SIZE, check_cost, check_cost_of_loader, slow_down, slowly
 
 pytestmark = pytest.mark.integration

@@ -5,7 +5,7 @@ import pytest
 from monai.data import CacheDataset, Dataset
 from monai.transforms import Compose, LoadImaged, MapTransform, RandFlipd, RandomizableTransform, ToTensord
 
-from bottleneck.pipeline.cuts import find_sites
+from bottleneck.job.cuts import find_sites
 from tests.frameworks.planted import check_cost, check_verdict, slow_down
 
 pytestmark = pytest.mark.integration

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.pipeline.cuts import find_sites
-from bottleneck.pipeline.recipes import registry
-from bottleneck.pipeline.recipes.interface import Recipe
+from bottleneck.job.cuts import find_sites
+from bottleneck.job.recipes import registry
+from bottleneck.job.recipes.interface import Recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")

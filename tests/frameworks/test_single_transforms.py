@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from bottleneck.measure.observe import observe, summarise
-from tests.staging.staged_datasets import switched
+from bottleneck.measure.facts.observation import observe, summarise
+from tests.loader.staged_datasets import switched
 
 pytestmark = pytest.mark.integration
 

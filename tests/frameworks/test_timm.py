@@ -7,8 +7,8 @@ from timm.data import AugMixDataset, IterableImageDataset, create_transform
 from timm.data.auto_augment import rand_augment_transform
 from torchvision import transforms
 
-from bottleneck.pipeline.paths import write_path
-from bottleneck.pipeline.recipes import registry
+from bottleneck.job.key_paths import write_path
+from bottleneck.job.recipes import registry
 from tests.frameworks.planted import check_cost, check_verdict, slow_down, slowly, write_photographs
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ from torch.utils.data import SequentialSampler
 from torchdata import nodes
 
 import bottleneck
-from bottleneck.pipeline.cuts import find_sites
+from bottleneck.job.cuts import find_sites
 from tests.frameworks.planted import (
     BATCH_SIZE,
     check_cost,

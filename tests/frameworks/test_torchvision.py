@@ -6,9 +6,9 @@ from PIL import Image
 from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
-from bottleneck.pipeline.cuts import find_sites
-from bottleneck.pipeline.paths import resolve, write_path
-from bottleneck.pipeline.recipes import registry
+from bottleneck.job.cuts import find_sites
+from bottleneck.job.key_paths import resolve, write_path
+from bottleneck.job.recipes import registry
 from tests.frameworks.planted import check_cost, slow_down, slowly, write_photographs
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ import webdataset
 from PIL import Image
 
 import bottleneck
-from bottleneck.pipeline.cuts import find_sites
+from bottleneck.job.cuts import find_sites
 from tests.frameworks.planted import (
     BATCH_SIZE,
     check_cost,

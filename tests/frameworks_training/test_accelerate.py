@@ -10,7 +10,7 @@ from slow_data import FEATURES, Accelerator, Rows, diagnose, make_loader, model_
 from torch import nn
 
 import bottleneck
-from bottleneck.pipeline.train_step import make_train_step
+from bottleneck.job.train_step import make_train_step
 
 CPU = torch.device("cpu")
 BATCH = (torch.arange(4.0 * FEATURES).view(4, FEATURES).sin(), torch.tensor([0, 1, 0, 1]))

@@ -15,7 +15,7 @@ from slow_data import Rows, diagnose, make_loader, model_state, random_state
 from torch import nn
 
 import bottleneck
-from bottleneck.pipeline.train_step import make_train_step
+from bottleneck.job.train_step import make_train_step
 
 
 @pytest.mark.integration

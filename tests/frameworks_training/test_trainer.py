@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 import bottleneck
 from bottleneck.errors import MeasurementError
-from bottleneck.pipeline.train_step import make_train_step
+from bottleneck.job.train_step import make_train_step
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.measure.file_systems import mount_of, read_mounts
-from bottleneck.measure.page_cache import DataFile, can_drop, drop, find_resident, sample_pages
+from bottleneck.measure.cold.page_cache import DataFile, can_drop, drop, find_resident, sample_pages
+from bottleneck.measure.system.file_systems import mount_of, read_mounts
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from bottleneck.measure.trace_summary import STEP, WINDOW
+from bottleneck.measure.passes.trace_summary import STEP, WINDOW
 
 HOST, BACKWARD, DEVICE = (1, 1), (1, 2), (0, 7)
 

@@ -5,7 +5,7 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from bottleneck.pipeline.marks import stage
+from bottleneck.job.marks import stage
 
 
 def burn(seconds):

@@ -4,9 +4,9 @@ import psutil
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
+from bottleneck.job.description import Pipeline
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
 
 QUICK = MeasureOptions(budget_s=4.0)

@@ -10,17 +10,17 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms
 
-from bottleneck.analysis import augment_advice
-from bottleneck.analysis.case import Case
-from bottleneck.analysis.observed import pixels_of
-from bottleneck.measure.loader_facts import describe_loader
-from bottleneck.measure.observe import observe, summarise
-from bottleneck.pipeline.description import Pipeline
+from bottleneck.analysis.advice.rule import Case
+from bottleneck.analysis.advice.rules import augment
+from bottleneck.analysis.advice.transforms import pixels_of
+from bottleneck.job.description import Pipeline
+from bottleneck.loader.observe.observation import describe_output
+from bottleneck.loader.observe.pixels import image_pixels
+from bottleneck.measure.facts.loader_facts import describe_loader
+from bottleneck.measure.facts.observation import observe, summarise
 from bottleneck.results.records import Interval, Stage, Verdict
-from bottleneck.staging.observation import describe_output
-from bottleneck.staging.pixels import image_pixels
+from tests.loader.staged_datasets import switched
 from tests.measure.loaded_jobs import Photos
-from tests.staging.staged_datasets import switched
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_blur_before_the_crop_is_found_by_what_the_workers_saw():
         evidence = summarise(seen, ())
         evidence["loader"] = describe_loader(pipeline, loader, running, seen.pixels, evidence)
     case = held_by_augment(json.loads(json.dumps(evidence)))
-    given = {item.advice.id: item.advice for rule in augment_advice.RULES for item in rule(case)}
+    given = {item.advice.id: item.advice for rule in augment.RULES for item in rule(case)}
     assert "transform.transforms[1] (RandomCrop)" in given["crop-before"].how
     assert given["crop-before"].evidence["pixels_before"] == 80 * 60
     assert given["crop-before"].evidence["pixels_after"] == 32 * 32

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bottleneck.measure.arms import Arm, Capabilities, build_ladder
-from bottleneck.staging import stages
-from bottleneck.staging.stages import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD, PAY_SERVING
+from bottleneck.loader import modes
+from bottleneck.loader.modes import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD, PAY_SERVING
+from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 
 WHOLE = ("finish", "augment", "load")
 
@@ -215,5 +215,5 @@ def test_every_ladder_hangs_together(copies, hands_over, within, room):
     assert {stage for stage, _ in ladder.without} <= {span.name for span in ladder.spans} - {"compute"}
     for rung in ladder.rungs:
         assert (rung.coupled is None) == (rung.reason is not None)
-    assert all(arm.mode is None or arm.mode & ~(stages.ALL | PAY_SERVING) == 0 for arm in ladder.arms())
+    assert all(arm.mode is None or arm.mode & ~(modes.ALL | PAY_SERVING) == 0 for arm in ladder.arms())
     assert {stage for stage, _ in ladder.without_alone} == {s for s, arm in ladder.without if arm.supply == "loader"}

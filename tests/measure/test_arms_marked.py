@@ -1,9 +1,9 @@
 """The ladder with stages that the user marked: one experiment for each, in the order of execution."""
 
-from bottleneck.measure.arms import Arm, Capabilities, build_ladder
-from bottleneck.staging import stages
-from bottleneck.staging.marking import MarkPlan
-from bottleneck.staging.stages import ALL, COLLATE, HANDOFF, SKIP_COLLATE_REST, SKIP_OTHER, skip_bit
+from bottleneck.loader import modes
+from bottleneck.loader.modes import ALL, COLLATE, HANDOFF, SKIP_COLLATE_REST, SKIP_OTHER, skip_bit
+from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 
 SAMPLE = ("@decode", "@crop", "@normalize")
 COLLATION = ("@pad",)
@@ -17,7 +17,7 @@ def ladder_of(sample=SAMPLE, collate=(), **options):
     )
 
 
-def modes(ladder):
+def modes_of(ladder):
     return {rung.name: rung.coupled.mode for rung in ladder.rungs if rung.coupled is not None}
 
 
@@ -34,7 +34,7 @@ def test_stages_of_a_sample():
         ("crop", "before_normalize", "before_crop"),
         ("decode", "before_crop", "raw"),
     ]
-    found = modes(ladder)
+    found = modes_of(ladder)
     assert found["after_normalize"] == ALL | skip_bit(0) | skip_bit(1) | skip_bit(2)
     assert found["before_normalize"] == ALL | skip_bit(0) | skip_bit(1)
     assert found["before_crop"] == ALL | skip_bit(0)
@@ -59,8 +59,8 @@ def test_stages_of_the_collation():
         ("augment", "before_collate", "before_augment"),
         ("load", "before_augment", "raw"),
     ]
-    assert modes(ladder)["after_pad"] == HANDOFF | COLLATE | skip_bit(0)
-    assert modes(ladder)["before_collate"] == HANDOFF | COLLATE
+    assert modes_of(ladder)["after_pad"] == HANDOFF | COLLATE | skip_bit(0)
+    assert modes_of(ladder)["before_collate"] == HANDOFF | COLLATE
 
 
 def test_without_each_of_them():
@@ -96,9 +96,9 @@ def test_samples_that_do_not_fit_are_one_stage():
 
 
 def test_every_mode_still_reads_what_the_sampler_asks_for():
-    for name, mode in modes(ladder_of(collate=COLLATION)).items():
+    for name, mode in modes_of(ladder_of(collate=COLLATION)).items():
         served = name in ("device", "host", "after_collate", "after_pad", "before_collate")
-        assert mode is None or stages.reads_indices(mode) != served
+        assert mode is None or modes.reads_indices(mode) != served
 
 
 def test_no_room_for_samples_with_a_marked_collation():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from bottleneck.measure.batches import BatchCache, CachedBatch, keep_on_host, tensors_of
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host, tensors_of
 
 
 @dataclass(frozen=True)

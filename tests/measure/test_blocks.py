@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure.arms import Arm, reads_storage
-from bottleneck.measure.batches import BatchCache, CachedBatch
-from bottleneck.measure.blocks import Bench, block_batches
-from bottleneck.staging import stages
+from bottleneck.loader import modes
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch
+from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.ladder import Arm, reads_storage
 
-RAW = Arm(stages.ALL, "loader")
-DRAINED = Arm(stages.ALL, "loader", coupled=False)
+RAW = Arm(modes.ALL, "loader")
+DRAINED = Arm(modes.ALL, "loader", coupled=False)
 DEVICE, HOST = Arm(None, "device"), Arm(None, "host")
-WITHOUT_COPY = Arm(stages.ALL, "device")
-WITHOUT_HANDOFF = Arm(stages.ALL & ~stages.HANDOFF, "host")
+WITHOUT_COPY = Arm(modes.ALL, "device")
+WITHOUT_HANDOFF = Arm(modes.ALL & ~modes.HANDOFF, "host")
 
 
 class World:
@@ -125,7 +125,7 @@ def test_preparing_switches_and_runs_until_steady_and_none_of_it_is_counted():
     world = World(workers=3)
     world.step_s = world.load_s = world.copy_s = 0.01
     world.bench.prepare(RAW)
-    assert world.log[0] == f"switch {stages.ALL}"
+    assert world.log[0] == f"switch {modes.ALL}"
     assert world.log.count("next") == 1 + 2 * 3  # a queue that cannot be looked into: two turns
     assert world.log[-1] == "synchronize"
     assert world.bench.batches == 0
@@ -192,7 +192,7 @@ def test_what_is_done_before_a_block_gives_the_workers_no_start(arm):
 def test_a_block_settles_only_where_workers_run_and_batches_are_quick_and_not_scarce():
     world = World()
     world.step_s = world.load_s = world.copy_s = 0.001
-    for arm, batches in ((RAW, 1), (DRAINED, 1), (DEVICE, 0), (Arm(stages.ALL, "loader", cold=True), 0)):
+    for arm, batches in ((RAW, 1), (DRAINED, 1), (DEVICE, 0), (Arm(modes.ALL, "loader", cold=True), 0)):
         world.bench.prepare(arm)
         world.log.clear()
         world.bench.settle(arm)
@@ -241,7 +241,7 @@ def test_block_lengths():
 def test_which_arms_read_storage():
     assert reads_storage(RAW)
     assert reads_storage(DRAINED)
-    assert not reads_storage(Arm(stages.ALL & ~stages.LOAD, "loader"))
+    assert not reads_storage(Arm(modes.ALL & ~modes.LOAD, "loader"))
     assert not reads_storage(DEVICE)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.measure.cgroup import Quota, memory_limit_bytes, parse_periods, quota_cores, strictest_quota
+from bottleneck.measure.system.cgroup import Quota, memory_limit_bytes, parse_periods, quota_cores, strictest_quota
 
 
 def write(root: Path, files: dict[str, str]) -> tuple[Path, Path]:

@@ -3,7 +3,7 @@
 import pytest
 from kineto_events import BACKWARD, Events
 
-from bottleneck.measure.chrome_trace import busy_s, read_trace
+from bottleneck.measure.passes.chrome_trace import busy_s, read_trace
 
 
 def calls(events):

@@ -8,21 +8,21 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from bottleneck.measure import cold, cold_pool
-from bottleneck.measure.arms import Arm, Capabilities, build_ladder
-from bottleneck.measure.cold import ColdPool, NoColdError, pool_sizes, with_cold
+from bottleneck.job.description import Pipeline
+from bottleneck.loader import modes
+from bottleneck.loader.observe.file_watch import NotedFiles
+from bottleneck.measure.cold import choose, pool
+from bottleneck.measure.cold.page_cache import DataFile
+from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes, with_cold
+from bottleneck.measure.facts.io import IoCounters
+from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.page_cache import DataFile
-from bottleneck.measure.reads import IoCounters
 from bottleneck.measure.session import measure
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
-from bottleneck.staging import stages
-from bottleneck.staging.file_watch import NotedFiles
 
-RAW = Arm(stages.ALL, "loader")
-COLD = Arm(stages.ALL, "loader", cold=True)
-RESTING = Arm(stages.HANDOFF, "loader")
+RAW = Arm(modes.ALL, "loader")
+COLD = Arm(modes.ALL, "loader", cold=True)
+RESTING = Arm(modes.HANDOFF, "loader")
 FILES = tuple(DataFile(f"/data/{n}", 40_960) for n in range(20))
 
 
@@ -66,8 +66,8 @@ def cache(monkeypatch):
             return list(pages)[: state["there"]]
         return list(pages)[: state["stays"]] if state["drops"] > state["tries"] else list(pages)
 
-    monkeypatch.setattr(cold, "drop", drop)
-    monkeypatch.setattr(cold, "find_resident", find_resident)
+    monkeypatch.setattr(pool, "drop", drop)
+    monkeypatch.setattr(pool, "find_resident", find_resident)
     return state
 
 
@@ -150,7 +150,7 @@ def noted(requested, opens=20, too_many=False):
 
 
 def check_reads(requested, storage, asked=800_000, seen=True, opens=20):
-    cold_pool._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), seen=seen)
+    choose._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), seen=seen)
 
 
 def test_reads_that_come_from_storage_prove_it():
@@ -176,7 +176,7 @@ def test_reads_that_do_not_fit_prove_nothing(reads, why):
 
 
 def test_files_that_are_not_known_or_do_not_fit_are_refused():
-    assert cold_pool._check_files(FILES, noted(5), free_bytes=10**9) == 5
+    assert choose._check_files(FILES, noted(5), free_bytes=10**9) == 5
     for files, found, free, why in (
         ((), noted(5), 10**9, "opens no file"),
         (FILES, noted(5, too_many=True), 10**9, "more files than"),
@@ -184,7 +184,7 @@ def test_files_that_are_not_known_or_do_not_fit_are_refused():
         (FILES, noted(10**6), 10**6, "do not fit"),
     ):
         with pytest.raises(NoColdError, match=why):
-            cold_pool._check_files(files, found, free)
+            choose._check_files(files, found, free)
 
 
 def test_the_experiment_lies_beyond_raw_and_adds_storage():
@@ -319,7 +319,7 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
             asked.add(index)
             return torch.zeros(1)
 
-    monkeypatch.setattr("bottleneck.measure.cold_session.make_cold_pool", make_cold_pool)
+    monkeypatch.setattr("bottleneck.measure.cold.cold_session.make_cold_pool", make_cold_pool)
     pipeline = Pipeline(dataset=Noted(), train_step=lambda batch: None, batch_size=2, device="cpu")
     options, precise = MeasureOptions(budget_s=1.0, cold=True), Judgement("device_bound", None, precise=True)
     outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from bottleneck.measure.data_paths import is_data, mapped_data, named_paths, open_data
-from bottleneck.measure.file_systems import Mount, mount_of, read_mounts
+from bottleneck.measure.system.data_paths import is_data, mapped_data, named_paths, open_data
+from bottleneck.measure.system.file_systems import Mount, mount_of, read_mounts
 
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

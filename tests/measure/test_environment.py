@@ -14,9 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure import cgroup, cores, cpu_times, environment
-from bottleneck.measure.cores import usable_cores
-from bottleneck.measure.environment import (
+from bottleneck.measure.system import cgroup, cores, cpu_times, environment
+from bottleneck.measure.system.cores import usable_cores
+from bottleneck.measure.system.environment import (
     OtherLoad,
     ProcessTimes,
     describe_environment,

@@ -3,17 +3,17 @@
 import pytest
 
 from bottleneck.errors import ExitStatus
-from bottleneck.measure.failure import (
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import LoaderEnded
+from bottleneck.loader.worker_errors import UserCodeError, describe_failure
+from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_loader_failure,
     explain_step_failure,
     loader_failures,
     name_mode,
 )
-from bottleneck.measure.patience import TookTooLong
-from bottleneck.staging import stages
-from bottleneck.staging.failures import UserCodeError, describe_failure
-from bottleneck.staging.loader import LoaderEnded
+from bottleneck.measure.passes.time_limit import TookTooLong
 
 
 def caught(error):
@@ -24,7 +24,7 @@ def caught(error):
 
 
 def user_code_error(error, **options):
-    facts = {"where": "dataset", "index": 17, "worker": 3, "mode": stages.ALL, **options}
+    facts = {"where": "dataset", "index": 17, "worker": 3, "mode": modes.ALL, **options}
     where = facts.pop("where")
     text = describe_failure(caught(error), where, **facts)
     return UserCodeError(f"Caught UserCodeError in DataLoader worker process 3.\nOriginal Traceback (...):\n{text}\n")
@@ -33,10 +33,10 @@ def user_code_error(error, **options):
 @pytest.mark.parametrize(
     ("mode", "name"),
     [
-        *((mode, name) for name, mode in stages.MODE_OF_EXPERIMENT.items()),
-        (stages.RECORD | stages.ALL, "recording"),
-        (stages.ALL & ~stages.AUGMENT, "without augment"),
-        (stages.ALL & ~stages.HANDOFF, "without handoff"),
+        *((mode, name) for name, mode in modes.MODE_OF_EXPERIMENT.items()),
+        (modes.RECORD | modes.ALL, "recording"),
+        (modes.ALL & ~modes.AUGMENT, "without augment"),
+        (modes.ALL & ~modes.HANDOFF, "without handoff"),
     ],
 )
 def test_modes_have_names_for_people(mode, name):
@@ -44,8 +44,8 @@ def test_modes_have_names_for_people(mode, name):
 
 
 def test_modes_of_marked_stages_have_the_name_of_the_present_experiment():
-    assert name_mode(stages.ALL | stages.skip_bit(2), "after_crop") == "after_crop"
-    assert name_mode(stages.ALL | stages.SKIP_OTHER, "without other") == "without other"
+    assert name_mode(modes.ALL | modes.skip_bit(2), "after_crop") == "after_crop"
+    assert name_mode(modes.ALL | modes.SKIP_OTHER, "without other") == "without other"
 
 
 def test_a_sample_that_raised():
@@ -167,7 +167,7 @@ def test_an_empty_loader():
 
 
 def test_our_own_frames_are_left_out_of_the_users_traceback():
-    from bottleneck.measure.batches import BatchCache, CachedBatch
+    from bottleneck.measure.batch_cache import BatchCache, CachedBatch
 
     def step(batch):
         raise ValueError("mine")

@@ -11,11 +11,11 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.autograd.profiler import profile, record_function  # what torch.profiler, slow to import, is made of
 
-from bottleneck.measure import kineto
-from bottleneck.measure.chrome_trace import read_trace
-from bottleneck.measure.kineto import TraceError, record_trace
-from bottleneck.measure.trace_products import computed_types
-from bottleneck.measure.trace_summary import STEP, WINDOW, find_steps, summarise
+from bottleneck.measure.passes import kineto
+from bottleneck.measure.passes.chrome_trace import read_trace
+from bottleneck.measure.passes.kineto import TraceError, record_trace
+from bottleneck.measure.passes.trace_products import computed_types
+from bottleneck.measure.passes.trace_summary import STEP, WINDOW, find_steps, summarise
 
 CPU = torch.device("cpu")
 

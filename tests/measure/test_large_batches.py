@@ -8,10 +8,10 @@ from sessions import blocks, known_helpers, pipeline_of, run
 from torch.utils.data import Dataset
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.measure.batches import CachedBatch
+from bottleneck.loader import trees
+from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.preparation import make_caches
-from bottleneck.staging import trees
 
 known = pytest.fixture(autouse=True)(known_helpers)
 BATCH_SIZE = 16

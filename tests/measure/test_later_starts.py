@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from bottleneck.measure.later_starts import later_start_matters, later_starts_s
-from bottleneck.staging import stages
-from bottleneck.staging.loader import SwitchedLoader
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
 
 GAP = {"seconds": 0.4, "started_anew": True, "batches": 100.0}
 
@@ -64,7 +64,7 @@ def test_a_later_start_is_quicker_than_the_first_one_where_that_was_cold(tmp_pat
         assert len(later_s) == 2
         assert max(later_s) < first_s / 2
         # The workers go on, and no sample is asked for twice: the file of each is new.
-        switched.switch(stages.ALL)
+        switched.switch(modes.ALL)
         assert switched.next_batch()[1] == 2
     finally:
         switched.close()
@@ -77,7 +77,7 @@ def test_a_start_that_fails_leaves_the_first_one(tmp_path):
     try:
         loader.worker_init_fn = lambda number: 1 / 0
         assert later_starts_s(switched, loader, time.perf_counter) == []
-        switched.switch(stages.ALL)
+        switched.switch(modes.ALL)
         switched.next_batch()
     finally:
         switched.close()

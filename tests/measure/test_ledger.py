@@ -1,10 +1,10 @@
 """What has been measured becomes a measurement, at any moment."""
 
-from bottleneck.measure.arms import Arm, Capabilities, build_ladder
+from bottleneck.loader import modes
 from bottleneck.measure.describe import describe_arm
+from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.records import Block
-from bottleneck.staging import stages
 
 
 def ladder():
@@ -25,7 +25,7 @@ def ledger_with(*arms):
 
 def test_before_anything_is_known_every_experiment_is_there_without_numbers():
     measurement = Ledger({}, {}).measurement()
-    assert [e.name for e in measurement.experiments] == list(stages.EXPERIMENTS)
+    assert [e.name for e in measurement.experiments] == list(modes.EXPERIMENTS)
     assert not any(e.available or e.coupled or e.drained for e in measurement.experiments)
     assert all("before it was measured" in e.reason for e in measurement.experiments)
     assert measurement.stages == ()
@@ -33,7 +33,7 @@ def test_before_anything_is_known_every_experiment_is_there_without_numbers():
 
 
 def test_blocks_stand_where_their_arm_belongs():
-    raw, drained = Arm(stages.ALL, "loader"), Arm(stages.ALL, "loader", coupled=False)
+    raw, drained = Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
     measurement = ledger_with(raw, drained, raw).measurement()
     experiments = {e.name: e for e in measurement.experiments}
     assert experiments["raw"].coupled == (block(0), block(2))
@@ -44,7 +44,7 @@ def test_blocks_stand_where_their_arm_belongs():
 
 
 def test_an_arm_that_two_experiments_share_serves_both():
-    without_load = Arm(stages.ALL & ~stages.LOAD, "loader")
+    without_load = Arm(modes.ALL & ~modes.LOAD, "loader")
     measurement = ledger_with(without_load).measurement()
     assert {w.stage: w.coupled for w in measurement.without}["load"] == (block(0),)
     assert {e.name: e.coupled for e in measurement.experiments}["before_augment"] != ()

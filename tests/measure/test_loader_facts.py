@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.measure.loader_facts import describe_loader
-from bottleneck.measure.observe import observe, summarise
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.facts.loader_facts import describe_loader
+from bottleneck.measure.facts.observation import observe, summarise
+from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.payload import describe_payload
 from bottleneck.measure.session import measure
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
+from tests.loader.staged_datasets import switched
 from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Listed, OpenedLate, Photos
-from tests.staging.staged_datasets import switched
 
 
 def facts_of(dataset, pipeline=None, **options):

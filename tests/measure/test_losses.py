@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bottleneck.measure.arms import Arm, Ladder, Rung
-from bottleneck.measure.losses import Losses
-from bottleneck.staging import stages
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Arm, Ladder, Rung
+from bottleneck.measure.training.losses import Losses
 
-RAW, DRAINED = Arm(stages.ALL, "loader"), Arm(stages.ALL, "loader", coupled=False)
+RAW, DRAINED = Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
 LADDER = Ladder((Rung("raw", coupled=RAW, drained=DRAINED),), (), ())
 NAN = float("nan")
 

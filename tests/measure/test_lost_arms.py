@@ -4,10 +4,10 @@ import pytest
 from hazardous_jobs import Erasing, MarkedMixing, Mixing
 from sessions import pipeline_of, run
 
-from bottleneck.measure.arms import Capabilities, build_ladder
-from bottleneck.measure.lost_arms import without_mode
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.staging import stages
+from bottleneck.measure.rounds.lost_arms import without_mode
 
 BUDGETS_S = (5.0, 12.0, 30.0)
 
@@ -18,7 +18,7 @@ def ladder_of(*within):
 
 def test_an_experiment_without_a_stage_is_lost_alone():
     ladder = ladder_of("finish", "augment", "load")
-    left = without_mode(ladder, stages.ALL & ~stages.AUGMENT, "it raised")
+    left = without_mode(ladder, modes.ALL & ~modes.AUGMENT, "it raised")
     assert left.rungs == ladder.rungs
     assert left.spans == ladder.spans
     assert dict(ladder.without).keys() - dict(left.without).keys() == {"augment"}
@@ -26,7 +26,7 @@ def test_an_experiment_without_a_stage_is_lost_alone():
 
 def test_stages_around_a_lost_experiment_are_told_as_one():
     ladder = ladder_of("augment", "load")
-    left = without_mode(ladder, stages.MODE_OF_EXPERIMENT["before_augment"], "it raised")
+    left = without_mode(ladder, modes.MODE_OF_EXPERIMENT["before_augment"], "it raised")
     assert [span.name for span in left.spans] == ["compute", "handoff", "collate", "fetch"]
     (fetch,) = [span for span in left.spans if span.name == "fetch"]
     assert (fetch.inner, fetch.outer) == ("before_collate", "raw")
@@ -38,7 +38,7 @@ def test_stages_around_a_lost_experiment_are_told_as_one():
 
 
 def test_a_stage_that_cannot_be_split_carries_both_names():
-    left = without_mode(ladder_of("finish", "augment", "load"), stages.MODE_OF_EXPERIMENT["before_collate"], "why")
+    left = without_mode(ladder_of("finish", "augment", "load"), modes.MODE_OF_EXPERIMENT["before_collate"], "why")
     assert [span.name for span in left.spans][2:] == ["collate+finish", "augment", "load"]
 
 

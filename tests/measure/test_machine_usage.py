@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bottleneck.measure.machine_usage import KernelFile, MachineUsage, is_rotational
+from bottleneck.measure.usage.machine import KernelFile, MachineUsage, is_rotational
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT = "cpu  100 0 50 800 40 0 10 0 0 0\ncpu0 60 0 30 200 40 0 0 0 0 0\ncpu1 40 0 20 600 0 0 10 0 0 0\nintr 9\n"

@@ -5,12 +5,12 @@ import torch
 from kineto_events import Events
 from torch import nn
 
-from bottleneck.measure.batches import CachedBatch
-from bottleneck.measure.chrome_trace import read_trace
-from bottleneck.measure.model_facts import cpu_multiplies_bfloat16, describe_model
-from bottleneck.measure.trace_summary import find_steps, summarise
-from bottleneck.pipeline.description import Pipeline
-from bottleneck.pipeline.train_step import FrameworkStep
+from bottleneck.job.description import Pipeline
+from bottleneck.job.train_step import FrameworkStep
+from bottleneck.measure.batch_cache import CachedBatch
+from bottleneck.measure.facts.model_facts import cpu_multiplies_bfloat16, describe_model
+from bottleneck.measure.passes.chrome_trace import read_trace
+from bottleneck.measure.passes.trace_summary import find_steps, summarise
 
 CPU = torch.device("cpu")
 

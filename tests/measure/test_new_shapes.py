@@ -6,13 +6,13 @@ import torch
 from sessions import UNDECIDED, Photos, pipeline_of, run
 from torch.utils.data import default_collate
 
-from bottleneck.measure import new_shapes
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.new_shapes import Counts, NewShapes, make_counts, shapes_of
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.staging import stages
+from bottleneck.measure.rounds import new_shapes
+from bottleneck.measure.rounds.new_shapes import Counts, NewShapes, make_counts, shapes_of
 
-RAW, DRAINED, DEVICE = Arm(stages.ALL, "loader"), Arm(stages.ALL, "loader", coupled=False), Arm(None, "device")
+RAW, DRAINED, DEVICE = Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False), Arm(None, "device")
 
 
 class World:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fake_nvml import FakeNvml
 
-from bottleneck.measure.nvml import GpuUsage, NoGpuError
+from bottleneck.measure.usage.nvml import GpuUsage, NoGpuError
 
 CUDA = torch.device("cuda:0")
 

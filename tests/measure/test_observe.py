@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from bottleneck.measure.arms import Capabilities, build_ladder
-from bottleneck.measure.observe import observe, summarise, with_times
-from bottleneck.staging import stages
-from bottleneck.staging.observation import Observation, Spent, TransformSpent, describe_output
+from bottleneck.loader import modes
+from bottleneck.loader.observe.observation import Observation, Spent, TransformSpent, describe_output
+from bottleneck.measure.facts.observation import observe, summarise, with_times
+from bottleneck.measure.ladder import Capabilities, build_ladder
 
 
 def seen(stage_times, transforms=(), *, workers=1, batches=10, samples=40, core_wait_s=0.0):
@@ -170,7 +170,7 @@ def test_every_worker_makes_a_batch_however_short_the_time_is(workers):
     loader = Workers(workers)
     total = observe(loader, 0.0, ticking(1.0))
     assert loader.taken == total.workers == max(1, workers)
-    assert loader.modes == [stages.ALL & ~stages.HANDOFF | stages.OBSERVE, None]
+    assert loader.modes == [modes.ALL & ~modes.HANDOFF | modes.OBSERVE, None]
 
 
 def test_the_pass_ends_when_its_time_is_up():
@@ -188,4 +188,4 @@ def test_workers_without_a_share_of_the_data_are_not_waited_for():
 def test_a_loader_that_works_on_each_batch_gets_its_batches():
     loader = Workers(1)
     observe(loader, 0.0, ticking(1.0), passes_tokens=False)
-    assert loader.modes[0] == stages.ALL | stages.OBSERVE
+    assert loader.modes[0] == modes.ALL | modes.OBSERVE

@@ -10,14 +10,14 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 import bottleneck
-from bottleneck.analysis.waiting import share_of
+from bottleneck.analysis.advice.stage_idle_time import share_of
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.observe import observe, summarise
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.facts.observation import observe, summarise
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
-from tests.staging.staged_datasets import switched
+from tests.loader.staged_datasets import switched
 
 pytestmark = [
     pytest.mark.integration,

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bottleneck.measure.page_cache import DataFile, Page, can_drop, drop, find_resident, sample_pages
+from bottleneck.measure.cold.page_cache import DataFile, Page, can_drop, drop, find_resident, sample_pages
 
 needs_dropping = pytest.mark.skipif(not can_drop(), reason="this system cannot drop single files from memory")
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bottleneck.measure.patience import TookTooLong, ends_after
+from bottleneck.measure.passes.time_limit import TookTooLong, ends_after
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from bottleneck.measure.payload import describe_payload
+from bottleneck.measure.facts.payload import describe_payload
 
 NOISE = torch.randn(8, 3, 16, 16)
 PIXELS = torch.randint(0, 256, (8, 3, 16, 16)).float() / 255

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from bottleneck.measure.pickling import pickle_size
+from bottleneck.measure.facts.pickling import pickle_size
 
 
 class Numbers:

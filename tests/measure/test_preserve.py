@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure import preserve_tensors
-from bottleneck.measure.preserve import preserved
+from bottleneck.measure.preserve import tensors
+from bottleneck.measure.preserve.preserved import preserved
 
 
 class Net(nn.Module):
@@ -277,7 +277,7 @@ def test_attributes_of_modules_go_back_in_place():
 
 def test_a_model_that_does_not_fit_into_memory_is_refused_untouched(monkeypatch):
     model = nn.Linear(10, 10)
-    monkeypatch.setattr(preserve_tensors, "free_memory_bytes", lambda: 500)
+    monkeypatch.setattr(tensors, "free_memory_bytes", lambda: 500)
     with pytest.raises(MeasurementError, match="GB of memory") as raised, preserved(model=model):
         pytest.fail("the body must not run")
     assert "before the first training step" in raised.value.remedy

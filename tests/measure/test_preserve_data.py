@@ -18,7 +18,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from bottleneck.measure.preserve import preserved
+from bottleneck.measure.preserve.preserved import preserved
 
 
 class Counting(Dataset):

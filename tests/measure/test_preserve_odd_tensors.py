@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bottleneck.measure.preserve import preserved
+from bottleneck.measure.preserve.preserved import preserved
 
 
 def _inference_tensor():

@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
-from bottleneck.measure.preserve import preserved
-from bottleneck.measure.preserve_steps import Notes, Restoration, interrupts_deferred
+from bottleneck.measure.preserve.preserved import preserved
+from bottleneck.measure.preserve.restoration import Notes, Restoration, interrupts_deferred
 
 
 def draw():

@@ -2,11 +2,11 @@
 
 from torch import nn
 
-from bottleneck.measure.preserve import preserved
-from bottleneck.measure.preserve_code import assigned_globals, is_installed, names_in
-from bottleneck.measure.preserve_search import Search
-from bottleneck.measure.preserve_steps import Notes
-from bottleneck.measure.preserve_tensors import TensorVault
+from bottleneck.measure.preserve.code import assigned_globals, is_installed, names_in
+from bottleneck.measure.preserve.preserved import preserved
+from bottleneck.measure.preserve.restoration import Notes
+from bottleneck.measure.preserve.search import Search
+from bottleneck.measure.preserve.tensors import TensorVault
 
 
 def test_objects_of_installed_packages_are_searched_but_not_put_back(monkeypatch):

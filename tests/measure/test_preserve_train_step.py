@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from bottleneck.measure.preserve import preserved
+from bottleneck.measure.preserve.preserved import preserved
 
 GLOBAL_MODEL = nn.Linear(2, 2)
 GLOBAL_OPTIMIZER = torch.optim.SGD(GLOBAL_MODEL.parameters(), lr=0.1, momentum=0.9)

@@ -7,8 +7,8 @@ import time
 import psutil
 import pytest
 
-from bottleneck.measure import process_usage
-from bottleneck.measure.process_usage import (
+from bottleneck.measure.usage import process
+from bottleneck.measure.usage.process import (
     MemoryReading,
     affinity,
     cpu_seconds,
@@ -95,5 +95,5 @@ def test_the_shared_part_is_unknown_where_the_system_does_not_tell(monkeypatch):
         def memory_full_info(self):
             return type("Memory", (), {"uss": 7})()
 
-    monkeypatch.setattr(process_usage.psutil, "Process", Mac)
+    monkeypatch.setattr(process.psutil, "Process", Mac)
     assert read_memory([os.getpid()], 2.0) == MemoryReading(2.0, 7, None)

@@ -6,14 +6,14 @@ import pytest
 from profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
 from torch.utils.data import DataLoader
 
-from bottleneck.analysis.hotspots import find_hotspots
-from bottleneck.measure import profiling, pyspy
+from bottleneck.analysis.advice.hotspots import find_hotspots
+from bottleneck.job.description import Pipeline
+from bottleneck.loader import proxies
+from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
+from bottleneck.measure.passes import profile, pyspy
 from bottleneck.measure.session import measure
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
-from bottleneck.staging import proxies
-from bottleneck.staging.loader import SwitchedLoader
 
 pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
@@ -55,14 +55,14 @@ def fake_py_spy(tmp_path, monkeypatch):
         program = tmp_path / "py-spy"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        monkeypatch.setattr(profiling, "find_py_spy", lambda: str(program))
+        monkeypatch.setattr(profile, "find_py_spy", lambda: str(program))
 
     return use
 
 
 @pytest.fixture
 def no_py_spy(monkeypatch):
-    monkeypatch.setattr(profiling, "find_py_spy", lambda: None)
+    monkeypatch.setattr(profile, "find_py_spy", lambda: None)
 
 
 # --- with py-spy -------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_the_collate_function_is_profiled(no_py_spy):
     ],
 )
 def test_a_py_spy_that_fails_costs_nothing(fake_py_spy, monkeypatch, script, words):
-    monkeypatch.setattr(profiling, "GRACE_S", 0.3)
+    monkeypatch.setattr(profile, "GRACE_S", 0.3)
     monkeypatch.setattr(pyspy, "_LAST_WORDS_S", 0.2)
     fake_py_spy(script)
     started = time.monotonic()
@@ -182,8 +182,8 @@ def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("DataLoader worker (pid 1) is killed\nby a signal")
 
-    monkeypatch.setattr(profiling, "record", fail)
-    monkeypatch.setattr(profiling, "find_py_spy", lambda: "py-spy")
+    monkeypatch.setattr(profile, "record", fail)
+    monkeypatch.setattr(profile, "find_py_spy", lambda: "py-spy")
     outcome = run(Computing())
     assert outcome.failure is None
     assert outcome.profile is None
@@ -203,6 +203,6 @@ def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_pat
 
 
 def test_nothing_is_profiled_unless_asked_for(monkeypatch):
-    monkeypatch.setattr(profiling, "find_py_spy", lambda: pytest.fail("py-spy was looked for"))
+    monkeypatch.setattr(profile, "find_py_spy", lambda: pytest.fail("py-spy was looked for"))
     pipeline = Pipeline(dataset=Computing(), train_step=train_step, batch_size=4, num_workers=0, device="cpu")
     assert measure_pipeline(pipeline, None).profile is None

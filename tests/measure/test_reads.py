@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.measure.arms import Arm, Capabilities, build_ladder
-from bottleneck.measure.file_systems import Mount
-from bottleneck.measure.reads import (
+from bottleneck.loader import modes
+from bottleneck.measure.facts.io import (
     BlindSpots,
     IoCounters,
     StorageReads,
@@ -15,10 +14,11 @@ from bottleneck.measure.reads import (
     name_source,
     read_counters,
 )
-from bottleneck.staging import stages
+from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.system.file_systems import Mount
 
-RAW, CACHED = Arm(stages.ALL, "loader"), Arm(stages.HANDOFF, "loader")
-COLD = Arm(stages.ALL, "loader", cold=True)
+RAW, CACHED = Arm(modes.ALL, "loader"), Arm(modes.HANDOFF, "loader")
+COLD = Arm(modes.ALL, "loader", cold=True)
 
 
 class Counters(StorageReads):

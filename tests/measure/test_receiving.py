@@ -2,8 +2,8 @@
 
 import pytest
 
-from bottleneck.measure.receiving import receiving_s_per_batch
-from bottleneck.staging import stages
+from bottleneck.loader import modes
+from bottleneck.measure.rounds.receiving import receiving_s_per_batch
 
 
 class Loader:
@@ -18,7 +18,7 @@ class Loader:
         self.mode = mode
 
     def next_batch(self):
-        assert self.mode == stages.STOP
+        assert self.mode == modes.STOP
         self.taken += 1
         self.now_s += 1e-3 if self.taken > self.queue_length else 0.5
 

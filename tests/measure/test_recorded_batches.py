@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from bottleneck.measure.batches import CachedBatch
+from bottleneck.loader.record.plan import Plan
+from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.preparation import Recorded, describe_recorded
-from bottleneck.staging.plan import Plan
 
 
 def batches(*lengths):

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from bottleneck.measure.batches import BatchCache, CachedBatch
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch
 from bottleneck.measure.replays import Replays, shape_of
 
 BATCH_BYTES = 4 * 100

@@ -3,14 +3,14 @@
 import pytest
 from uneven_workers import DEVICE, RAW, UnevenWorkers
 
+from bottleneck.loader import modes
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.running_start import ROUNDS, is_slow, measure_running_start, too_slow_for_stages
-from bottleneck.staging import stages
+from bottleneck.measure.rounds.running_start import ROUNDS, is_slow, measure_running_start, too_slow_for_stages
 
 
 def started(**job):
     made = UnevenWorkers(**job)
-    made.switch(stages.ALL)
+    made.switch(modes.ALL)
     began_s = made.now_s
     made.next_batch()
     made.log.clear()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure.arms import Capabilities, build_ladder
-from bottleneck.measure.schedule import (
+from bottleneck.measure.ladder import Capabilities, build_ladder
+from bottleneck.measure.rounds.schedule import (
     LEAST_ROUNDS,
     MIN_ROUNDS,
     OrderOfArms,

@@ -20,8 +20,8 @@ from sessions import (
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
+from bottleneck.job.description import Pipeline
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Interval, Judgement
 
 known = pytest.fixture(autouse=True)(known_helpers)
@@ -100,7 +100,7 @@ def test_the_first_six_rounds_leave_time_for_what_is_open():
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short(quick, monkeypatch):
-    monkeypatch.setattr("bottleneck.measure.schedule.SHORTEST_BLOCK_S", 0.02)
+    monkeypatch.setattr("bottleneck.measure.rounds.schedule.SHORTEST_BLOCK_S", 0.02)
 
     def judge(measurement):
         found = {e.name: e for e in measurement.experiments}["raw"]

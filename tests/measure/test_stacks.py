@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.measure.stacks import RawStack, cut_stacks, join_passes, parse_collapsed, shorten
+from bottleneck.loader.observe import stage_frames
+from bottleneck.measure.passes.stacks import RawStack, cut_stacks, join_passes, parse_collapsed, shorten
 from bottleneck.results.stacks import Frame, Stack
-from bottleneck.staging import stage_frames
 
 STAGES = stage_frames.__file__
 WORK = Path("/jobs/train")

@@ -6,13 +6,13 @@ import psutil
 import pytest
 from sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
 
-from bottleneck.measure import cpu_times
-from bottleneck.measure.arms import Arm
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.stolen import Repeats, Stolen, StolenTime, _read_stolen_s
-from bottleneck.staging import stages
+from bottleneck.measure.rounds.steal_time import Repeats, Stolen, StolenTime, _read_stolen_s
+from bottleneck.measure.system import cpu_times
 
-RAW, DEVICE = Arm(stages.ALL, "loader"), Arm(None, "device")
+RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
 MUCH, LITTLE, NONE = Stolen(0.4, 0.2), Stolen(0.01, 0.02), Stolen()
 
 

@@ -12,12 +12,12 @@ from torch import nn
 from torch.autograd.profiler import profile
 from torch.utils.data import Dataset
 
-from bottleneck.measure import tracing
-from bottleneck.measure.arms import Arm
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.passes import trace
+from bottleneck.measure.passes.trace import Wish, steps_to_trace
 from bottleneck.measure.session import measure
-from bottleneck.measure.tracing import Wish, steps_to_trace
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
 
 
@@ -81,9 +81,9 @@ def test_a_dear_step_is_run_as_often_as_it_is_traced(monkeypatch, step_s, steps)
         synchronize=lambda: None,
     )
     events = Events().steps((0, 1000)).operator("aten::mm", 10, 50)
-    monkeypatch.setattr(tracing, "record_trace", lambda run, device: (run(), json.dumps(events.document()))[1])
+    monkeypatch.setattr(trace, "record_trace", lambda run, device: (run(), json.dumps(events.document()))[1])
     ladder = SimpleNamespace(device=Arm(None, "device"))
-    made = tracing.trace(bench, ladder, torch.device("cpu"), Wish(asked_for=False, step_s=lambda arm: step_s))
+    made = trace.trace(bench, ladder, torch.device("cpu"), Wish(asked_for=False, step_s=lambda arm: step_s))
     assert list(made.evidence) == ["device"]
     assert len(ran) == steps
 
@@ -178,7 +178,7 @@ def hangs(batch):
 )
 def test_what_goes_wrong_in_a_traced_step_costs_a_line_and_no_more(step, words, monkeypatch):
     if step is hangs:
-        monkeypatch.setattr(tracing, "_PATIENCE_S", 0.5)
+        monkeypatch.setattr(trace, "_PATIENCE_S", 0.5)
     assert failure_of(step) == words
     assert not is_traced()
 
@@ -188,6 +188,6 @@ def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
     def refuse(*_):
         raise TypeError("of no known kind")
 
-    monkeypatch.setattr("bottleneck.measure.passes.describe_model", refuse)
+    monkeypatch.setattr("bottleneck.measure.passes.passes.describe_model", refuse)
     outcome = run(step=multiply)
     assert told(outcome)["model-unknown"] == "The model could not be looked at (TypeError: of no known kind)."

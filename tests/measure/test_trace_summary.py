@@ -3,9 +3,9 @@
 import pytest
 from kineto_events import BACKWARD, Events
 
-from bottleneck.measure.chrome_trace import read_trace
-from bottleneck.measure.trace_products import computed_types, convolves_channels_last
-from bottleneck.measure.trace_summary import find_steps, summarise
+from bottleneck.measure.passes.chrome_trace import read_trace
+from bottleneck.measure.passes.trace_products import computed_types, convolves_channels_last
+from bottleneck.measure.passes.trace_summary import find_steps, summarise
 
 
 def steps_of(events):

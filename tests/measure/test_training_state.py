@@ -12,7 +12,7 @@ from sessions import UNDECIDED, Photos, pipeline_of, run
 from torch import nn
 
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.training_state import TrainingState
+from bottleneck.measure.training.training_state import TrainingState
 
 
 class Clock:

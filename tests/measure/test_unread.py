@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bottleneck.measure.unread import WatchedStep
+from bottleneck.measure.facts.unread import WatchedStep
 
 
 def batch():

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bottleneck.measure import watcher
-from bottleneck.measure.arms import Arm, Ladder, Rung
-from bottleneck.measure.nvml import GpuSample, NoGpuError
-from bottleneck.measure.process_usage import MemoryReading
-from bottleneck.measure.utilisation import Utilisation
-from bottleneck.staging import stages
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Arm, Ladder, Rung
+from bottleneck.measure.usage import sampler
+from bottleneck.measure.usage.nvml import GpuSample, NoGpuError
+from bottleneck.measure.usage.process import MemoryReading
+from bottleneck.measure.usage.utilisation import Utilisation
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-DEVICE, RAW = Arm(None, "device"), Arm(stages.ALL, "loader")
-DRAINED, WITHOUT = Arm(stages.ALL, "loader", coupled=False), Arm(stages.ALL & ~stages.LOAD, "loader")
+DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
+DRAINED, WITHOUT = Arm(modes.ALL, "loader", coupled=False), Arm(modes.ALL & ~modes.LOAD, "loader")
 LADDER = Ladder(
     (Rung("device", None, DEVICE), Rung("host", "nothing is copied"), Rung("raw", None, RAW, DRAINED)),
     (),
@@ -81,11 +81,11 @@ def bench(monkeypatch):
     """A job with two workers in invented time; nothing is sampled but when the test says so."""
     clock = Clock()
     made = SimpleNamespace(clock=clock, machine=Machine(clock), gpu=Gpu(), used_s={11: 0.0, 12: 0.0}, main_s=[0.0])
-    monkeypatch.setattr(watcher, "cpu_seconds", made.used_s.get)
-    monkeypatch.setattr(watcher.time, "process_time", lambda: made.main_s[0])
-    monkeypatch.setattr(watcher, "thread_count", lambda pid: {11: 2, 12: 9}.get(pid, 5))
-    monkeypatch.setattr(watcher, "affinity", lambda pid: frozenset({11: {0}, 12: {1, 2}}.get(pid, {0, 1, 2, 3})))
-    monkeypatch.setattr(watcher, "read_memory", lambda pids, time_s: MemoryReading(time_s, 700, 300))
+    monkeypatch.setattr(sampler, "cpu_seconds", made.used_s.get)
+    monkeypatch.setattr(sampler.time, "process_time", lambda: made.main_s[0])
+    monkeypatch.setattr(sampler, "thread_count", lambda pid: {11: 2, 12: 9}.get(pid, 5))
+    monkeypatch.setattr(sampler, "affinity", lambda pid: frozenset({11: {0}, 12: {1, 2}}.get(pid, {0, 1, 2, 3})))
+    monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: MemoryReading(time_s, 700, 300))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     made.usage = Utilisation(lambda: made.machine, lambda device: made.gpu, clock, interval_s=1e6)
 
@@ -249,7 +249,7 @@ def test_workers_as_they_are_found(bench):
 
 def test_memory_is_read_between_blocks_and_seldom(bench, monkeypatch):
     read = []
-    monkeypatch.setattr(watcher, "read_memory", lambda pids, time_s: read.append(time_s) or MemoryReading(time_s, 1, 1))
+    monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: read.append(time_s) or MemoryReading(time_s, 1, 1))
     with bench.usage.watching((11, 12), CPU):
         for _ in range(10):
             bench.block(RAW, 0.5)  # and as long again in between
@@ -338,8 +338,8 @@ def test_a_device_that_cannot_be_watched_is_one_line(bench):
 
 
 def test_memory_that_is_not_shown_is_one_line_however_often_it_is_asked_for(bench, monkeypatch):
-    monkeypatch.setattr(watcher, "read_memory", lambda pids, time_s: None)
-    monkeypatch.setattr(watcher, "thread_count", lambda pid: None)
+    monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: None)
+    monkeypatch.setattr(sampler, "thread_count", lambda pid: None)
     with bench.usage.watching((11, 12), CPU):
         for _ in range(10):
             bench.block(RAW, 2.0, sample_at=(0.5,))

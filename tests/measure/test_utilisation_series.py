@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from bottleneck.measure.arms import Arm, Ladder, Rung
-from bottleneck.measure.nvml import GpuSample
-from bottleneck.measure.process_usage import MemoryReading
-from bottleneck.measure.utilisation_series import MOST_ROWS, utilisation_series
-from bottleneck.measure.watched import TimedReading, Watched, WatchedBlock
-from bottleneck.staging import stages
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Arm, Ladder, Rung
+from bottleneck.measure.usage.nvml import GpuSample
+from bottleneck.measure.usage.process import MemoryReading
+from bottleneck.measure.usage.samples import TimedReading, Watched, WatchedBlock
+from bottleneck.measure.usage.series import MOST_ROWS, utilisation_series
 
-DEVICE, RAW = Arm(None, "device"), Arm(stages.ALL, "loader")
-WITHOUT = Arm(stages.ALL & ~stages.AUGMENT, "loader")
+DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
+WITHOUT = Arm(modes.ALL & ~modes.AUGMENT, "loader")
 LADDER = Ladder((Rung("device", None, DEVICE), Rung("raw", None, RAW)), (), (("augment", WITHOUT), ("load", RAW)))
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from fake_nvml import FakeNvml
 
-from bottleneck.measure import nvml
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.nvml import GpuUsage
-from bottleneck.measure.utilisation import Utilisation
+from bottleneck.loader import modes
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.usage import nvml
+from bottleneck.measure.usage.nvml import GpuUsage
+from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Block
-from bottleneck.staging import stages
 
-RAW = Arm(stages.ALL, "loader")
+RAW = Arm(modes.ALL, "loader")
 
 
 class Log(list):

@@ -6,21 +6,21 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.batches import BatchCache
-from bottleneck.measure.blocks import Bench
-from bottleneck.measure.epochs import batches_of_epoch, describe_epoch_gap
+from bottleneck.job.description import Pipeline
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.batch_cache import BatchCache
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.facts.batch_waits import find_stalls
+from bottleneck.measure.facts.epoch_gap import batches_of_epoch, describe_epoch_gap
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
-from bottleneck.measure.waits import find_stalls
-from bottleneck.pipeline.description import Pipeline
 from bottleneck.results.records import Judgement
-from bottleneck.staging import stages
-from bottleneck.staging.loader import SwitchedLoader
 
 EVERY = 5
 """Batches from one stall to the next."""
-RAW = Arm(stages.ALL, "loader")
+RAW = Arm(modes.ALL, "loader")
 
 
 class Clock:

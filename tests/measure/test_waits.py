@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bottleneck.measure.waits import find_period, find_stalls, summarise_waits
+from bottleneck.measure.facts.batch_waits import find_period, find_stalls, summarise_waits
 
 
 def test_percentiles_of_the_wait():

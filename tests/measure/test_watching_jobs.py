@@ -8,9 +8,9 @@ from looks import look_until
 from torch.utils.data import Dataset
 
 import bottleneck
-from bottleneck.analysis.saturation import find_saturation, raw_usage
-from bottleneck.measure import utilisation, watcher
-from bottleneck.measure.machine_usage import MachineUsage
+from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
+from bottleneck.measure.usage import sampler, utilisation
+from bottleneck.measure.usage.machine import MachineUsage
 
 BUDGETS_S = (4.0, 20.0, 40.0)
 CORES = 2
@@ -95,8 +95,8 @@ def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypa
     bare = {name: tmp_path / name for name in ("proc", "sys", "cgroup_root", "shm")}
     monkeypatch.setattr(utilisation, "MachineUsage", lambda cpus: MachineUsage(cpus, **bare))
     for name in ("cpu_seconds", "thread_count", "affinity"):
-        monkeypatch.setattr(watcher, name, lambda pid: None)
-    monkeypatch.setattr(watcher, "read_memory", lambda pids, time_s: None)
+        monkeypatch.setattr(sampler, name, lambda pid: None)
+    monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: None)
     diagnosis = diagnose(computes=False, workers=1)
     assert diagnosis.verdict.bottleneck is not None
     missing = diagnosis.evidence["utilisation"]["missing"]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.measure import emulated_workers, worker_trial
-from bottleneck.measure.batches import BatchCache, CachedBatch
-from bottleneck.measure.blocks import Bench
-from bottleneck.measure.emulated_workers import Work
-from bottleneck.measure.worker_trial import try_workers
-from bottleneck.staging.loader import SwitchedLoader
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.trial import emulated_workers, worker_trial
+from bottleneck.measure.trial.emulated_workers import Work
+from bottleneck.measure.trial.worker_trial import try_workers
 
 BATCH = [torch.zeros(4, 8), torch.arange(4)]
 

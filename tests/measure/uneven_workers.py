@@ -3,12 +3,12 @@
 import math
 import random
 
-from bottleneck.measure.arms import Arm
-from bottleneck.measure.batches import BatchCache, CachedBatch
-from bottleneck.measure.blocks import Bench
-from bottleneck.staging import stages
+from bottleneck.loader import modes
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.ladder import Arm
 
-RAW, DEVICE = Arm(stages.ALL, "loader"), Arm(None, "device")
+RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
 PREFETCH = 2
 
 
@@ -70,7 +70,7 @@ class UnevenWorkers:
     # --- what is compared ---
 
     def long_run_loss(self, batches=6000):
-        self.switch(stages.ALL)
+        self.switch(modes.ALL)
         for _ in range(20 * self.num_workers):
             self.step(self.next_batch())
         began_s = self.now_s

@@ -14,9 +14,9 @@ from results_factory import make_device_bound_result, make_empty_result, make_in
 from test_hostile_text import HOSTILE, everywhere
 
 from bottleneck.analysis.comparison import compare
-from bottleneck.reports.comparison import render_comparison
-from bottleneck.reports.flamegraph import render_flamegraph
+from bottleneck.reports.charts.flamegraph import render_flamegraph
 from bottleneck.reports.render import render
+from bottleneck.reports.writers.comparison import render_comparison
 from bottleneck.results.stacks import Frame, Stack
 
 PROGRAM = find_chromium()

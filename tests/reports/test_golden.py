@@ -23,10 +23,10 @@ from results_factory import (
 from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
 from bottleneck.cli.printing import prepare_streams
-from bottleneck.reports.comparison import render_comparison, styled_comparison
-from bottleneck.reports.pull_request import Link, render_pull_request
 from bottleneck.reports.render import FORMATS, render
-from bottleneck.reports.text import render_text
+from bottleneck.reports.writers.comparison import render_comparison, styled_comparison
+from bottleneck.reports.writers.pull_request import Link, render_pull_request
+from bottleneck.reports.writers.text import render_text
 from bottleneck.results.codec import load, save
 from bottleneck.results.records import Tool
 

@@ -15,9 +15,9 @@ from test_hostile_text import ANCHOR, HOSTILE, structure
 
 from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
-from bottleneck.reports.comparison import render_comparison
-from bottleneck.reports.pull_request import render_pull_request
 from bottleneck.reports.render import render
+from bottleneck.reports.writers.comparison import render_comparison
+from bottleneck.reports.writers.pull_request import render_pull_request
 from bottleneck.results.codec import from_json, load, save
 from bottleneck.results.records import Interval, Result
 

@@ -12,9 +12,9 @@ from report_machine import HOME, HOST
 from results_factory import make_result
 
 from bottleneck.analysis.comparison import compare
-from bottleneck.reports import clean
-from bottleneck.reports.comparison import render_comparison
+from bottleneck.reports import sanitize
 from bottleneck.reports.render import render
+from bottleneck.reports.writers.comparison import render_comparison
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Advice, Result, Tool, Warning
 
@@ -229,18 +229,18 @@ def test_secrets_are_hidden():
     ],
 )
 def test_public(text, shown):
-    assert clean.public(text) == shown
+    assert sanitize.public(text) == shown
 
 
 @pytest.mark.parametrize("name", ["augment", "localhost", "device"])
 def test_a_machine_that_is_called_like_a_stage_garbles_nothing(monkeypatch, name):
     monkeypatch.setattr("socket.gethostname", lambda: name)
-    assert clean.public(f"the {name} stage") == f"the {name} stage"
+    assert sanitize.public(f"the {name} stage") == f"the {name} stage"
 
 
 def test_a_home_directory_at_the_root_hides_no_slashes(monkeypatch):
     monkeypatch.setattr("pathlib.Path.home", lambda: __import__("pathlib").Path("/"))
-    assert clean.public("/data/x") == "/data/x"
+    assert sanitize.public("/data/x") == "/data/x"
 
 
 def test_no_home_directory_is_no_obstacle(monkeypatch):
@@ -248,7 +248,7 @@ def test_no_home_directory_is_no_obstacle(monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr("pathlib.Path.home", unknown)
-    assert clean.public("/data/x") == "/data/x"
+    assert sanitize.public("/data/x") == "/data/x"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_no_home_directory_is_no_obstacle(monkeypatch):
     ],
 )
 def test_markdown_escapes(text, shown):
-    assert clean.markdown(text) == shown
+    assert sanitize.markdown(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -282,11 +282,11 @@ def test_markdown_escapes(text, shown):
     ],
 )
 def test_markdown_code(text, shown):
-    assert clean.markdown_code(text) == shown
+    assert sanitize.markdown_code(text) == shown
 
 
 def test_a_block_of_code_cannot_be_left():
-    block = clean.markdown_block("x\n````\n# out\n```")
+    block = sanitize.markdown_block("x\n````\n# out\n```")
     assert block == "`````\nx\n````\n# out\n```\n`````"
 
 

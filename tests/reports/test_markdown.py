@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from result_strategies import RESULTS
 from results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
 
-from bottleneck.reports.markdown import LIMIT, render_markdown
+from bottleneck.reports.writers.markdown import LIMIT, render_markdown
 from bottleneck.results.records import Warning
 
 

@@ -13,9 +13,9 @@ from results_factory import make_device_bound_result, make_result
 from test_hostile_text import HOSTILE, structure
 
 from bottleneck.analysis.comparison import compare
-from bottleneck.reports.comparison import render_comparison
-from bottleneck.reports.html import render_html
 from bottleneck.reports.render import render
+from bottleneck.reports.writers.comparison import render_comparison
+from bottleneck.reports.writers.html import render_html
 from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 

@@ -3,7 +3,7 @@
 import pytest
 from results_factory import make_payload, make_result
 
-from bottleneck.reports import payload
+from bottleneck.reports.content import payload
 from bottleneck.reports.render import FORMATS, render
 
 

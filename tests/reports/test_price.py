@@ -6,7 +6,7 @@ import pytest
 from results_factory import make_interrupted_result, make_result
 
 from bottleneck.analysis.price import with_price
-from bottleneck.reports.price import lost_money
+from bottleneck.reports.content.price import lost_money
 from bottleneck.results.records import Interval
 
 EFFICIENCY = Interval(0.381, 0.362, 0.400)

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from bottleneck.errors import UsageError
-from bottleneck.reports.collapsed import render_collapsed
-from bottleneck.reports.flamegraph import MOST_BOXES, render_flamegraph
-from bottleneck.reports.profile_files import check_folder, write_profile
-from bottleneck.reports.speedscope import render_speedscope
+from bottleneck.reports.charts.collapsed import render_collapsed
+from bottleneck.reports.charts.flamegraph import MOST_BOXES, render_flamegraph
+from bottleneck.reports.charts.speedscope import render_speedscope
+from bottleneck.reports.writers.profile_files import check_folder, write_profile
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,7 +12,7 @@ from results_factory import make_device_bound_result, make_interrupted_result, m
 
 from bottleneck.reports import numbers, view
 from bottleneck.reports.render import render
-from bottleneck.reports.text import render_text
+from bottleneck.reports.writers.text import render_text
 from bottleneck.results.codec import load
 from bottleneck.results.records import Interval, Verdict
 

@@ -23,8 +23,8 @@ from results_factory import (
 from rich.cells import cell_len
 from rich.console import Console
 
-from bottleneck.reports.layout import cells
-from bottleneck.reports.text import render_text, styled_text
+from bottleneck.reports.writers.layout import cells
+from bottleneck.reports.writers.text import render_text, styled_text
 
 MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
 

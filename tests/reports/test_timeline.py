@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from page_results import make_page_result, make_series
 
-from bottleneck.reports.charts import LABEL_WIDTH, WIDTH
-from bottleneck.reports.timeline import MOST_SPANS, RIGHT, timeline
+from bottleneck.reports.charts.charts import LABEL_WIDTH, WIDTH
+from bottleneck.reports.charts.timeline import MOST_SPANS, RIGHT, timeline
 
 
 def drawn(series):

@@ -1,0 +1,236 @@
+"""Where the augmentation holds the job: which transform, in which order, on which type, and where it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.transforms import Transform, gain_of_part, held_stages, mostly_waits, transforms_of
+from bottleneck.analysis.lookup import text_at
+from bottleneck.results.format import duration, gain, names, number, percent
+from bottleneck.results.records import Advice, Stage
+
+_WORTH_NAMING = 0.3
+"""Share of a stage from which on a single transform is worth a change."""
+_WORTH_MOVING = 0.1
+"""Share of a stage that moving transforms has to save."""
+_FEWER = 2.0
+"""Pixels before over pixels after, from which on a crop or resize counts as one."""
+_IDLE = 1.1
+"""Headroom from which on the device has time to spare for the augmentation."""
+
+_PIXELWISE = re.compile(
+    r"blur|jitter|normali[sz]e|solari[sz]e|posteri[sz]e|equali[sz]e|contrast|sharp|gr[ae]y|invert|noise|brightness"
+    r"|saturation|hue|gamma|clahe|totensor|todtype|convertimagedtype|tofloat|flip|scaleintensity|photometric",
+    re.IGNORECASE,
+)
+"""Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
+_SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
+_CONVERTS = re.compile(r"totensor|todtype|convertimagedtype|tofloat|normali[sz]e|scaleintensity", re.IGNORECASE)
+_ON_DEVICE = re.compile(
+    r"^(GaussianBlur|ColorJitter|Normalize|RandomSolarize|RandomPosterize|RandomEqualize|RandomAutocontrast"
+    r"|RandomAdjustSharpness|RandomGrayscale|Grayscale|RandomInvert|ElasticTransform|RandomPerspective|RandomRotation"
+    r"|RandomAffine|RandomHorizontalFlip|RandomVerticalFlip|RandomErasing|GaussianNoise|ToDtype|ConvertImageDtype)$"
+)
+"""Classes of torchvision.transforms.v2 that work on whole batches on the device; those that draw parameters draw
+the same for all of a batch."""
+_OF_V1 = "torchvision.transforms.transforms"
+_SHARE_OF_PIL = 0.5
+
+_HINTS = (
+    (re.compile(r"blur", re.IGNORECASE), "a smaller kernel_size, or blur fewer samples: {v2}RandomApply([...], p=0.2)"),
+    (
+        re.compile(r"jitter|hue|saturation", re.IGNORECASE),
+        "no hue, its costliest part, where it has one; or jitter fewer samples: {v2}RandomApply([...], p=0.5)",
+    ),
+    (
+        re.compile(r"elastic|perspective|affine|rotat", re.IGNORECASE),
+        "nearest or bilinear interpolation, and after the crop",
+    ),
+    (re.compile(r"resize|crop", re.IGNORECASE), "resize the files once beforehand, so that there is less to resample"),
+)
+
+
+@rule("costliest-transform")
+def _costliest_transform(case: Case) -> Iterator[Item]:
+    """Name the single transform that takes most of a stage that holds the job."""
+    for stage in _augmenting(case):
+        rows = transforms_of(case, stage)
+        top = max(rows, key=lambda row: row.share)
+        if top.share < _WORTH_NAMING:
+            continue
+        advice = Advice(
+            id="costliest-transform",
+            stage=stage.name,
+            title=f"Make {top.name} cheaper: it takes most of {stage.name}"
+            if top.share > _SHARE_OF_PIL
+            else f"Make {top.name} cheaper, the costliest transform of {stage.name}",
+            why=f"{top.name} takes {percent(top.share)} of {stage.name}: {duration(top.wall_s_per_sample)} of a "
+            "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
+            how=f"{top.path}: {_hint(top)}",
+            evidence={
+                "path": top.path,
+                "share": top.share,
+                "wall_s_per_sample": top.wall_s_per_sample,
+                "gain": case.gain_of(stage),
+            },
+        )
+        yield Item(gain_of_part(case, stage, top.share), advice)
+
+
+@rule("crop-before")
+def _crop_before(case: Case) -> Iterator[Item]:
+    """Advise the crop first where transforms work on pixels that a later one throws away."""
+    for stage in _augmenting(case):
+        found = _wasted(transforms_of(case, stage))
+        if found is None:
+            continue
+        early, crop, saved = found
+        if saved < _WORTH_MOVING:
+            continue
+        listed = names(list(dict.fromkeys(row.name for row in early)))
+        before, after = early[0].pixels or 0, crop.pixels or 1
+        advice = Advice(
+            id="crop-before",
+            stage=stage.name,
+            title=f"{crop.name} before {listed}",
+            why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, of which {crop.name} leaves "
+            f"{number(after)}. After it, they would save about {percent(saved)} of {stage.name}; the gain is estimated "
+            "by the pixel.",
+            how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
+            evidence={"pixels_before": before, "pixels_after": after, "share_saved": saved},
+        )
+        yield Item(gain_of_part(case, stage, saved), advice)
+
+
+@rule("uint8-until-device")
+def _uint8_until_device(case: Case) -> Iterator[Item]:
+    """Advise whole bytes up to the device where the workers make floats of pixels."""
+    floats = next((row for row in case.evidence_rows("payload", "savings") if text_at(row, "id") == "few-levels"), None)
+    if floats is None:
+        return
+    for stage in _augmenting(case):
+        rows = [row for row in transforms_of(case, stage) if _CONVERTS.search(row.name)]
+        share = sum(row.share for row in rows)
+        if share < _WORTH_MOVING:
+            continue
+        where = f"batch{text_at(floats, 'path') or ''}"
+        listed = names(list(dict.fromkeys(row.name for row in rows)))
+        target = "at the end of the train step's input" if case.on_cpu else "on the device"
+        advice = Advice(
+            id="uint8-until-device",
+            stage=stage.name,
+            title="Keep pixels as uint8 until they are on the device"
+            if not case.on_cpu
+            else "Keep pixels as uint8 until the train step",
+            why=f"{where} is {text_at(floats, 'what') or 'made of few values'}, and {listed} "
+            f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to make floats of bytes.",
+            how=f"v2.PILToTensor() in the place of {rows[0].path}, and convert whole batches {target}: "
+            "images.float().div_(255), then v2.Normalize(mean, std)",
+            evidence={"share": share, "gain": case.gain_of(stage)},
+        )
+        # A step on the CPU takes over the conversions, and how much quicker they are there only a run can tell.
+        yield Item(1.0 if case.on_cpu else gain_of_part(case, stage, share), advice)
+
+
+@rule("transforms-v2-tensors")
+def _transforms_v2_tensors(case: Case) -> Iterator[Item]:
+    """Advise torchvision's v2 on uint8 tensors where its first version works on images of Pillow's."""
+    for stage in _augmenting(case):
+        rows = [row for row in transforms_of(case, stage) if row.module == _OF_V1 and row.gives_pil]
+        share = sum(row.share for row in rows)
+        if share < _SHARE_OF_PIL:
+            continue
+        listed = names(list(dict.fromkeys(row.name for row in rows)))
+        advice = Advice(
+            id="transforms-v2-tensors",
+            stage=None,  # no gain can be told from this run; whatever else is advised of the stage goes first
+            title="Try torchvision.transforms.v2 on uint8 tensors",
+            why=f"{listed}, of the first version and on Pillow images: {percent(share)} of {stage.name}. "
+            "torchvision names v2 on uint8 tensors as its fastest way; how much it gains here only a run can tell.",
+            how=f"from torchvision.transforms import v2; v2.PILToTensor() in front of {rows[0].path}, and behind it "
+            f"v2.{rows[0].name} and so on",
+            evidence={"share": share, "stage": stage.name},
+        )
+        yield Item(1.0, advice)
+
+
+@rule("augment-on-device")
+def _augment_on_device(case: Case) -> Iterator[Item]:
+    """Advise transforms on whole batches on a device that waits, where the workers compute."""
+    if case.on_cpu or case.headroom < _IDLE:
+        return
+    for stage in _augmenting(case):
+        rows = [
+            row
+            for row in transforms_of(case, stage)
+            if row.module.startswith("torchvision.") and _ON_DEVICE.match(row.name)
+        ]
+        share = sum(row.share for row in rows)
+        if share < _WORTH_NAMING:
+            continue
+        listed = list(dict.fromkeys(row.name for row in rows))
+        advice = Advice(
+            id="augment-on-device",
+            stage=stage.name,
+            title=f"Run {names(listed)} on the device, on whole batches",
+            why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that "
+            f"compute, while the device could do {gain(case.headroom)} as much. The gain is an estimate: that the "
+            "device does it in passing.",
+            how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
+            "(images.to(device)); random ones then draw once for a batch",
+            evidence={"share": share, "headroom": case.headroom, "gain": case.gain_of(stage)},
+        )
+        yield Item(gain_of_part(case, stage, share), advice)
+
+
+def _augmenting(case: Case) -> Iterator[Stage]:
+    """The stages that hold the job, have single transforms, and compute."""
+    for stage in held_stages(case):
+        if transforms_of(case, stage) and not mostly_waits(case, stage):
+            yield stage
+
+
+def _verb(rows: Sequence[Transform], singular: str, plural: str) -> str:
+    return singular if len({row.name for row in rows}) == 1 else plural
+
+
+def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, float] | None:
+    """Return the transforms before a crop that would be cheaper behind it, the crop, and the share that this saves."""
+    best: tuple[list[Transform], Transform, float] | None = None
+    for place, crop in enumerate(rows):
+        after = crop.pixels
+        if not after or not _SMALLER.search(crop.name):
+            continue
+        early = [
+            row
+            for row in rows[:place]
+            if row.holder and row.holder == crop.holder and _PIXELWISE.search(row.name) and _is_larger(row, after)
+        ]
+        saved = sum(row.share * (1 - after / (row.pixels or after)) for row in early)
+        if early and (best is None or saved > best[2]):
+            best = early, crop, saved
+    return best
+
+
+def _is_larger(row: Transform, after: int) -> bool:
+    return not _SMALLER.search(row.name) and row.pixels is not None and row.pixels >= _FEWER * after
+
+
+def _hint(transform: Transform) -> str:
+    """What makes a transform cheaper, by its name; else what helps with any."""
+    v2 = "v2." if transform.module.startswith("torchvision.") else ""
+    for pattern, hint in _HINTS:
+        if pattern.search(transform.name):
+            return hint.format(v2=v2)
+    return "time its lines; do once beforehand what is not random in it, or apply it to fewer samples"
+
+
+RULES = (
+    _costliest_transform,
+    _crop_before,
+    _uint8_until_device,
+    _transforms_v2_tensors,
+    _augment_on_device,
+)

@@ -1,0 +1,193 @@
+"""Where making a sample from files or memory holds the job: less decoding, a cache, whole batches at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.transforms import (
+    amount,
+    gain_of_part,
+    held_stage,
+    held_stages,
+    memory_bytes,
+    mostly_waits,
+    setting,
+    transforms_of,
+    work_s_per_batch,
+)
+from bottleneck.analysis.names import makes_samples
+from bottleneck.results.format import duration, number, percent, significant
+from bottleneck.results.records import Advice, Stage
+
+_LOADS = ("load", "fetch")
+_PIXELS_TOO_MANY = 2.0
+"""Decoded over used pixels from which on resizing beforehand is worth advising."""
+_DRAFT = 4.0
+"""The same from which on a JPEG can be decoded at half its width and height (libjpeg scales by 1/2, 1/4, 1/8)."""
+_MARGIN = 1.15
+"""The shorter side of files resized beforehand over that of the pixels used, so that crops have a choice."""
+_KEPT = _MARGIN**2 * 4 / 3
+"""Pixels of such files over those used; photographs are a third longer than wide."""
+_MEMORY_SHARE = 0.5
+"""Share of the free memory that a cache of the dataset may take."""
+_TINY_S = 200e-6
+"""Time per sample below which the calls themselves, of some microseconds each, are much of it."""
+_FEWEST_SAMPLES = 8
+_CALLS = 0.8
+"""Share of the time of tiny samples that is taken to go when one call serves a batch."""
+_WORTH_LEAVING_OUT = 0.05
+"""Share of the bytes of a batch from which on it is worth a change."""
+_GOES_BY_BYTES = 1e6
+"""Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
+_MOST_NAMED = 3
+
+
+@rule("image-decoding")
+def _image_decoding(case: Case) -> Iterator[Item]:
+    """Advise smaller files where many more pixels are decoded than the samples keep."""
+    decoded = amount(case, "loader", "decoded_pixels_per_sample")
+    used = amount(case, "loader", "used_pixels_per_sample")
+    stage = _held_load(case)
+    if stage is None or not decoded or not used or decoded < _PIXELS_TOO_MANY * used or mostly_waits(case, stage):
+        return
+    ratio, side = decoded / used, max(1, round(_MARGIN * math.sqrt(used)))
+    draft = (
+        f' or, for JPEG, decode small: image.draft("RGB", ({side}, {side})) right after Image.open();'
+        if ratio >= _DRAFT
+        else ""
+    )
+    advice = Advice(
+        id="image-decoding",
+        stage=stage.name,
+        title="Decode fewer pixels: resize the images once, beforehand",
+        why=f"{number(decoded)} pixels of each image are decoded and {number(used)} are used, "
+        f"{significant(ratio, 2)} times fewer; {_cost(case, stage)}",
+        how=f"resize the files once, to a shorter side of {side}: "
+        f"torchvision.transforms.functional.resize(image, {side}).save(path);{draft} "
+        "torchvision.io.decode_jpeg is a faster decoder than Pillow",
+        evidence={
+            "decoded_pixels_per_sample": decoded,
+            "used_pixels_per_sample": used,
+            "cost_s_per_batch": _cost_s(stage),
+        },
+    )
+    # Where the stage is not cut, the transforms are part of it.
+    decoding = 1 - sum(transform.share for transform in transforms_of(case, stage))
+    yield Item(gain_of_part(case, stage, decoding * (1 - _KEPT / ratio)), advice)
+
+
+@rule("cache-dataset")
+def _cache_dataset(case: Case) -> Iterator[Item]:
+    """Advise keeping what was loaded where all of it fits into memory."""
+    stage = held_stage(case, "load")
+    each, length = amount(case, "loader", "loaded_bytes_per_sample"), setting(case, "dataset_length")
+    free = memory_bytes(case)
+    if stage is None or not each or not length or not free or each * length > _MEMORY_SHARE * free:
+        return
+    total = each * length
+    advice = Advice(
+        id="cache-dataset",
+        stage=stage.name,
+        title="Load the dataset once, and keep it in memory",
+        why=f"All {number(length)} loaded samples take about {_amount(total)} of the {_amount(free)} that are "
+        f"free; {_cost(case, stage)}",
+        how=f"in {_dataset(case)}.__init__: load every sample once into one array or tensor (np.stack, torch.stack), "
+        "before the workers start, so that they share it; __getitem__ then only takes from it",
+        evidence={
+            "loaded_bytes_per_sample": each,
+            "dataset_length": length,
+            "memory_available_bytes": free,
+            "cost_s_per_batch": _cost_s(stage),
+        },
+    )
+    yield Item(case.gain_of(stage), advice, basis=case.basis_of(stage))
+
+
+@rule("fetch-in-batches")
+def _fetch_in_batches(case: Case) -> Iterator[Item]:
+    """Advise one call for a whole batch where samples are so small that the calls themselves are the work."""
+    batch_size = setting(case, "batch_size")
+    if case.evidence_flag("loader", "fetches_batches") is not False or case.evidence_flag("loader", "iterable"):
+        return
+    if not batch_size or batch_size < _FEWEST_SAMPLES:
+        return
+    stage = next((s for s in held_stages(case) if makes_samples(s.name) and not mostly_waits(case, s)), None)
+    work = _sample_s(case, batch_size)
+    if stage is None or work is None or work > _TINY_S:
+        return
+    advice = Advice(
+        id="fetch-in-batches",
+        stage=stage.name,
+        title="Fetch whole batches by one call instead of sample by sample",
+        why=f"A sample takes a worker only {duration(work)}, {number(batch_size)} times for each batch: at that size "
+        "much of the time goes into calls of Python's.",
+        how=f"DataLoader(dataset, sampler=BatchSampler(RandomSampler(dataset), batch_size={batch_size:.0f}, "
+        f"drop_last=False), batch_size=None), and let {_dataset(case)}.__getitem__(self, indices) take all of them at "
+        "once: return self.data[indices]; or add __getitems__(self, indices)",
+        evidence={"sample_s": work, "batch_size": batch_size, "gain": case.gain_of(stage)},
+    )
+    yield Item(gain_of_part(case, stage, _CALLS), advice)
+
+
+@rule("unused-columns")
+def _unused_columns(case: Case) -> Iterator[Item]:
+    """Advise leaving out tensors that the train step was not seen to read."""
+    total = amount(case, "payload", "bytes")
+    unread = [path for path in case.evidence_list("payload", "unread") if isinstance(path, str)]
+    unread_bytes = amount(case, "payload", "unread_bytes")
+    stage = next(held_stages(case), None)
+    if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
+        return
+    if unread_bytes >= total:  # a step that reads nothing at all stands for another one
+        return
+    named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
+    rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+    share = min(1.0, unread_bytes / total)
+    by_byte = stage.name in ("copy", "handoff") and total >= _GOES_BY_BYTES
+    estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
+    advice = Advice(
+        id="unused-columns",
+        stage=stage.name if by_byte else None,
+        title="Leave out what the train step never reads",
+        why=f"The train step read nothing of {named}{rest}: {percent(share)} of the bytes of a batch, which are "
+        f"made, collated and moved for nothing.{estimate}",
+        how="drop the column before loading: dataset.remove_columns([...]) (Hugging Face), columns=[...] "
+        "(Parquet, Arrow, pandas), or do not return it from __getitem__",
+        evidence={"unread": unread[:_MOST_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
+    )
+    yield Item(gain_of_part(case, stage, share) if by_byte else 1.0, advice)
+
+
+def _held_load(case: Case) -> Stage | None:
+    return next((stage for stage in held_stages(case) if stage.name in _LOADS), None)
+
+
+def _sample_s(case: Case, batch_size: float) -> float | None:
+    """Return what making a sample takes of a worker, loading and augmentation together; None where not measured."""
+    works = [work_s_per_batch(case, stage) for stage in case.stages if makes_samples(stage.name)]
+    known = [work for work in works if work is not None]
+    return sum(known) / batch_size if known and len(known) == len(works) else None
+
+
+def _cost_s(stage: Stage) -> float | None:
+    known = stage.cost_s_per_batch or stage.exposed_s_per_batch
+    return None if known is None else known.estimate
+
+
+def _cost(case: Case, stage: Stage) -> str:
+    cost_s = _cost_s(stage)
+    takes = f"{stage.name} takes {duration(cost_s)} a batch" if cost_s is not None else f"{stage.name} holds the job"
+    return f"{takes}, at a step of {duration(case.step_s)}."
+
+
+def _dataset(case: Case) -> str:
+    return str(case.pipeline.get("dataset") or "your dataset")
+
+
+def _amount(nbytes: float) -> str:
+    return f"{significant(nbytes / 1e9, 2)} GB" if nbytes >= 1e9 else f"{significant(nbytes / 1e6, 2)} MB"
+
+
+RULES = (_image_decoding, _cache_dataset, _fetch_in_batches, _unused_columns)

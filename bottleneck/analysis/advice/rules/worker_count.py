@@ -1,0 +1,221 @@
+"""How many workers: none, some, more or fewer, each with what the change itself costs in this job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.saturation import find_saturation
+from bottleneck.analysis.advice.transforms import held_stage, setting, work_s_per_batch
+from bottleneck.analysis.advice.worker_gain import (
+    WORTH,
+    Way,
+    best_way,
+    gain_of_first_workers,
+    gain_of_more_workers,
+    most_workers,
+    ways_tried,
+)
+from bottleneck.analysis.advice.worker_room import worker_room
+from bottleneck.analysis.lookup import number_at
+from bottleneck.analysis.names import COMPUTE, COPY, goes_beyond_the_worker, moves_batches
+from bottleneck.results.format import duration, gain, plural
+from bottleneck.results.records import Advice, Interval
+
+_LOADER_SHARE_WORTH_WORKERS = 0.1
+_FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
+_SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
+_WORTH_LEAVING_WORKERS = 1.1
+
+
+@rule("use-workers", "fewer-threads", "workers-would-not-help")
+def _use_workers(case: Case) -> Iterator[Item]:
+    """Advise workers where the main process loads by itself, and the job was faster with them, or must be."""
+    if case.number("num_workers") != 0 or case.verdict.state == "device_bound":
+        return
+    if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s:
+        return
+    tried, best = ways_tried(case), best_way(case)
+    if best is not None:
+        yield _tried(case, best) if best.workers else _fewer_threads(case, best)
+    elif with_some := [way for way in tried if way.workers]:
+        if case.verdict.state == "input_bound":
+            yield _no_use(case, max(with_some, key=lambda way: way.gain.estimate))
+    else:
+        yield from _reckoned(case)
+
+
+def _tried(case: Case, way: Way) -> Item:
+    present = number_at(case.environment, "torch_threads")
+    others = f"; torch.set_num_threads({way.threads}) in the main process" if way.threads != present else ""
+    beside = f", beside a train step on {plural(way.threads, 'thread')}" if others else ""
+    return Item(
+        way.gain.estimate,
+        _workers_advice(
+            case,
+            title=f"Load in {_processes(way.workers)}{beside}",
+            why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
+            f"{duration(case.step_s)} step. Fed by workers that took as long for each batch, the train step made "
+            f"{gain(way.gain.estimate)} the batches; that counts what they take of the cores and the hand-off.",
+            how=f"DataLoader(..., num_workers={way.workers}){others}",
+            proposed={"num_workers": way.workers} | ({"torch_threads": way.threads} if others else {}),
+        ),
+        # Fewer threads change the step, and with it what free input would bring.
+        interval=way.gain if others else _at_most_headroom(case, way.gain),
+    )
+
+
+def _at_most_headroom(case: Case, found: Interval) -> Interval:
+    return Interval(*(case.at_most_headroom(bound) for bound in (found.estimate, found.low, found.high)))
+
+
+def _fewer_threads(case: Case, way: Way) -> Item:
+    present = number_at(case.environment, "torch_threads")
+    threads = plural(way.threads, "thread")
+    advice = Advice(
+        id="fewer-threads",
+        stage=None,
+        title=f"Let torch compute with {threads} in the main process",
+        why=f"With {threads} instead of {present or 0:.0f} the job made {gain(way.gain.estimate)} the batches, as "
+        "tried: threads that find no core of their own hold the others up in each operation.",
+        how=f"torch.set_num_threads({way.threads}), once, before training",
+        evidence={"num_workers": 0, "proposed": {"torch_threads": way.threads}, "torch_threads": present,
+                  "step_s": case.step_s},
+    )  # fmt: skip
+    return Item(way.gain.estimate, advice, interval=way.gain)
+
+
+def _no_use(case: Case, way: Way) -> Item:
+    handoff_s = case.evidence_number("handoff", "s_per_batch")
+    handing = f"; handing over a batch takes a worker {duration(handoff_s)} at least" if handoff_s is not None else ""
+    advice = Advice(
+        id="workers-would-not-help",
+        stage=None,
+        title="Keep num_workers=0: workers would not make this job faster",
+        why=f"Fed by {plural(way.workers, 'worker')} that took as long for each batch as loading does "
+        f"({duration(case.loader_s)} of each {duration(case.step_s)} step), the train step made "
+        f"{gain(way.gain.estimate)} the batches{handing}.",
+        how="leave num_workers=0, and make the loading itself cheaper",
+        evidence={"num_workers": 0, "workers_tried": way.workers, "gain_tried": way.gain.estimate,
+                  "handoff_s_per_batch": handoff_s, "loader_s_per_batch": case.loader_s, "step_s": case.step_s},
+    )  # fmt: skip
+    return Item(1.0, advice)
+
+
+def _reckoned(case: Case) -> Iterator[Item]:
+    """Advise workers that were not tried, where the step leaves them cores and the hand-off was measured."""
+    room = most_workers(case)
+    if case.verdict.state != "input_bound" or room is None or room < 1:
+        return
+    workers = min(_FIRST_WORKERS, room)
+    promised = gain_of_first_workers(case, workers)
+    if promised is None or promised < WORTH:
+        return
+    handoff_s = case.evidence_number("handoff", "s_per_batch") or 0.0
+    why = (
+        f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
+        f"{duration(case.step_s)} step. Handing over a batch takes {duration(handoff_s)}, which is counted."
+    )
+    how = f"DataLoader(..., num_workers={workers}); try it with --set num_workers={workers}"
+    title = f"Load in {_processes(workers)}, beside the train step"
+    yield Item(promised, _workers_advice(case, title, why, how, {"num_workers": workers}))
+
+
+def _workers_advice(case: Case, title: str, why: str, how: str, proposed: dict[str, int]) -> Advice:
+    return Advice(
+        id="use-workers",
+        stage=None,
+        title=title,
+        why=why,
+        how=how,
+        evidence={
+            "num_workers": 0,
+            "proposed": proposed,
+            "loader_s_per_batch": case.loader_s,
+            "handoff_s_per_batch": case.evidence_number("handoff", "s_per_batch"),
+            "step_s": case.step_s,
+        },
+    )
+
+
+@rule("more-workers")
+def _more_workers(case: Case) -> Iterator[Item]:
+    """Advise more workers where the workers limit the job and there are cores left for them."""
+    workers = case.number("num_workers")
+    held = [name for name in (case.verdict.bottleneck, *case.verdict.contributors) if name is not None]
+    if case.verdict.state != "input_bound" or not workers or (held and all(map(moves_batches, held))):
+        return
+    left = most_workers(case)
+    if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
+        return
+    used_up, room = find_saturation(case.evidence, case.verdict.state), worker_room(case)
+    if used_up is not None and used_up.lacks_cores:
+        return
+    enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
+    most = left if room is None else min(left, room.workers)
+    wanted = int(min(enough, most))
+    promised = gain_of_more_workers(case, workers, wanted) if wanted > workers else 1.0
+    if promised < WORTH:
+        return
+    short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
+    if room is not None and room.workers < min(enough, left):
+        short += f" Memory sets the limit: {room.what}."
+    elif left < min(enough, case.cores):
+        short += f" The train step uses the other {case.cores - left} cores."
+    advice = Advice(
+        id="more-workers",
+        stage=None,
+        title=f"Raise num_workers from {workers:.0f} to {wanted}",
+        why=(
+            f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
+            f"cores, the device only {duration(case.device_s)}.{short}"
+        ),
+        how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
+        evidence={
+            "num_workers": workers,
+            "proposed": {"num_workers": wanted},
+            "cpu_cores_available": case.cores,
+            "loader_s_per_batch": case.loader_s,
+            "device_s_per_batch": case.device_s,
+            **(room.evidence if room is not None else {}),
+        },
+    )
+    yield Item(promised, advice)
+
+
+@rule("no-workers-better")
+def _no_workers(case: Case) -> Iterator[Item]:
+    """Advise loading in the main process where that is less work than receiving the batches from workers."""
+    workers = setting(case, "num_workers")
+    if not workers or held_stage(case, "handoff") is None:
+        return
+    works = [work_s_per_batch(case, s) for s in case.stages if s.name != COMPUTE and not goes_beyond_the_worker(s.name)]
+    known = [work for work in works if work is not None]
+    if not known or len(known) < len(works):
+        return
+    copy = case.stage(COPY)
+    copy_s = copy.exposed_s_per_batch.estimate if copy is not None and copy.exposed_s_per_batch else 0.0
+    loading_s = sum(known)
+    alone_s = case.device_s + max(0.0, copy_s) + loading_s
+    promised = case.step_s / alone_s
+    if promised < _WORTH_LEAVING_WORKERS:
+        return
+    advice = Advice(
+        id="no-workers-better",
+        stage=None,
+        title="Load in the main process, without workers",
+        why=f"All the loading of a batch takes one process {duration(loading_s)}: without workers a step would take "
+        f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
+        how="DataLoader(..., num_workers=0); try it with --set num_workers=0",
+        evidence={"num_workers": workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
+                  "step_s": case.step_s, "alone_s": alone_s},
+    )  # fmt: skip
+    yield Item(case.at_most_headroom(promised), advice)
+
+
+def _processes(workers: int) -> str:
+    return f"{workers} worker process{'' if workers == 1 else 'es'}"
+
+
+RULES = (_use_workers, _more_workers, _no_workers)

@@ -1,0 +1,162 @@
+"""What a run saw of the user's data, read with care from the evidence: single transforms, images, the payload."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bottleneck.analysis.advice.rule import Case
+from bottleneck.analysis.advice.stage_idle_time import waiting_share
+from bottleneck.analysis.lookup import list_at, number_at, text_at
+from bottleneck.analysis.names import COMPUTE
+from bottleneck.results.records import Stage
+
+MOSTLY = 0.5
+"""The part of a stage's time from which on it counts as what the stage does."""
+_CHANNELS = (1, 3, 4)
+_SIZE = re.compile(r"(\d+(?:x\d+)+)\s*([\w.]*)")
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A single transform as it was observed."""
+
+    stage: str
+    path: str
+    name: str
+    share: float
+    """Its part of the stage's time."""
+    wall_s_per_sample: float
+    output: str
+    """Size and type of what it returns."""
+    module: str
+    """Where its class is defined; empty where that is not known."""
+
+    @property
+    def holder(self) -> str:
+        """The path of the composition that holds it; empty for one that stands alone."""
+        return self.path[: self.path.rindex("[")] if self.path.endswith("]") else ""
+
+    @property
+    def pixels(self) -> int | None:
+        """Pixels of the image that it returns; None where that is none."""
+        return pixels_of(self.output)
+
+    @property
+    def gives_pil(self) -> bool:
+        """Whether it returns an image of Pillow's."""
+        size = _SIZE.match(self.output)
+        return size is not None and _is_pil(size)
+
+
+def _is_pil(size: re.Match[str]) -> bool:
+    """Types of arrays and tensors are in small letters, modes of Pillow's in capitals."""
+    return size[1].count("x") == 1 and size[2][:1].isupper()
+
+
+def pixels_of(output: str) -> int | None:
+    """Return the pixels of an image, from the text on size and type of an output; None where that is none."""
+    size = _SIZE.match(output)
+    if size is None:
+        return None
+    sides = [int(side) for side in size[1].split("x")]
+    if _is_pil(size):
+        return sides[0] * sides[1]
+    if len(sides) == 3 and sides[0] in _CHANNELS:
+        return sides[1] * sides[2]
+    return sides[0] * sides[1] if len(sides) == 3 and sides[2] in _CHANNELS else None
+
+
+def amount(case: Case, *path: str) -> float | None:
+    """Return a number of the evidence that counts or measures something; None where it is not over 0."""
+    return _over_0(case.evidence_number(*path))
+
+
+def setting(case: Case, key: str) -> float | None:
+    """Return a number of the pipeline's settings; None where it is not over 0."""
+    return _over_0(case.number(key))
+
+
+def memory_bytes(case: Case) -> float | None:
+    """Return the memory that was free when the run began; None where that is not known."""
+    return _over_0(number_at(case.environment, "memory_available_bytes"))
+
+
+def _over_0(found: float | None) -> float | None:
+    return found if found is not None and found > 0 else None
+
+
+def transforms_of(case: Case, stage: Stage) -> tuple[Transform, ...]:
+    """The single transforms of a stage, in the order in which they are kept."""
+    rows = (row for row in case.evidence_rows("transforms") if text_at(row, "stage") == stage.name)
+    found = (_transform(case, row) for row in rows)
+    return tuple(transform for transform in found if transform is not None)
+
+
+def _transform(case: Case, row: Mapping[str, Any]) -> Transform | None:
+    path, name, stage = (text_at(row, key) for key in ("path", "name", "stage"))
+    share, calls, wall_s = (number_at(row, key) for key in ("share", "calls_per_sample", "wall_s_per_call"))
+    if not path or not name or not stage or share is None or calls is None or wall_s is None:
+        return None
+    module = case.evidence_text("loader", "transform_modules", path) or ""
+    return Transform(stage, path, name, share, calls * wall_s, text_at(row, "output") or "", module)
+
+
+def shows_images(case: Case) -> bool:
+    """Whether the run saw images: in its transforms, or as a tensor of the batch with channels."""
+    if case.evidence_number("loader", "decoded_pixels_per_sample") is not None:
+        return True
+    outputs = (text_at(row, "output") or "" for row in case.evidence_rows("transforms"))
+    if any(pixels_of(output) is not None for output in outputs):
+        return True
+    return any(_is_image(row) for row in case.evidence_rows("payload", "tensors"))
+
+
+def _is_image(row: Mapping[str, Any]) -> bool:
+    """Whether a tensor of the batch has channels, height and width; a mask of whole numbers is none."""
+    shape, dtype = list_at(row, "shape"), text_at(row, "dtype") or ""
+    if len(shape) != 4 or not all(isinstance(size, int) for size in shape):
+        return False
+    if not (dtype == "uint8" or "float" in dtype):
+        return False
+    first, last = shape[1] in _CHANNELS and min(shape[2:]) > 1, shape[3] in _CHANNELS and min(shape[1:3]) > 1
+    return first or last
+
+
+def held_stages(case: Case) -> Iterator[Stage]:
+    """Yield the stages that hold an input-bound job: the bottleneck, then the contributors."""
+    if case.verdict.state == "input_bound":
+        for name in (case.verdict.bottleneck, *case.verdict.contributors):
+            stage = case.stage(name) if name else None
+            if stage is not None and stage.name != COMPUTE:
+                yield stage
+
+
+def held_stage(case: Case, name: str) -> Stage | None:
+    """Return a stage by name if it holds the job; else None."""
+    return next((stage for stage in held_stages(case) if stage.name == name), None)
+
+
+def mostly_waits(case: Case, stage: Stage) -> bool:
+    """Whether a stage is known to pass most of its time without computing."""
+    share = waiting_share(stage, case.evidence)
+    return share is not None and share > MOSTLY
+
+
+def gain_of_part(case: Case, stage: Stage, part: float) -> float:
+    """Return what the job would gain if a part of a stage's work were free.
+
+    Amdahl's law within the stage: the time that the whole stage would save, as measured, goes with its work.
+    """
+    saved = 1 - 1 / max(case.gain_of(stage), 1.0)
+    return 1 / (1 - min(max(part, 0.0), 1.0) * saved)
+
+
+def work_s_per_batch(case: Case, stage: Stage) -> float | None:
+    """Return what a batch takes of one worker in a stage: of its time, not of all workers' together."""
+    workers = max(1.0, case.number("num_workers") or 0.0)
+    if stage.wall_s_per_batch is not None:
+        return stage.wall_s_per_batch * workers
+    return None if stage.cost_s_per_batch is None else max(0.0, stage.cost_s_per_batch.estimate) * workers

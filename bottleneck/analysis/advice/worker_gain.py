@@ -1,0 +1,119 @@
+"""What another number of workers would bring: as tried, or as far as cores and the main process allow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bottleneck.analysis.advice.rule import Case
+from bottleneck.analysis.advice.saturation import raw_usage
+from bottleneck.analysis.estimates.statistics import mean_spread
+from bottleneck.analysis.lookup import list_at, number_at
+from bottleneck.results.records import Interval
+
+WORTH = 1.05
+"""The gain below which a change is not advised."""
+_IDLE_CORES = 0.2
+"""What the main process keeps busy beside a step that computes elsewhere, or waits."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to load that was tried beside the job as it is.
+
+    Attributes:
+        workers: So many.
+        threads: Threads of torch in the main process.
+        gain: Throughput over that of the job as it is.
+    """
+
+    workers: int
+    threads: int
+    gain: Interval
+
+
+def ways_tried(case: Case) -> tuple[Way, ...]:
+    """Return what a job without workers got with some, as tried; none where nothing was."""
+    found = []
+    for row in case.evidence_rows("workers_tried", "ways"):
+        workers, threads = number_at(row, "num_workers"), number_at(row, "torch_threads")
+        gain = _gain_of_pairs(list_at(row, "pairs"))
+        if workers is not None and threads is not None and workers >= 0 and gain is not None:
+            found.append(Way(int(workers), int(threads), gain))
+    return tuple(found)
+
+
+def _gain_of_pairs(pairs: tuple[object, ...]) -> Interval | None:
+    """Return the gain over pairs of seconds: the job as it is, and with workers. A single pair has no interval."""
+    times = [(number_at(pair, 0), number_at(pair, 1)) for pair in pairs]
+    logs = [math.log(alone / fed) for alone, fed in times if alone and fed and alone > 0 and fed > 0]
+    if not logs:
+        return None
+    if len(logs) == 1:
+        return Interval(math.exp(logs[0]), 0.0, math.exp(logs[0]))
+    return mean_spread(np.array(logs)).exponentiated()
+
+
+def best_way(case: Case) -> Way | None:
+    """Return the way with the fewest workers that gains as much as any that surely gains; None where none does."""
+    sure = [way for way in ways_tried(case) if way.gain.low > 1 and way.gain.estimate >= WORTH]
+    most = max((way.gain.estimate for way in sure), default=0.0)
+    near = [way for way in sure if way.gain.estimate * 1.03 >= most]
+    # To leave the threads as they are is the smaller change.
+    return min(near, key=lambda way: (way.workers, -way.threads), default=None)
+
+
+def step_cores(case: Case) -> int | None:
+    """Return the cores that workers had better leave to the train step; None where that is not known.
+
+    A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
+    machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
+    """
+    if not case.on_cpu:
+        return 0
+    busy = number_at(raw_usage(case.evidence, "device"), "cores_main")
+    if busy is None or busy <= _IDLE_CORES:
+        return None if busy is None else 0
+    threads = number_at(case.environment, "torch_threads")
+    return max(math.ceil(busy - _IDLE_CORES), int(threads) if threads is not None else 1)
+
+
+def most_workers(case: Case) -> int | None:
+    """Return the workers that cores are left for beside the step; None where that is not known."""
+    taken = step_cores(case)
+    return None if case.cores is None or taken is None else case.cores - taken
+
+
+def gain_of_first_workers(case: Case, workers: int) -> float | None:
+    """Return the most that a job without workers gains by some; None where the hand-off was not measured."""
+    main_s, worker_s = (case.evidence_number("handoff", key) for key in ("main_cpu_s_per_batch", "s_per_batch"))
+    if main_s is None or worker_s is None or workers < 1:
+        return None
+    fed_s = max(case.device_s + main_s, (case.loader_s + worker_s) / workers, worker_s)
+    return case.at_most_headroom(case.step_s / fed_s) if fed_s > 0 else None
+
+
+def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
+    """Return the most that a job gains by more workers: no more than they are, and what comes next allows.
+
+    That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
+    """
+    limits_s = [case.loader_s * workers / wanted, case.fed_s or case.device_s]
+    raw = raw_usage(case.evidence)
+    own = [number_at(raw, key) for key in ("cores_main", "cores_workers")]
+    others = number_at(raw, "cores_other") or 0.0
+    if case.cores and own[0] is not None and own[1] is not None:
+        left = max(case.cores - others, 0.1)
+        limits_s.append((own[0] + own[1]) * case.step_s / left)
+    slowest_s = max(limits_s)
+    factor = case.step_s / slowest_s if slowest_s > 0 else 1.0
+    return case.at_most_headroom(min(factor, wanted / workers))
+
+
+def more_at_once(case: Case, text: str) -> str:
+    """Return a remark on more workers for what waits, with the setting in it; empty where they were tried in vain."""
+    if ways_tried(case) and best_way(case) is None:
+        return ""
+    return text.format(setting=f"--set num_workers={max(4, 2 * int(case.number('num_workers') or 0))}")

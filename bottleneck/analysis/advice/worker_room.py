@@ -1,0 +1,62 @@
+"""How many workers the machine has room for, by what those of this run took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bottleneck.analysis.advice.rule import Case
+from bottleneck.analysis.lookup import number_at
+from bottleneck.results.format import count
+
+MEMORY_SHARE = 0.8
+"""Of the memory that was free before the workers started, and of /dev/shm: what workers may take."""
+_PREFETCH = 2  # PyTorch's default
+
+
+@dataclass(frozen=True)
+class Room:
+    """A limit on workers.
+
+    Attributes:
+        workers: At most so many.
+        what: What limits them, with its numbers.
+        evidence: These numbers.
+    """
+
+    workers: int
+    what: str
+    evidence: dict[str, float]
+
+
+def batch_room_bytes(case: Case, workers: float) -> float | None:
+    """Return what the batches in flight of so many workers take of /dev/shm; None where it is not known."""
+    batch_bytes = case.evidence_number("payload", "bytes")
+    return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
+
+
+def worker_room(case: Case) -> Room | None:
+    """Return the tightest limit that memory sets; None where none is known."""
+    rooms = [room for room in (_by_memory(case), _by_shared_memory(case)) if room is not None]
+    return min(rooms, key=lambda room: room.workers, default=None)
+
+
+def _by_memory(case: Case) -> Room | None:
+    private, workers = case.evidence_number("utilisation", "workers", "private_bytes"), case.number("num_workers")
+    free = number_at(case.environment, "memory_available_bytes")
+    # The caches of the diagnosis are no memory of the job's.
+    private = (private or 0.0) - (case.evidence_number("utilisation", "workers", "cache_bytes") or 0.0)
+    if not workers or free is None or private <= 0:
+        return None
+    each = private / workers
+    most = int(MEMORY_SHARE * free / each)
+    what = f"each worker takes {count(each / 1e6)} MB of memory, of which {count(free / 1e6)} MB were free"
+    return Room(most, what, {"worker_private_bytes": each, "memory_available_bytes": free})
+
+
+def _by_shared_memory(case: Case) -> Room | None:
+    each, size = batch_room_bytes(case, 1), case.evidence_number("utilisation", "shared_memory", "size_bytes")
+    if not each or size is None or each <= 0:
+        return None
+    most = int(MEMORY_SHARE * size / each)
+    what = f"the batches of each worker take {count(each / 1e6)} MB of the {count(size / 1e6)} MB of /dev/shm"
+    return Room(most, what, {"worker_batches_bytes": each, "shm_size_bytes": size})

@@ -1,0 +1,177 @@
+"""Where the time of a step goes: cost, exposure and gain of each stage, and whether its drop is real."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bottleneck.analysis.estimates.costs import Costs
+from bottleneck.analysis.estimates.series import Readings
+from bottleneck.analysis.estimates.statistics import CONFIDENCE, Series, Spread, jackknife, log_ratio, ratio
+from bottleneck.analysis.names import COLD, COMPUTE
+from bottleneck.results.records import Finding, Interval, Stage, StageSpan
+
+MARGIN = 1.03
+"""Ratio of times below which a difference is not worth acting on, however surely it was measured."""
+
+_LADDER_CONFIDENCE = 0.95
+
+
+def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
+    """Return what each stage costs, from the device outwards."""
+    return tuple(_attribute_stage(readings, costs, span) for span in readings.spans)
+
+
+def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage:
+    exposed = _exposed(readings, span)
+    share = exposed_share(readings, span)
+    return Stage(
+        name=span.name,
+        inner=span.inner,
+        outer=span.outer,
+        cost_s_per_batch=costs.interval(span.name),
+        exposed_s_per_batch=exposed,
+        exposed_share=None if share is None else _at_most_one(share.interval()),
+        gain_if_free=_gain_if_free(readings, costs, span),
+        finding=_finding(readings, costs, span),
+        wall_s_per_batch=span.wall_s_per_batch,
+        cpu_s_per_batch=span.cpu_s_per_batch,
+    )
+
+
+def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
+
+    What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
+    That recorded batches are a sample of all is left out: they are the same ones for each stage.
+    """
+    alike = replace(readings, recorded_error=0.0)
+    gains = sum(stage.gain_if_free is not None for stage in stages)
+    confidence = 1 - (1 - CONFIDENCE) / max(gains, 1)
+    made = []
+    for stage, span in zip(stages, readings.spans, strict=True):
+        gain, surest = (_gain_if_free(alike, costs, span, sure) for sure in (CONFIDENCE, confidence))
+        if gain is not None and surest is not None:
+            made.append(replace(stage, gain_if_free=replace(gain, low=surest.low)))
+        else:
+            made.append(stage)
+    return tuple(made)
+
+
+def _at_most_one(share: Interval) -> Interval:
+    """Cut a share at the whole; one that is surely more than that is a contradiction, and is not shown at all."""
+    return Interval(*(min(bound, 1.0) for bound in (share.estimate, share.low, share.high)))
+
+
+def exposed_share(readings: Readings, span: StageSpan) -> Spread | None:
+    """Estimate the part of the whole job's time per sample that the stage adds to its inner experiment.
+
+    Over one and the same set of rounds the shares of all stages add up to one. `storage` is no part of raw: of it
+    the share is that of the job with cold files.
+    """
+    outer, raw = readings.coupled.get(span.outer), readings.raw if span.outer != COLD else readings.cold
+    if outer is None or raw is None:
+        return None
+    if span.inner is None:
+        return jackknife(lambda o, r: o / r, (outer, raw))
+    inner = readings.coupled.get(span.inner)
+    if inner is None:
+        return None
+    return jackknife(lambda o, i, r: (o - i) / r, (outer, inner, raw))
+
+
+def drop(readings: Readings, span: StageSpan) -> Spread | None:
+    """Estimate the log of the factor by which the stage lengthens the time per sample.
+
+    Of the same sums as its share, so that the two never contradict each other where single blocks stall.
+    """
+    outer, inner = readings.coupled.get(span.outer), readings.coupled.get(span.inner or "")
+    return None if outer is None or inner is None else log_ratio(outer, inner)
+
+
+def drop_confidence(readings: Readings) -> float:
+    """Return the confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
+    drops = sum(
+        span.inner is not None and span.inner in readings.coupled and span.outer in readings.coupled
+        for span in readings.spans
+    )
+    return 1 - (1 - _LADDER_CONFIDENCE) / max(drops, 1)
+
+
+def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
+    """Return the coupled time per batch that the stage adds [s]."""
+    outer = readings.coupled.get(span.outer)
+    if outer is None:
+        return None
+    if span.inner is None:
+        return _per_batch(outer, None)
+    inner = readings.coupled.get(span.inner)
+    return None if inner is None else _per_batch(outer, inner)
+
+
+def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
+    """Return the difference of two times per sample, times the mean batch size of the outer one."""
+    size = outer.samples_per_batch
+    spread = (
+        jackknife(lambda o: o * size, (outer,))
+        if inner is None
+        else jackknife(lambda o, i: (o - i) * size, (outer, inner))
+    )
+    return None if spread is None else spread.interval()
+
+
+def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence: float = CONFIDENCE) -> Interval | None:
+    """Return the throughput without the stage over that of the whole job, both measured.
+
+    Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
+    its cost, whatever a disturbed or a very short step makes of it. What is served without the stage is a sample of
+    all batches, which widens the interval where these differ.
+    """
+    if span.outer == COLD:
+        return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw, confidence)
+    without = readings.without.get(span.name)
+    if span.name == COMPUTE or without is None or readings.raw is None:
+        return None
+    gain = log_ratio(readings.raw, without)
+    if gain is None:
+        return None
+    unlike = replace(gain, below=readings.recorded_error, above=readings.recorded_error)
+    return _within_cost(unlike.exponentiated(confidence), _allowed_gain(readings, costs, span))
+
+
+def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:
+    """Return the least and the most that a job gains that loses a stage's cost, as far as its interval tells.
+
+    Workers that share their cores with the train step take longer beside it than alone, and are relieved of that as
+    well: there the cost is a part of the time of the loader alone. None where the cost is not known in that way.
+    """
+    costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone
+    cost = costing.interval() if costing is not None and costing.left_out else None
+    if cost is None or raw is None or alone is None:
+        return None
+    step_s = raw.seconds_per_sample * raw.samples_per_batch
+    if not readings.in_main_process:
+        step_s = min(step_s, alone.seconds_per_sample * alone.samples_per_batch)
+    least, most = (step_s / (step_s - cost_s) if cost_s < step_s else math.inf for cost_s in (cost.low, cost.high))
+    return max(1.0, least), max(1.0, most)
+
+
+def _within_cost(gain: Interval | None, allowed: tuple[float, float] | None) -> Interval | None:
+    if gain is None or allowed is None or gain.high <= allowed[1]:
+        return gain
+    least, most = allowed
+    return Interval(min(gain.estimate, most), min(gain.low, least), most)
+
+
+def _finding(readings: Readings, costs: Costs, span: StageSpan) -> Finding:
+    """Compare the stage's drop with the margin; of what costs less than its measuring, nothing is real."""
+    if span.inner is None:
+        return "real" if span.outer in readings.coupled else "undecided"
+    spread = drop(readings, span)
+    if spread is None:
+        return "undecided"
+    interval = spread.interval(drop_confidence(readings))
+    if interval.low > math.log(MARGIN):
+        return "real" if costs.unresolved_s(span.name) is None else "undecided"
+    return "within_noise" if interval.high < math.log(MARGIN) else "undecided"

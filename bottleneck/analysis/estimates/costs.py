@@ -1,0 +1,245 @@
+"""What each stage costs the loader: the time that goes when just this stage is left out.
+
+Everything else stays as it is in the job. A difference of neighbouring rungs would compare a loop that is hot in the
+processor's caches with a cold one, and book what that makes on the first stage that is made real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bottleneck.analysis.estimates.series import Readings
+from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
+from bottleneck.analysis.names import COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
+from bottleneck.results.records import Interval, StageSpan
+
+_OWN_SHARE_OF_SERVING = 0.5
+"""How much more or less a stage may take to be served than is taken for it, as a part of what serving takes."""
+_SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
+"""Where it is not half of it. What was loaded is served as an argument, and the code around it is left out with it,
+which saves about what serving takes; without the code around them, each marked stage is served by itself."""
+_NEAR = 1.5
+"""How many times what receiving takes a batch has to take, for the receiving to hide nothing of it."""
+
+
+Term = tuple[float, Series]
+"""A factor and a time per sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Costing:
+    """A cost as a sum of measured times, and what of it no repetition would show.
+
+    Attributes:
+        terms: Times per sample and their factors, which hold the samples of a batch.
+        below_s: By how much the cost may be less than the difference, for what serving takes [s per batch].
+        above_s: By how much it may be more, for serving, or for what receiving a batch hides [s per batch].
+        unlike_s: By how much it may be either, as the batches that are served are a sample of all [s per batch].
+        left_out: Just this stage is left out, so that the rest is as in the job.
+    """
+
+    terms: tuple[Term, ...]
+    below_s: float = 0.0
+    above_s: float = 0.0
+    unlike_s: float = 0.0
+    left_out: bool = False
+
+    def spread(self) -> Spread | None:
+        """Estimate the cost [s per batch]; None with fewer than two common rounds."""
+        return _combine(self.terms)
+
+    def interval(self) -> Interval | None:
+        """Return the cost with everything that it may be off by [s per batch]."""
+        spread = self.spread()
+        if spread is None:
+            return None
+        found = spread.interval()
+        below_s, above_s = self.below_s + self.unlike_s, self.above_s + self.unlike_s
+        return Interval(found.estimate, found.low - below_s, found.high + above_s)
+
+
+def _combine(terms: Iterable[Term]) -> Spread | None:
+    """Estimate a sum of times per sample, each with its factor; what cancels is left out, with its rounds."""
+    factors: dict[int, float] = {}
+    members: dict[int, Series] = {}
+    for factor, member in terms:
+        members[id(member)] = member
+        factors[id(member)] = factors.get(id(member), 0.0) + factor
+    kept = [(factors[key], member) for key, member in members.items() if factors[key]]
+
+    def total(*times: FloatArray) -> FloatArray:
+        return sum((f * t for (f, _), t in zip(kept, times, strict=True)), start=0 * times[0])
+
+    return jackknife(total, [member for _, member in kept]) if kept else None
+
+
+@dataclass(frozen=True)
+class Together:
+    """All costs of stages that were left out, beside all that the loader alone takes [s per batch]."""
+
+    all_s_per_batch: float
+    sum: Interval
+    rest: Interval
+    """What is left of the whole, and no single stage's."""
+
+
+class Costs:
+    """The costs of all stages.
+
+    Args:
+        readings: What was measured.
+    """
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._within_sample = _names_within_sample(readings)
+        self.serving = self._serving()
+        """What serving takes [s per batch]: the whole sample's, or as much as there is to serve of it."""
+        self._of = {span.name: self._costing(span) for span in readings.spans}
+        self.together = self._together()
+
+    def costing(self, name: str) -> Costing | None:
+        """Return how the cost of a stage is found; None where it was not measured."""
+        return self._of.get(name)
+
+    def interval(self, name: str) -> Interval | None:
+        """Return what a stage costs [s per batch]; None where that was not measured."""
+        found = self._of.get(name)
+        return None if found is None else found.interval()
+
+    # --- comparing -----------------------------------------------------------------------------------------
+
+    def unresolved_s(self, name: str) -> float | None:
+        """Return what a stage may cost that costs less than measuring it takes [s per batch]; None for others."""
+        found = self._of.get(name)
+        spread = found.spread() if found is not None else None
+        if found is None or spread is None or not 0 < max(found.below_s, found.above_s) >= spread.estimate:
+            return None
+        return spread.estimate + found.above_s
+
+    def surely_over(self, more: str, less: str) -> bool | None:
+        """Tell whether one stage surely costs more than another: by the interval of the difference itself.
+
+        Returns:
+            None where the two have fewer than two rounds in common.
+        """
+        one, other = self._of.get(more), self._of.get(less)
+        if one is None or other is None:
+            return None
+        difference = _combine([*one.terms, *_negated(other.terms)])
+        if difference is None:
+            return None
+        return difference.interval().low > one.below_s + other.above_s
+
+    # --- each stage ----------------------------------------------------------------------------------------
+
+    def _costing(self, span: StageSpan) -> Costing | None:
+        if span.name in (COMPUTE, COPY):
+            found, loop_s = _between(self._readings.coupled, span), self._readings.loop_s_per_batch
+            # The step comes with the loop around it, which takes a moment, and more of it after a long step.
+            return replace(found, below_s=loop_s, above_s=loop_s) if found is not None and loop_s else found
+        return (
+            self._left_out(span)
+            or _between(self._readings.workers, span)
+            or _between(self._readings.drained, span, nothing_inside=(DEVICE, HOST))
+        )
+
+    def _left_out(self, span: StageSpan) -> Costing | None:
+        """Compare the loader alone with the one without the stage; with workers, these alone.
+
+        Hand-off shares a process, and there Python's global lock, with the stages before it, and overlaps with them
+        as far as they wait: with it, a stage that waits would seem to cost less, and one that computes more.
+        """
+        readings = self._readings
+        rest, raw = readings.alone_without.get(span.name), readings.alone
+        if rest is None or raw is None:
+            return None
+        size, serving = raw.samples_per_batch, readings.serving
+        paid = _share_of_serving(span.name) if span.name in self._within_sample and serving is not None else 0.0
+        terms = [(size * (1 - paid), raw), (-size, rest)]
+        if serving is not None:
+            terms.append((size * paid, serving))
+        served_s = 0.0 if self.serving is None else _OWN_SHARE_OF_SERVING * max(0.0, self.serving.estimate)
+        rest_s = rest.seconds_per_sample * size
+        receiving_s = readings.receiving_s_per_batch
+        hidden_s = min(rest_s, receiving_s) if rest_s < _NEAR * receiving_s else 0.0
+        unlike_s = readings.recorded_error * rest_s
+        return Costing(tuple(terms), served_s, max(served_s, hidden_s), unlike_s, left_out=True)
+
+    def _serving(self) -> Interval | None:
+        serving, alone = self._readings.serving, self._readings.alone
+        return None if serving is None or alone is None else _difference(serving, alone).interval()
+
+    # --- all of them ---------------------------------------------------------------------------------------
+
+    def evidence(self) -> Mapping[str, Any]:
+        """Return what is kept of the costs: what bounds them, and how they add up."""
+        found: dict[str, Any] = {}
+        measured = self._left_out_stages()
+        if not measured:
+            return found
+        found["resolution_s_per_batch"] = max(max(costing.below_s, costing.above_s) for costing in measured)
+        if self.serving is not None:
+            found["serving_s_per_batch"] = asdict(self.serving)
+        if self.together is not None:
+            found["costs_together"] = {
+                "all_s_per_batch": self.together.all_s_per_batch,
+                "sum_s_per_batch": asdict(self.together.sum),
+                "rest_s_per_batch": asdict(self.together.rest),
+            }
+        return found
+
+    def _left_out_stages(self) -> list[Costing]:
+        return [costing for costing in self._of.values() if costing is not None and costing.left_out]
+
+    def _together(self) -> Together | None:
+        measured = self._left_out_stages()
+        alone = self._readings.alone
+        terms = [term for costing in measured for term in costing.terms]
+        total = _combine(terms)
+        if alone is None or total is None:
+            return None
+        size = alone.samples_per_batch
+        rest = _combine([(size, alone), *_negated(terms)])
+        if rest is None:
+            return None
+        return Together(alone.seconds_per_sample * size, total.interval(), rest.interval())
+
+
+def _names_within_sample(readings: Readings) -> frozenset[str]:
+    """Return the names of the stages inside `__getitem__`: they are those beyond the samples that are served whole."""
+    outers = [span.outer for span in readings.spans]
+    begin = outers.index("before_collate") + 1 if "before_collate" in outers else len(outers)
+    return frozenset(span.name for span in readings.spans[begin:] if span.outer != COLD)
+
+
+def _between(
+    experiments: Mapping[str, Series], span: StageSpan, *, nothing_inside: tuple[str, ...] = ()
+) -> Costing | None:
+    """Compare two neighbouring experiments, where a stage cannot be left out by itself.
+
+    The innermost stage has no experiment inside it, or one in which nothing is at work: all of the time is its own.
+    """
+    whole, rest = experiments.get(span.outer), experiments.get(span.inner or "")
+    if whole is None or (rest is None and span.inner is not None and span.inner not in nothing_inside):
+        return None
+    return _difference(whole, rest)
+
+
+def _difference(whole: Series, rest: Series | None) -> Costing:
+    size = whole.samples_per_batch
+    return Costing(((size, whole),) if rest is None else ((size, whole), (-size, rest)))
+
+
+def _negated(terms: Iterable[Term]) -> list[Term]:
+    return [(-factor, member) for factor, member in terms]
+
+
+def _share_of_serving(stage: str) -> float:
+    """Return how much of what serving takes goes into leaving out a stage.
+
+    It is between nothing and all of it; the middle is wrong by no more than the interval is widened.
+    """
+    return _SHARES_OF_SERVING.get(stage, 0.5)

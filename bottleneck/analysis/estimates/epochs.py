@@ -1,0 +1,135 @@
+"""A whole epoch of the job: its batches, and what its beginning adds to their time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bottleneck.analysis import lookup
+from bottleneck.analysis.estimates.series import Readings
+from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife
+from bottleneck.analysis.names import RAW
+from bottleneck.results.records import Interval
+
+_WORTH_A_WORD = 0.01
+"""Part of an epoch below which its beginning changes no number that is printed."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch of so many batches, and the parts of its beginning.
+
+    The wait for the first batch is not all lost: where the loader is slower than the step, other workers meanwhile
+    make batches that the job would have waited for later. `gap_s` is what is lost.
+    """
+
+    batches: float
+    step_s: float
+    """One step of the job as it is."""
+    gap_s: Interval
+    """What the beginning adds to the time of the batches [s]."""
+    start_s: float
+    """The start of the workers; 0 where they stay."""
+    first_batch_s: float
+    """The wait for a batch of workers that have none ready; 0 without workers."""
+    order_s: float
+    """Choosing the order of the samples."""
+
+    @property
+    def seconds(self) -> float:
+        """All of the epoch."""
+        return self.batches * self.step_s + self.gap_s.estimate
+
+    @property
+    def gain_of_kept_workers(self) -> Interval:
+        """Return the factor of throughput over an epoch, at most, if the workers were started only once."""
+        saved_s = min(self.start_s, self.gap_s.estimate)
+        surely_s = max(0.0, saved_s - (self.gap_s.estimate - self.gap_s.low))
+        at_most, at_least = (1 + saved / (self.seconds - saved_s) for saved in (saved_s, surely_s))
+        return Interval(at_most, at_least, at_most)
+
+
+def find_epoch(readings: Readings, evidence: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Epoch | None:
+    """Return what is known of an epoch; None where its length or its beginning is not."""
+    batches, waits_s = _batches(evidence, pipeline), _waits_s(evidence, pipeline)
+    raw, device = readings.raw, readings.device
+    if batches is None or waits_s is None or raw is None or device is None:
+        return None
+    size = raw.samples_per_batch
+    # Where the loader alone was not measured the job stands in for it, which is never the faster one.
+    loader = readings.drained.get(RAW) or raw
+    behind = jackknife(lambda made, taken: (made - taken) * size, (loader, device))
+    if behind is None:
+        return None
+    order_s = min(waits_s.estimate, lookup.number_at(evidence, "epoch_gap", "order_s") or 0.0)
+    start_s, first_s = 0.0, waits_s.estimate - order_s
+    if lookup.flag_at(evidence, "epoch_gap", "started_anew") is not False:
+        # A worker that stays still has to make its first batch, alone.
+        workers = lookup.number_at(pipeline, "num_workers") or 0
+        made_s = min(first_s, workers * loader.seconds_per_sample * size)
+        start_s, first_s = (first_s - made_s if workers else 0.0), made_s
+    most_s = max(0.0, first_s - device.seconds_per_sample * size)
+
+    def made_meanwhile_s(behind_s: float) -> float:
+        return min(most_s, max(0.0, batches * behind_s))
+
+    lag = behind.interval()
+    gap_s = Interval(
+        waits_s.estimate - made_meanwhile_s(lag.estimate),
+        max(0.0, waits_s.low - made_meanwhile_s(lag.high)),
+        waits_s.high - made_meanwhile_s(lag.low),
+    )
+    return Epoch(batches, raw.seconds_per_sample * size, gap_s, start_s, first_s, order_s)
+
+
+def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
+    """Estimate the logarithm of the efficiency over the epoch; what its beginning takes has an error of its own."""
+    device, raw = readings.device, readings.raw
+    if device is None or raw is None:
+        return None
+    whole = _over_epoch(epoch, epoch.gap_s.estimate, raw, device)
+    slow, fast = (_over_epoch(epoch, gap_s, raw, device) for gap_s in (epoch.gap_s.high, epoch.gap_s.low))
+    if whole is None or slow is None or fast is None:
+        return None
+    return Spread(
+        whole.estimate, whole.standard_error, whole.rounds,
+        below=whole.estimate - slow.estimate, above=fast.estimate - whole.estimate,
+    )  # fmt: skip
+
+
+def surely_lower(readings: Readings, epoch: Epoch) -> bool:
+    """Tell whether the efficiency over the epoch is surely lower than that of its batches, so that it shows."""
+    raw = readings.raw
+    spread = None if raw is None else _over_epoch(epoch, epoch.gap_s.low, raw, raw)
+    return spread is not None and spread.exponentiated().high < 1 - _WORTH_A_WORD
+
+
+def _over_epoch(epoch: Epoch, gap_s: float, raw: Series, free: Series) -> Spread | None:
+    """Estimate the log of the time of an epoch's batches when free, over that of the whole epoch as it is."""
+    added_s = gap_s / (epoch.batches * raw.samples_per_batch)
+    return jackknife(lambda less, more: np.log(less / (more + added_s)), (free, raw))
+
+
+def _batches(evidence: Mapping[str, Any], pipeline: Mapping[str, Any]) -> float | None:
+    """Return the batches of an epoch: as counted, or in older results from the settings."""
+    gap = lookup.value_at(evidence, "epoch_gap")
+    if isinstance(gap, Mapping) and "batches" in gap:
+        batches = lookup.number_at(gap, "batches")
+    else:
+        length, size = (lookup.number_at(pipeline, key) for key in ("dataset_length", "batch_size"))
+        batches = length / size if length and size else None
+    return batches if batches is not None and batches > 0 else None
+
+
+def _waits_s(evidence: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Interval | None:
+    """Return how long the job waits for the first batch of an epoch."""
+    seconds, low, high = (lookup.number_at(evidence, "epoch_gap", key) for key in ("seconds", "low_s", "high_s"))
+    if seconds is None and lookup.number_at(pipeline, "num_workers") and pipeline.get("persistent_workers") is False:
+        seconds = lookup.number_at(evidence, "first_batch_s")
+    if seconds is None or seconds < 0:
+        return None
+    low, high = (seconds if low is None else low), (seconds if high is None else high)
+    return Interval(seconds, min(max(low, 0.0), seconds), max(high, seconds))

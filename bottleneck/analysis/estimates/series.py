@@ -1,0 +1,149 @@
+"""A measurement, summed by round once: what all of the analysis reads from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife, log_ratio, series, t_quantile
+from bottleneck.analysis.lookup import number_at
+from bottleneck.analysis.names import COLD, DEVICE, RAW
+from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
+
+_FEWEST_RECORDED = 2
+_WIDEST_RECORDED_ERROR = 1.0
+"""At that nothing is known."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Series by experiment name, and by stage for 'without X'. Experiments without a block are missing."""
+
+    coupled: Mapping[str, Series]
+    drained: Mapping[str, Series]
+    workers: Mapping[str, Series]
+    without: Mapping[str, Series]
+    alone_without: Mapping[str, Series]
+    """The workers alone, or the loader alone where there are none, without a stage."""
+    serving: Series | None
+    """All of the loader alone, at the price of serving that each experiment without a stage pays."""
+    receiving_s_per_batch: float
+    """What the main process takes to receive a batch in which there is nothing; 0 where it is not known."""
+    loop_s_per_batch: float
+    """What the loop of blocks takes beside the train step; 0 where a device works on meanwhile."""
+    recorded_error: float
+    """By what part recorded batches may be unlike all: half the width of an interval of 95 %; 0 where all are alike."""
+    in_main_process: bool
+    """The loader runs in the process that trains."""
+    spans: tuple[StageSpan, ...]
+
+    @property
+    def raw(self) -> Series | None:
+        """The job as it is."""
+        return self.coupled.get(RAW)
+
+    @property
+    def cold(self) -> Series | None:
+        """The job with its files on the disk."""
+        return self.coupled.get(COLD)
+
+    @property
+    def device(self) -> Series | None:
+        """The job with its input on the device already."""
+        return self.coupled.get(DEVICE)
+
+    @property
+    def alone(self) -> Series | None:
+        """The workers alone, with everything real; the loader alone where these are not measured."""
+        return self.workers.get(RAW) or self.drained.get(RAW)
+
+    def log_efficiency(self) -> Spread | None:
+        """Logarithm of coupled raw over coupled device throughput; None with fewer than two common rounds."""
+        if self.raw is None or self.device is None:
+            return None
+        return log_ratio(self.device, self.raw)
+
+
+def read(measurement: Measurement) -> Readings:
+    """Sum the blocks of a measurement by round."""
+    return Readings(
+        coupled=_by_name((e.name, e.coupled) for e in measurement.experiments),
+        drained=_by_name((e.name, e.drained) for e in measurement.experiments),
+        workers=_by_name((e.name, e.workers) for e in measurement.experiments),
+        without=_by_name((w.stage, w.coupled) for w in measurement.without),
+        alone_without=_by_name((w.stage, w.workers) for w in measurement.without),
+        serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
+        receiving_s_per_batch=number_at(measurement.evidence, "receiving_s_per_batch") or 0.0,
+        loop_s_per_batch=max(0.0, number_at(measurement.evidence, "loop_s_per_batch") or 0.0),
+        recorded_error=_recorded_error(measurement.evidence),
+        in_main_process=number_at(measurement.pipeline, "num_workers") == 0,
+        spans=measurement.stages,
+    )
+
+
+def _recorded_error(evidence: Mapping[str, Any]) -> float:
+    """Return the sampling error of what is served in the place of all batches, by their sizes.
+
+    A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
+    """
+    count, size_cv = (number_at(evidence, "recorded_batches", key) for key in ("count", "size_cv"))
+    if count is None or not size_cv or count < _FEWEST_RECORDED or size_cv < 0:
+        return 0.0
+    return min(t_quantile(int(count) - 1) * size_cv / math.sqrt(count), _WIDEST_RECORDED_ERROR)
+
+
+def experiments(measurement: Measurement, readings: Readings) -> tuple[Experiment, ...]:
+    """Return the ladder with the throughput at each point."""
+    return tuple(
+        Experiment(
+            name=e.name,
+            available=e.available,
+            reason=e.reason,
+            coupled=_rate(readings.coupled.get(e.name), e.coupled),
+            drained=_rate(readings.drained.get(e.name), e.drained),
+            workers=_rate(readings.workers.get(e.name), e.workers),
+            serving=_rate(readings.serving if e.name == RAW else None, e.serving),
+        )
+        for e in measurement.experiments
+    )
+
+
+def withouts(measurement: Measurement, readings: Readings) -> tuple[Without, ...]:
+    """Return the throughput without each stage."""
+    return tuple(
+        Without(
+            stage=w.stage,
+            coupled=_rate(readings.without.get(w.stage), w.coupled),
+            workers=_rate(readings.alone_without.get(w.stage), w.workers),
+        )
+        for w in measurement.without
+    )
+
+
+def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series]:
+    """Return the series that have a block."""
+    return {name: summed for name, blocks in named if len(summed := series(blocks))}
+
+
+def _rate(summed: Series | None, blocks: tuple[Block, ...]) -> Rate | None:
+    """Return the throughput of a series.
+
+    From a single round there is no interval: both bounds are then the estimate, and a warning of the result
+    says so.
+    """
+    if summed is None:
+        return None
+    spread = jackknife(lambda time: -np.log(time), (summed,))
+    estimate = 1 / summed.seconds_per_sample
+    interval = Interval(estimate, estimate, estimate) if spread is None else spread.exponentiated()
+    return Rate(
+        samples_per_s=interval.estimate,
+        low=interval.low,
+        high=interval.high,
+        seconds_per_batch=summed.seconds_per_sample * summed.samples_per_batch,
+        blocks=blocks,
+    )

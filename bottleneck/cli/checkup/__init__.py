@@ -1,1 +1,0 @@
-"""The examinations of `bottleneck doctor`: each looks at one thing and gives one finding."""

@@ -1,0 +1,1 @@
+"""`bottleneck demo`: a job on made-up photographs."""

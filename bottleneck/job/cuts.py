@@ -1,0 +1,230 @@
+"""Where a dataset can be cut: the callables on it, and on the datasets inside it, that do its work.
+
+Only a look: nothing is called and nothing is changed. Which of the sites are really called, and with what,
+shows when they are recorded (`bottleneck.loader.record.cutting`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from bottleneck.errors import PipelineError
+from bottleneck.job.key_paths import parse_path, resolve, write_path
+from bottleneck.job.recipes import registry
+from bottleneck.job.recipes.interface import CutStage, Key, Path, entries, listed_callables
+
+_AUGMENT_NAME = re.compile(
+    r"(^|_)(transforms?|transformations?|augment(ation|ations|er|or|ed)?|augs?|tfms?|tf|pipeline|pre_?process(or|ing)?|tokeni[sz](e|er|ation))($|_)",
+    re.IGNORECASE,
+)
+_LOAD_NAME = re.compile(
+    r"(^|_)(load|loads|loader|loading|read|reads|reader|open|opener|fetch|fetcher|decode|decoder|imread|parse|parser)($|_)",
+    re.IGNORECASE,
+)
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_AUGMENT_MODULES = ("torchvision.transforms", "albumentations", "monai.transforms", "kornia", "timm.data")
+_MAX_DEPTH = 16
+MAX_MEMBERS = 64
+
+
+@dataclass(frozen=True)
+class CutSite:
+    """A callable on a dataset that can be recorded and replayed.
+
+    Attributes:
+        path: Keys from the outermost dataset to the holder.
+        attribute: The last key, from the holder to the callable: mostly the name of an attribute.
+        stage: Which stage its calls belong to; None where only its arguments can tell.
+        chosen: Whether the user named it (`augment=`).
+    """
+
+    path: Path
+    attribute: Key
+    stage: CutStage | None
+    chosen: bool = False
+
+    @property
+    def whole_path(self) -> Path:
+        """Keys from the outermost dataset to the callable itself."""
+        return (*self.path, self.attribute)
+
+    @property
+    def name(self) -> str:
+        """The path as a user would write it, such as `dataset.transform`."""
+        return write_path(self.whole_path)
+
+
+def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tuple[CutSite, ...]:
+    """Return the sites where a dataset could be cut, outermost dataset first.
+
+    Args:
+        dataset: The user's dataset.
+        augment: Path(s) that the user named as the augmentation, such as `"dataset.transform"`.
+
+    Raises:
+        PipelineError: If a path that the user named does not lead to a callable.
+    """
+    chosen = tuple(_chosen_sites(dataset, (augment,) if isinstance(augment, str) else tuple(augment or ())))
+    found: list[CutSite] = []
+    _search(dataset, (), found, set())
+    taken = {site.whole_path for site in chosen}
+    others = (site for site in found if site.whole_path not in taken)
+    # Where the user says what the augmentation is, our own guesses of augmentations are not wanted.
+    return chosen + tuple(site for site in others if not chosen or site.stage == "load")
+
+
+def is_dataset(value: Any) -> bool:
+    """Whether something inside a dataset is a dataset itself: one of PyTorch's, or one that a recipe knows."""
+    return isinstance(value, Dataset) or registry.knows(value)
+
+
+def _chosen_sites(dataset: Any, names: Iterable[str]) -> Iterator[CutSite]:
+    for name in names:
+        path: Path = ()
+        target = None
+        try:
+            path = parse_path(name)
+            # A dataset is not asked for an item: that would be work of the user's code.
+            target = resolve(dataset, path) if isinstance(path[0], str) else None
+        except (AttributeError, LookupError, TypeError, ValueError):
+            pass
+        if not callable(target):
+            raise PipelineError(
+                f"augment={name!r} does not lead to a callable on the dataset ({type(dataset).__name__}).",
+                "Write the attribute path of the augmentation, such as augment='transform' or "
+                "augment='dataset.transform'.",
+            )
+        yield CutSite(path[:-1], path[-1], "augment", chosen=True)
+
+
+def _search(holder: Any, path: Path, found: list[CutSite], seen: set[int]) -> None:
+    if id(holder) in seen or len(path) > _MAX_DEPTH:
+        return
+    seen.add(id(holder))
+    known = registry.callables(holder)
+    for one in known:
+        stage = one.stage or _guess_stage("", resolve(holder, one.path))
+        found.append(CutSite((*path, *one.path[:-1]), one.path[-1], stage))
+    for inner in registry.datasets(holder):
+        _search(resolve(holder, inner), (*path, *inner), found, seen)
+    state = getattr(holder, "__dict__", None)
+    if not isinstance(state, dict):
+        return
+    settled = {one.path[0] for one in known}
+    called = _names_called(type(holder)) - settled
+    machinery = registry.is_machinery(type(holder))
+    for name, value in state.items():
+        if is_dataset(value):
+            _search(value, (*path, name), found, seen)
+        else:
+            _search_members(name, value, path, found, seen)
+            if name not in settled and not machinery:
+                found.extend(_callables_in(name, value, path))
+    for name in sorted(called - set(state)):
+        method = _plain_method(type(holder), name)
+        if method is not None:
+            found.append(CutSite(path, name, _guess_stage(name, method)))
+
+
+def _search_members(name: str, value: Any, path: Path, found: list[CutSite], seen: set[int]) -> None:
+    if isinstance(value, (list, tuple, dict)) and len(value) <= MAX_MEMBERS:
+        for place, member in entries(value, (*path, name)):
+            if is_dataset(member):
+                _search(member, place, found, seen)
+
+
+def _callables_in(name: str, value: Any, path: Path) -> Iterator[CutSite]:
+    """Yield the site of a callable attribute, or of the functions in a list that the dataset calls one by one."""
+    if callable(value):
+        if not isinstance(value, type):
+            yield from _single_or_members(name, value, path)
+    elif isinstance(value, (list, tuple, dict)) and 0 < len(value) <= MAX_MEMBERS:
+        parts = list(entries(value, (*path, name)))
+        if all(callable(member) and not isinstance(member, type) for _, member in parts):
+            found = [(place, _guess_from_class(member) or _guess_stage(name, member)) for place, member in parts]
+            if any(stage is not None for _, stage in found):  # a list of functions may be for anything
+                yield from (CutSite(place[:-1], place[-1], stage) for place, stage in found)
+
+
+def _single_or_members(name: str, value: Any, path: Path) -> Iterator[CutSite]:
+    """Yield the site of a callable; of each of its members where it is composed and some of them load."""
+    members = {place: _guess_from_class(resolve(value, place)) for place in listed_callables(value, "transforms")}
+    if "load" not in members.values():
+        yield CutSite(path, name, _guess_stage(name, value))
+        return
+    for (*way, key), stage in members.items():
+        yield CutSite((*path, name, *way), key, stage or "augment")
+
+
+def _plain_method(cls: type, name: str) -> Any:
+    """Return a method or function on a class that may be replaced on the instance, or None."""
+    if name.startswith("__"):
+        return None
+    for base in cls.__mro__:
+        if base in (object, Dataset, torch.utils.data.IterableDataset) or base.__module__ == "typing":
+            return None
+        if name in vars(base):
+            if registry.is_machinery(base):
+                return None
+            raw = vars(base)[name]
+            if isinstance(raw, (staticmethod, classmethod)):
+                raw = raw.__func__
+            return raw if isinstance(raw, FunctionType) else None
+    return None
+
+
+def _names_called(cls: type) -> set[str]:
+    """Return the attribute names that a dataset's item methods mention, and the methods they call in turn."""
+    names: set[str] = set()
+    todo = ["__getitem__", "__getitems__", "__iter__", "__next__"]
+    while todo:
+        name = todo.pop()
+        for base in cls.__mro__:  # an item method may call that of a base
+            method: Any = vars(base).get(name)
+            code = getattr(inspect.unwrap(method), "__code__", None)  # past decorators, such as torch.no_grad()
+            if isinstance(code, CodeType):
+                new = _code_names(code) - names
+                names |= new
+                todo.extend(found for found in new if _plain_method(cls, found) is not None)
+    return names
+
+
+def _code_names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _code_names(constant)
+    return names
+
+
+def _guess_stage(name: str, value: Any) -> CutStage | None:
+    while isinstance(value, partial):
+        value = value.func
+    for known in (name, str(getattr(value, "__name__", ""))):
+        stage = _guess_from_name(known)
+        if stage is not None:
+            return stage
+    cls = value if isinstance(value, (FunctionType, MethodType)) else type(value)
+    if str(getattr(cls, "__module__", "")).startswith(_AUGMENT_MODULES) or isinstance(value, torch.nn.Module):
+        return "augment"
+    return _guess_from_class(value)
+
+
+def _guess_from_class(value: Any) -> CutStage | None:
+    """Guess by the name of an object's class, such as `LoadImageFromFile`."""
+    return _guess_from_name(_BETWEEN_WORDS.sub("_", type(value).__name__))
+
+
+def _guess_from_name(name: str) -> CutStage | None:
+    if _AUGMENT_NAME.search(name):
+        return "augment"
+    return "load" if _LOAD_NAME.search(name) else None

@@ -1,0 +1,313 @@
+"""The description of a training job: what is loaded, how it is collated, and what trains on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from bottleneck.errors import PipelineError
+from bottleneck.job.loader_arguments import (
+    build_loader,
+    check_loader_arguments,
+    is_default_collate,
+    loader_argument_names,
+    read_loader_arguments,
+    rebuild_loader,
+    without_worker_arguments,
+)
+from bottleneck.job.recipes.registry import adopt
+from bottleneck.job.safe_repr import quote
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Pipeline:
+    """A training job as `diagnose` needs it. Immutable; `replace` makes a changed one.
+
+    Attributes:
+        dataset: Map-style or iterable.
+        collate_fn: Merges samples to a batch; None: PyTorch's default.
+        model: An nn.Module, or any callable.
+        loss_fn: (output, target) -> loss; None: the model returns its loss.
+        optimizer: None: forward and backward only.
+        train_step: (batch on the device) -> anything; replaces model, loss_fn and optimizer. Give these
+            nevertheless if the step uses them: what they hold is put back afterwards.
+        to_device: (batch, device) -> batch; None: every tensor in any nested container.
+        device: None: the accelerator if there is one, else the CPU.
+        augment: Attribute path or paths of the augmentation on the dataset; None: found by itself.
+        loader_args: Every other DataLoader argument, by its own name. Read-only.
+        loader: The DataLoader that was given to `from_loader`; None otherwise.
+
+    Raises:
+        PipelineError: An unknown keyword. Values are judged by `check`, not here.
+    """
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any] | None
+    model: Any
+    loss_fn: Callable[[Any, Any], Any] | None
+    optimizer: Any
+    train_step: Callable[[Any], Any] | None
+    to_device: Callable[[Any, Any], Any] | None
+    device: Any
+    augment: str | Iterable[str] | None
+    loader_args: Mapping[str, Any]
+    loader: DataLoader[Any] | None
+
+    def __init__(
+        self,
+        *,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any] | None = None,
+        model: Any = None,
+        loss_fn: Callable[[Any, Any], Any] | None = None,
+        optimizer: Any = None,
+        train_step: Callable[[Any], Any] | None = None,
+        to_device: Callable[[Any, Any], Any] | None = None,
+        device: Any = None,
+        augment: str | Iterable[str] | None = None,
+        **loader_args: Any,
+    ) -> None:
+        for name in loader_args:
+            _refuse_unknown(name)
+        adopted = adopt(dataset)
+        if adopted is not dataset and "batch_size" not in loader_args:
+            loader_args["batch_size"] = None  # what has to be adopted makes its batches itself
+        self._set(
+            dataset=adopted,
+            collate_fn=collate_fn,
+            model=model,
+            loss_fn=loss_fn,
+            optimizer=optimizer,
+            train_step=train_step,
+            to_device=to_device,
+            device=device,
+            augment=augment,
+            loader_args=MappingProxyType(dict(loader_args)),
+            loader=None,
+        )
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        own = {name: getattr(self, name) for name in FIELD_NAMES}
+        shown = [f"{n}={_short(v)}" for n, v in {**own, **self.loader_args}.items() if v is not None]
+        return f"Pipeline({', '.join(shown)})"
+
+    @classmethod
+    def from_loader(
+        cls,
+        loader: DataLoader[Any],
+        *,
+        model: Any = None,
+        loss_fn: Callable[[Any, Any], Any] | None = None,
+        optimizer: Any = None,
+        train_step: Callable[[Any], Any] | None = None,
+        to_device: Callable[[Any, Any], Any] | None = None,
+        device: Any = None,
+        augment: str | Iterable[str] | None = None,
+    ) -> Pipeline:
+        """Describe a job that has its DataLoader already; the loader is left as it is.
+
+        Raises:
+            PipelineError: `loader` is not a DataLoader.
+        """
+        loader = _unwrapped(loader)
+        pipeline = cls(
+            dataset=loader.dataset,
+            collate_fn=None if is_default_collate(loader.collate_fn) else loader.collate_fn,
+            model=model,
+            loss_fn=loss_fn,
+            optimizer=optimizer,
+            train_step=train_step,
+            to_device=to_device,
+            device=device,
+            augment=augment,
+            **read_loader_arguments(loader),
+        )
+        pipeline._set(loader=loader)
+        return pipeline
+
+    @classmethod
+    def from_lightning(cls, module: Any, datamodule: Any = None, *, trainer: Any = None, **changes: Any) -> Pipeline:
+        """Describe a Lightning job, without `Trainer.fit`.
+
+        The data is set up as `fit` does it: `prepare_data()`, `setup("fit")` and `train_dataloader()` are called. The
+        optimizer is made during the diagnosis, and `self.log` does nothing meanwhile. Callbacks and loggers are not
+        part of it.
+
+        Args:
+            module: A LightningModule that optimizes automatically.
+            datamodule: A LightningDataModule, or a DataLoader as `fit` takes it; None: the module's own loader.
+            trainer: The job's Trainer: its precision, gradient accumulation, clipping and device are used, and it is
+                `self.trainer` in the module. None: Lightning's defaults.
+            changes: Fields of the pipeline, or DataLoader arguments, in the place of what is found: an `optimizer`
+                where `configure_optimizers` needs a Trainer that is running, a `train_step` where `training_step` does.
+
+        Raises:
+            PipelineError: Objects of another kind, several loaders, or a module that optimizes by hand.
+        """
+        from bottleneck.job.integrations.lightning import lightning_fields
+
+        loader, fields = lightning_fields(module, datamodule, trainer, own_step=changes.get("train_step") is not None)
+        return cls.from_loader(loader, **fields)._with(changes)
+
+    @classmethod
+    def from_trainer(cls, trainer: Any, **changes: Any) -> Pipeline:
+        """Describe the job of a Hugging Face Trainer, without `trainer.train()`.
+
+        Each batch goes through `trainer.training_step`; the optimizer steps after as many of them as
+        `gradient_accumulation_steps` says. Callbacks, logging and saving are not part of it.
+
+        Args:
+            trainer: A `transformers.Trainer` with a training set.
+            changes: Fields of the pipeline, or DataLoader arguments, in the place of what is found.
+
+        Raises:
+            PipelineError: Something else, several processes, or a model sharded by DeepSpeed or FSDP.
+        """
+        from bottleneck.job.integrations.hf_trainer import trainer_fields
+
+        loader, fields = trainer_fields(trainer, own_step=changes.get("train_step") is not None)
+        return cls.from_loader(loader, **fields)._with(changes)
+
+    @classmethod
+    def from_accelerate(
+        cls,
+        accelerator: Any,
+        model: Any,
+        optimizer: Any,
+        loader: Any,
+        *,
+        loss_fn: Callable[[Any, Any], Any] | None = None,
+        train_step: Callable[[Any], Any] | None = None,
+        **changes: Any,
+    ) -> Pipeline:
+        """Describe a job from what `accelerator.prepare` gave back.
+
+        Args:
+            accelerator: The Accelerator; its `backward` is used, and its gradient accumulation.
+            model: The prepared model.
+            optimizer: The prepared optimizer; None: forward and backward only.
+            loader: The prepared DataLoader, or the one that it was made from.
+            loss_fn: (output, target) -> loss; None: the model returns its loss.
+            train_step: A function of one batch, in the place of all that.
+            changes: Other fields of the pipeline, or DataLoader arguments.
+
+        Raises:
+            PipelineError: Objects of another kind, or several processes.
+        """
+        from bottleneck.job.integrations.accelerated import accelerate_fields
+
+        found, fields = accelerate_fields(accelerator, model, optimizer, loader, loss_fn, train_step)
+        return cls.from_loader(found, **fields)._with(changes)
+
+    def _with(self, changes: Mapping[str, Any]) -> Pipeline:
+        return self.replace(**changes) if changes else self
+
+    @classmethod
+    def from_mapping(cls, fields: Mapping[str, Any]) -> Pipeline:
+        """A pipeline from a mapping with the names of its fields as keys.
+
+        Raises:
+            PipelineError: A key that is no field, or no dataset.
+        """
+        for name in fields:
+            _refuse_unknown(name)
+        if "dataset" not in fields:
+            raise PipelineError("The pipeline has no dataset.", "Add dataset=train_set.")
+        return cls(**fields)
+
+    def make_loader(self) -> DataLoader[Any]:
+        """The DataLoader that was given, or a new one from the fields.
+
+        Raises:
+            PipelineError: PyTorch refuses the arguments.
+        """
+        if self.loader is not None:
+            return self.loader
+        return build_loader(self.dataset, self.collate_fn, self.loader_args)
+
+    def replace(self, **changes: Any) -> Pipeline:
+        """The same pipeline with other values in some fields, DataLoader arguments among them.
+
+        A pipeline made from a loader gets a new DataLoader of the same class that keeps everything else.
+        Setting `num_workers=0` drops what needs workers (prefetch_factor, timeout and the like).
+
+        Raises:
+            PipelineError: An unknown name, or a change that contradicts what the loader has.
+        """
+        for name in changes:
+            _refuse_unknown(name)
+        own = {name: changes.get(name, getattr(self, name)) for name in FIELD_NAMES}
+        if self.loader is None:
+            arguments = without_worker_arguments({**self.loader_args, **_others(changes)}, changes)
+            return Pipeline(**own, **arguments)
+        loader_changes = {n: v for n, v in changes.items() if n in _of_the_loader()}
+        loader = self.loader
+        if loader_changes:
+            check_loader_arguments(loader_changes)
+            loader = rebuild_loader(loader, loader_changes)
+        return Pipeline.from_loader(loader, **{n: own[n] for n in FIELD_NAMES if n not in _OF_THE_LOADER})
+
+
+FIELD_NAMES = tuple(f.name for f in dataclasses.fields(Pipeline) if f.name not in ("loader_args", "loader"))
+"""The fields of a pipeline that are not DataLoader arguments, with dataset and collate_fn."""
+
+_OF_THE_LOADER = ("dataset", "collate_fn")
+
+
+def _of_the_loader() -> tuple[str, ...]:
+    return (*_OF_THE_LOADER, *loader_argument_names())
+
+
+def _others(changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if name not in FIELD_NAMES}
+
+
+def field_names() -> tuple[str, ...]:
+    """Everything that `Pipeline(...)` takes, in the order in which to show it."""
+    return (*FIELD_NAMES, *loader_argument_names())
+
+
+def closest_field(name: str) -> str | None:
+    """The field that was probably meant by a misspelt name; None if none is near."""
+    near = difflib.get_close_matches(str(name).lower(), field_names(), n=1, cutoff=0.6)
+    return near[0] if near else None
+
+
+def _refuse_unknown(name: Any) -> None:
+    if name in field_names():
+        return
+    if name in ("loader", "dataloader", "data_loader"):
+        raise PipelineError(
+            f"Pipeline has no field {quote(name)}.", "Write Pipeline.from_loader(loader, model=model, ...)."
+        )
+    near = closest_field(name)
+    remedy = f"Did you mean {near!r}?" if near else f"Its fields are {', '.join(field_names())}."
+    raise PipelineError(f"Pipeline has no field {quote(name)}.", remedy)
+
+
+def _unwrapped(loader: Any) -> DataLoader[Any]:
+    inner = getattr(loader, "base_dataloader", None)  # as accelerate wraps them
+    candidate = inner if isinstance(inner, DataLoader) else adopt(loader)
+    if isinstance(candidate, DataLoader):
+        return candidate
+    if candidate is not loader:
+        return DataLoader(candidate, batch_size=None)
+    raise PipelineError(
+        f"Pipeline.from_loader needs a torch.utils.data.DataLoader, not a {type(loader).__name__}.",
+        "For a dataset write Pipeline(dataset=dataset, batch_size=64, model=model, ...).",
+    )
+
+
+def _short(value: Any) -> str:
+    shown = quote(value)
+    return shown if len(shown) <= 60 and "\n" not in shown else f"<{type(value).__name__}>"

@@ -1,0 +1,1 @@
+"""Jobs that come from the trainers of other packages."""

@@ -1,0 +1,256 @@
+"""The arguments of a DataLoader: reading them back from one, checking them, rebuilding one with changes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import default_collate as _default_collate
+from torch.utils.data.dataloader import default_convert as _default_convert
+
+from bottleneck.errors import PipelineError
+from bottleneck.job.safe_repr import quote
+
+WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "multiprocessing_context": None,
+    "timeout": 0,
+}
+"""Arguments that PyTorch accepts only with worker processes, and their defaults."""
+
+_FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
+_OPTIONAL_FLAGS = ("shuffle",)
+_COUNTS = ("batch_size", "num_workers", "prefetch_factor")
+_OPTIONAL_COUNTS = ("batch_size", "prefetch_factor")
+_LEAST_COUNT = {"batch_size": 1, "num_workers": 0, "prefetch_factor": 1}
+_MOST_COUNT = {"num_workers": 1024, "prefetch_factor": 65536}
+"""Beyond these PyTorch is busy for minutes with starting processes or with filling a queue."""
+_OBJECTS: Mapping[str, tuple[str, Callable[[Any], bool], str]] = {
+    "sampler": ("a sampler or another iterable of indices", lambda v: hasattr(v, "__iter__"), "RandomSampler(dataset)"),
+    "batch_sampler": (
+        "an iterable of lists of indices",
+        lambda v: hasattr(v, "__iter__"),
+        "BatchSampler(RandomSampler(dataset), batch_size=64, drop_last=True)",
+    ),
+    "worker_init_fn": (
+        "a function of the worker's number",
+        callable,
+        "seed_worker, with def seed_worker(worker_id): ...",
+    ),
+    "generator": (
+        "a torch.Generator",
+        lambda v: isinstance(v, torch.Generator),
+        "torch.Generator().manual_seed(0)",
+    ),
+}
+"""What PyTorch notices only when it loads: in words, what it has to be, and an example."""
+_EXAMPLES = {"batch_size": 64, "num_workers": 4, "prefetch_factor": 2, "timeout": 30}
+_CHOOSERS_OF_SAMPLES = ("batch_size", "drop_last", "sampler", "shuffle", "batch_sampler", "dataset")
+
+
+@lru_cache(maxsize=1)
+def loader_argument_names() -> tuple[str, ...]:
+    """Names of the DataLoader arguments of the installed PyTorch, without dataset and collate_fn."""
+    parameters = inspect.signature(DataLoader.__init__).parameters
+    return tuple(name for name in parameters if name not in ("self", "dataset", "collate_fn"))
+
+
+def is_default_collate(collate_fn: Any) -> bool:
+    """Whether this is what PyTorch takes by itself when no `collate_fn` is given."""
+    return collate_fn is None or collate_fn is _default_collate or collate_fn is _default_convert
+
+
+def read_loader_arguments(loader: DataLoader[Any]) -> dict[str, Any]:
+    """The arguments that describe an existing DataLoader, without dataset and collate_fn.
+
+    Returns:
+        Arguments that `DataLoader` accepts together: either `batch_sampler`, or `batch_size`, `drop_last`
+        and (for map-style datasets) `sampler`.
+    """
+    names = [n for n in loader_argument_names() if n not in ("shuffle", "batch_sampler", "sampler")]
+    arguments = {name: getattr(loader, name) for name in names if hasattr(loader, name)}
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        del arguments["batch_size"], arguments["drop_last"]
+        arguments["batch_sampler"] = loader.batch_sampler
+    elif not isinstance(loader.dataset, IterableDataset):
+        arguments["sampler"] = loader.sampler
+    return arguments
+
+
+def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuse values of a wrong type or range, in a sentence that names the argument.
+
+    Raises:
+        PipelineError: A value that PyTorch would refuse later, or silently take for something else.
+    """
+    for name in _COUNTS:
+        if name in arguments:
+            _check_count(name, arguments[name])
+    for name in _FLAGS:
+        if name in arguments:
+            _check_flag(name, arguments[name])
+    for name, (wanted, is_good, example) in _OBJECTS.items():
+        value = arguments.get(name)
+        if value is not None and (isinstance(value, type | str) or not is_good(value)):
+            raise PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write {name}={example}.")
+    timeout = arguments.get("timeout", 0)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise _wrong_value("timeout", timeout, "a number of seconds, 0 or more")
+    if not arguments.get("num_workers", 0):
+        _refuse_worker_only_arguments(arguments)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is None and name in _OPTIONAL_COUNTS:
+        return
+    least = _LEAST_COUNT[name]
+    # PyTorch wants a true int; True would pass for 1.
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        optional = " or None" if name in _OPTIONAL_COUNTS else ""
+        raise _wrong_value(name, value, f"a whole number, {least} or more{optional}")
+    most = _MOST_COUNT.get(name)
+    if most is not None and value > most:
+        raise _wrong_value(name, value, f"{most} at most")
+
+
+def _check_flag(name: str, value: Any) -> None:
+    if value is None and name in _OPTIONAL_FLAGS:
+        return
+    if not isinstance(value, bool):
+        # 'false' would be taken for true.
+        raise PipelineError(
+            f"{name} must be True or False, not {_describe(value)}.",
+            f"Write {name}={bool(value) and str(value).lower() not in ('false', 'no', '0')}.",
+        )
+
+
+def _refuse_worker_only_arguments(arguments: Mapping[str, Any]) -> None:
+    for name, default in WORKER_ONLY_DEFAULTS.items():
+        if arguments.get(name, default) != default:
+            raise PipelineError(
+                f"{name}={quote(arguments[name])} needs worker processes, and num_workers is 0.",
+                f"Write num_workers={_EXAMPLES['num_workers']}, or leave {name} out.",
+            )
+
+
+def _wrong_value(name: str, value: Any, wanted: str) -> PipelineError:
+    example: Any = _EXAMPLES[name]
+    if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
+        example = int(value)
+    return PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write for example {name}={example}.")
+
+
+def _describe(value: Any) -> str:
+    shown = quote(value)
+    shown = shown if len(shown) <= 40 else shown[:37] + "..."
+    return f"{shown} ({type(value).__name__})" if isinstance(value, str | float | bool) else shown
+
+
+def build_loader(dataset: Any, collate_fn: Any, arguments: Mapping[str, Any]) -> DataLoader[Any]:
+    """A new DataLoader; what PyTorch refuses becomes a PipelineError."""
+    try:
+        return DataLoader(dataset, collate_fn=collate_fn, **arguments)
+    except (ValueError, TypeError) as error:
+        raise _refused_by_pytorch(error) from error
+
+
+def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataLoader[Any]:
+    """A DataLoader of the same class with the same attributes, but for the changes.
+
+    The class's own constructor is not called, because subclasses change its signature: the instance's
+    attributes are copied, and PyTorch's own part is initialised anew.
+
+    Args:
+        loader: Any DataLoader; it is not changed.
+        changes: DataLoader arguments by name, `dataset` and `collate_fn` among them.
+
+    Raises:
+        PipelineError: The changes contradict what the loader has, or PyTorch refuses them.
+    """
+    arguments = _changed_arguments(loader, changes)
+    clone = loader.__class__.__new__(loader.__class__)
+    state = dict(loader.__dict__)
+    # DataLoader and some of its subclasses forbid assignments once this private flag is set.
+    flags = {n: state.pop(n) for n in _initialized_flags(type(loader)) if n in state}
+    clone.__dict__.update(state)
+    try:
+        DataLoader.__init__(clone, **arguments)
+    except (ValueError, TypeError) as error:
+        raise _refused_by_pytorch(error) from error
+    clone.__dict__.update(flags)
+    if _has_wrapped_batch_sampler(loader) and not any(n in changes for n in _CHOOSERS_OF_SAMPLES):
+        object.__setattr__(clone, "batch_sampler", loader.batch_sampler)
+    for name, value in state.items():
+        # Loaders that keep their workers alive by holding an iterator must not share it with the clone.
+        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
+            object.__setattr__(clone, name, DataLoader.__iter__(clone))
+    return clone
+
+
+def is_pytorchs(sampler: Any, cls: type) -> bool:
+    """Whether a sampler is of a class of PyTorch's own, or its twin in torchdata that can be resumed."""
+    kind = type(sampler)
+    twin = kind.__module__ == "torchdata.stateful_dataloader.sampler" and kind.__name__ == cls.__name__
+    return kind is cls or twin
+
+
+def _initialized_flags(cls: type) -> list[str]:
+    return [f"_{base.__name__.lstrip('_')}__initialized" for base in cls.__mro__]
+
+
+def _has_wrapped_batch_sampler(loader: DataLoader[Any]) -> bool:
+    return loader.batch_size is not None and type(loader.batch_sampler) is not BatchSampler
+
+
+def _changed_arguments(loader: DataLoader[Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = read_loader_arguments(loader)
+    if "batch_sampler" in arguments and "batch_sampler" not in changes:
+        clash = next((n for n in ("batch_size", "shuffle", "sampler", "drop_last") if n in changes), None)
+        if clash is not None:
+            raise PipelineError(
+                f"{clash} cannot be replaced: the loader has a batch_sampler of its own, which decides it.",
+                "Replace batch_sampler instead, or build the DataLoader with batch_size and sampler.",
+            )
+    if "batch_sampler" in changes:
+        for name in ("batch_size", "drop_last", "sampler"):
+            arguments.pop(name, None)
+    elif "shuffle" in changes and "sampler" not in changes:
+        arguments.pop("sampler", None)
+    elif "dataset" in changes and "sampler" not in changes:
+        _follow_dataset(arguments)
+    collate_fn = None if is_default_collate(loader.collate_fn) else loader.collate_fn
+    arguments.update(dataset=loader.dataset, collate_fn=collate_fn)
+    arguments.update(changes)
+    if isinstance(arguments["dataset"], IterableDataset):
+        arguments.pop("sampler", None)
+    return without_worker_arguments(arguments, changes)
+
+
+def _follow_dataset(arguments: dict[str, Any]) -> None:
+    """Drop PyTorch's own samplers, which know the length of the dataset that is being replaced."""
+    sampler: Any = arguments.get("sampler")
+    if is_pytorchs(sampler, SequentialSampler):
+        del arguments["sampler"]
+    elif is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None:
+        del arguments["sampler"]
+        arguments["shuffle"] = True
+
+
+def without_worker_arguments(arguments: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what only workers need, when a change to `num_workers=0` has left it over."""
+    if arguments.get("num_workers", 0) != 0 or "num_workers" not in changes:
+        return dict(arguments)
+    return {n: v for n, v in arguments.items() if n not in WORKER_ONLY_DEFAULTS or n in changes}
+
+
+def _refused_by_pytorch(error: Exception) -> PipelineError:
+    return PipelineError(
+        f"PyTorch's DataLoader does not accept these arguments together: {str(error).rstrip('.')}.",
+        "Pipeline takes the same arguments as DataLoader(...): change the one that is named.",
+    )

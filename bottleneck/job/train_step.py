@@ -1,0 +1,261 @@
+"""The train step: the user's own, or forward, loss, zero_grad, backward and optimizer step."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from bottleneck.errors import PipelineError
+from bottleneck.job.safe_repr import quote
+
+TARGET_KEYS = ("labels", "label", "targets", "target", "y")
+"""Where the target is looked for in a mapping, when there is a `loss_fn` that wants it."""
+
+_TRAIN_STEP_REMEDY = (
+    "Pass train_step=step, a function of one batch, for example "
+    "def step(batch): loss = loss_fn(model(batch[0]), batch[1]); loss.backward()."
+)
+
+
+class Trains(Protocol):
+    """What of a pipeline makes its train step."""
+
+    @property
+    def model(self) -> Any:
+        """The model; None beside a train step."""
+
+    @property
+    def loss_fn(self) -> Callable[[Any, Any], Any] | None:
+        """(output, target) -> loss."""
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or None."""
+
+    @property
+    def train_step(self) -> Callable[[Any], Any] | None:
+        """In the place of the others."""
+
+
+def make_train_step(pipeline: Trains, device: torch.device) -> Callable[[Any], Any]:
+    """The function that trains on one batch, which is on the device already.
+
+    The default one forwards, computes the loss, clears the gradients, goes backward and steps the optimizer
+    (without an optimizer: forward and backward only). It never synchronises with the device.
+
+    Args:
+        pipeline: With a train_step, or with a model. The model is used where it is and in the mode it is in.
+        device: The device of the job; only named in messages.
+
+    Returns:
+        A function of the batch. The default one returns the loss; both raise what the user's code raises,
+        and the default one a PipelineError when it cannot tell inputs from targets.
+    """
+    step = pipeline.train_step
+    if isinstance(step, FrameworkStep):
+        return step.start(pipeline.optimizer, device)
+    if step is not None:
+        return step
+    return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer, device)
+
+
+class FrameworkStep(ABC):
+    """The train step of a framework's training loop, made ready anew for each diagnosis.
+
+    Args:
+        model: What the loop trains.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __call__(self, batch: Any) -> Any:
+        """Train on one batch, as on the first one of a diagnosis, where the model is."""
+        return self.prepare(None, model_device(self.model) or torch.device("cpu"))(batch)
+
+    def start(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
+        """The step for one diagnosis; what it needs is made with its first batch, when everything is kept safe."""
+        run: Callable[[Any], Any] | None = None
+
+        def step(batch: Any) -> Any:
+            nonlocal run
+            if run is None:
+                run = self.prepare(optimizer, device)
+            return run(batch)
+
+        return step
+
+    @abstractmethod
+    def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
+        """Do what the framework does before its first step.
+
+        Args:
+            optimizer: The user's own; None: the one that the framework makes.
+            device: Where batches are.
+
+        Returns:
+            A function of the batch.
+        """
+
+
+def _backward(loss: Any) -> Any:
+    return loss.backward()
+
+
+def make_default_step(
+    model: Any,
+    loss_fn: Callable[[Any, Any], Any] | None,
+    optimizer: Any,
+    device: torch.device,
+    *,
+    backward: Callable[[torch.Tensor], Any] = _backward,
+    batches_per_step: int = 1,
+) -> Callable[[Any], torch.Tensor]:
+    """Forward, loss, zero_grad, backward and optimizer step.
+
+    Args:
+        model: Gets the whole batch without a `loss_fn`, else its inputs.
+        loss_fn: (output, target) -> loss; None: the model returns its loss.
+        optimizer: None: forward and backward only.
+        device: Only named in messages.
+        backward: Computes the gradients of a loss.
+        batches_per_step: Gradients of so many batches are gathered for each step of the optimizer.
+    """
+    clear_gradients = _gradient_clearer(model, optimizer)
+    number = 0
+
+    def train_on(batch: Any) -> torch.Tensor:
+        nonlocal number
+        if loss_fn is None:
+            loss = _returned_loss(_call_model(model, batch))
+        else:
+            inputs, target = _split(batch)
+            output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+            loss = loss_fn(output, target)
+        _check_loss(loss, loss_fn, device)
+        if number % batches_per_step == 0:
+            clear_gradients()
+        backward(loss)
+        number += 1
+        if optimizer is not None and number % batches_per_step == 0:
+            optimizer.step()
+        return loss  # type: ignore[no-any-return]  # the user's
+
+    return train_on
+
+
+def model_device(model: Any) -> torch.device | None:
+    """Where the model's parameters and buffers are; None if it has none or is spread over several devices."""
+    if not isinstance(model, nn.Module):
+        return None
+    devices = {tensor.device for tensor in model.parameters()} or {b.device for b in model.buffers()}
+    return devices.pop() if len(devices) == 1 else None
+
+
+def _gradient_clearer(model: Any, optimizer: Any) -> Callable[[], Any]:
+    """The way to set all gradients to None, through the optimizer if there is one."""
+    owner = model if optimizer is None else optimizer
+    zero_grad = getattr(owner, "zero_grad", None)
+    if zero_grad is None:  # a model that is a plain function
+        return lambda: None
+    try:
+        takes_flag = "set_to_none" in inspect.signature(zero_grad).parameters
+    except (TypeError, ValueError):
+        takes_flag = False
+    return functools.partial(zero_grad, set_to_none=True) if takes_flag else zero_grad
+
+
+def _call_model(model: Any, batch: Any) -> Any:
+    """The model on a whole batch: mappings by keyword, sequences by position, a tensor as it is."""
+    if isinstance(batch, Mapping):
+        return model(**_with_string_keys(batch))
+    if isinstance(batch, tuple | list):
+        return model(*batch)
+    if isinstance(batch, torch.Tensor):
+        return model(batch)
+    raise PipelineError(f"The model cannot be given a batch that is {describe_batch(batch)}.", _TRAIN_STEP_REMEDY)
+
+
+def _split(batch: Any) -> tuple[Any, Any]:
+    """Inputs and target of a batch, for a `loss_fn(output, target)`."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        inputs, target = batch
+        return (_with_string_keys(inputs) if isinstance(inputs, Mapping) else inputs), target
+    if isinstance(batch, Mapping):
+        keys = [key for key in TARGET_KEYS if key in batch]
+        if len(keys) == 1:
+            inputs = {key: value for key, value in _with_string_keys(batch).items() if key != keys[0]}
+            return inputs, batch[keys[0]]
+    raise PipelineError(
+        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_batch(batch)}.",
+        _TRAIN_STEP_REMEDY,
+    )
+
+
+def _with_string_keys(batch: Mapping[Any, Any]) -> dict[str, Any]:
+    if all(isinstance(key, str) for key in batch):
+        return dict(batch)
+    raise PipelineError(
+        f"A batch that is a mapping goes to the model by keyword, and this one is {describe_batch(batch)}.",
+        _TRAIN_STEP_REMEDY,
+    )
+
+
+def _returned_loss(output: Any) -> Any:
+    """The loss among what a model returned: itself, its `loss`, or the first item of a tuple."""
+    if isinstance(output, torch.Tensor):
+        return output
+    if isinstance(output, Mapping) and "loss" in output:
+        return output["loss"]
+    if isinstance(getattr(output, "loss", None), torch.Tensor):
+        return output.loss
+    if isinstance(output, tuple | list) and output:
+        return output[0]
+    raise PipelineError(
+        f"Without loss_fn the model must return its loss, and it returned {describe_batch(output)}.",
+        "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step.",
+    )
+
+
+def _check_loss(loss: Any, loss_fn: Any, device: torch.device) -> None:
+    """Refuse what has no gradient, before PyTorch does so in words that name no field."""
+    source = "The model, which has no loss_fn beside it," if loss_fn is None else "loss_fn"
+    if not isinstance(loss, torch.Tensor):
+        raise PipelineError(
+            f"{source} must give the loss as a tensor, and gave {describe_batch(loss)}.", _TRAIN_STEP_REMEDY
+        )
+    if loss.numel() != 1:
+        remedy = (
+            "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step."
+            if loss_fn is None
+            else "Use a loss with reduction='mean', or pass a train_step."
+        )
+        raise PipelineError(f"{source} must give one number, and gave {describe_batch(loss)}.", remedy)
+    if not loss.requires_grad:
+        raise PipelineError(
+            f"The loss on {device} depends on no parameter that requires a gradient.",
+            "Unfreeze the model; for inference pass train_step=lambda batch: model(batch[0]).",
+        )
+
+
+def describe_batch(batch: Any, depth: int = 2) -> str:
+    """A batch in a few words, such as '(Tensor[64, 3, 224, 224], Tensor[64])'."""
+    if isinstance(batch, torch.Tensor):
+        return f"{type(batch).__name__}{list(batch.shape)}"
+    name = type(batch).__name__
+    if isinstance(batch, Mapping):
+        shown = [quote(key) for key in batch][:6]
+        return f"a {name} with keys {', '.join(shown)}{', ...' if len(batch) > 6 else ''}"
+    if isinstance(batch, tuple | list):
+        if depth == 0:
+            return f"a {name} of {len(batch)}"
+        shown = [describe_batch(item, depth - 1) for item in batch[:4]]
+        inner = ", ".join(shown) + (", ..." if len(batch) > 4 else "")
+        return f"({inner})" if name == "tuple" else f"{name}[{inner}]"
+    return "None" if batch is None else f"a {name}"

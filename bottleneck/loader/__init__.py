@@ -1,0 +1,1 @@
+"""The user's DataLoader: recorded, replayed, and switched while it runs."""

@@ -1,0 +1,92 @@
+"""The stages that run inside the loader, and sets of them.
+
+A *mode* is the set of loader stages that work for real, as one integer; the rest is served from caches. The
+present mode lives in shared memory (`bottleneck.loader.worker.mailbox`) and every worker reads it once per batch.
+
+Stages that the user marks are told the other way round: each has a bit that *skips* it, while the code around it
+works for real.
+"""
+
+from __future__ import annotations
+
+LOAD = 1 << 0
+AUGMENT = 1 << 1
+FINISH = 1 << 2
+COLLATE = 1 << 3
+HANDOFF = 1 << 4
+
+WITHIN_SAMPLE = LOAD | AUGMENT | FINISH
+"""Stages inside `__getitem__`; `fetch` stands for all of them where it cannot be cut."""
+ALL = WITHIN_SAMPLE | COLLATE | HANDOFF
+
+RECORD = 1 << 8
+"""Everything real, and recorded on the way. Never timed."""
+
+STOP = 1 << 9
+"""Nothing works any more: what is still asked for is answered with nothing, at once."""
+
+SKIP_OTHER = 1 << 10
+"""Marked stages within `__getitem__` work for real, on what was recorded; the code around them does not."""
+SKIP_COLLATE_REST = 1 << 11
+"""The same for marked stages within the collate function."""
+
+OBSERVE = 1 << 12
+"""Everything real, and watched on the way: which stage and which transform takes the time. Never timed from outside."""
+
+NAME_FRAMES = 1 << 13
+"""Everything real, under frames that are named after their stages, for a profiler. Never timed."""
+SAMPLE_STACKS = 1 << 14
+"""With `NAME_FRAMES`: each worker samples its own stack."""
+
+NOTE_FILES = 1 << 7
+"""Everything real, and the files noted that are opened on the way. Never timed."""
+
+REST = 1 << 6
+"""Nothing works: what is asked for ahead is answered with nothing, at once, until the next switch."""
+
+OWN_ITEMS = 1 << 15
+"""With marked stages served: the code around them works on the item that they were recorded of, not on a new one."""
+
+CHECK = 1 << 5
+"""With the hand-off alone: each worker compares what it has recorded with what it recorded. Never timed."""
+
+FIRST_MARK = 16
+ALL_AND_MARKS = ALL | SKIP_OTHER | SKIP_COLLATE_REST | ~0 << FIRST_MARK
+"""What decides whether anything is served in a mode: of `ALL` alone, nothing is."""
+MOST_MARKS = 46
+"""How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""
+
+PAY_SERVING = 1 << (FIRST_MARK + MOST_MARKS)
+"""Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
+
+
+def skip_bit(number: int) -> int:
+    """The bit that serves a marked stage from its recording."""
+    return 1 << (FIRST_MARK + number)
+
+
+BIT_OF_STAGE = {
+    "load": LOAD,
+    "augment": AUGMENT,
+    "finish": FINISH,
+    "fetch": WITHIN_SAMPLE,
+    "collate": COLLATE,
+    "handoff": HANDOFF,
+}
+
+# The ladder: which loader stages work for real when data is cached at a point.
+MODE_OF_EXPERIMENT = {
+    "after_collate": HANDOFF,
+    "before_collate": HANDOFF | COLLATE,
+    "after_augment": HANDOFF | COLLATE | FINISH,
+    "before_augment": HANDOFF | COLLATE | FINISH | AUGMENT,
+    "raw": ALL,
+}
+
+EXPERIMENTS = ("device", "host", *MODE_OF_EXPERIMENT)
+"""All experiments, from the device outwards."""
+
+
+def reads_indices(mode: int) -> bool:
+    """Whether a batch in this mode needs indices from the user's sampler."""
+    return bool(mode & (LOAD | RECORD))

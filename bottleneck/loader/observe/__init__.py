@@ -1,0 +1,1 @@
+"""Watching the user's stages as they run: clocks, stacks, pixels, files."""

@@ -1,0 +1,191 @@
+"""What the pass of observation gathers: the time that passes in each stage and in each single transform.
+
+Wall-clock time and CPU time are taken side by side. What passes on the wall's clock and on no core of the process is
+waiting: for a disk, the network, a lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from bottleneck.loader import trees
+from bottleneck.loader.observe.pixels import Pixels
+
+_MOST_OUTPUTS = 16
+"""Different sizes of a transform's output that are told apart."""
+_MOST_LEAVES = 64
+"""Parts of an output among which an image or array is looked for."""
+
+
+@dataclass
+class Spent:
+    """Time that has passed somewhere."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    """CPU time of all threads of the process."""
+
+    def add(self, other: Spent) -> None:
+        """Add the time of another."""
+        self.wall_s += other.wall_s
+        self.cpu_s += other.cpu_s
+
+
+@dataclass
+class TransformSpent(Spent):
+    """Time that has passed in a single transform."""
+
+    name: str = ""
+    order: int = 0
+    """Its place among all of them, in the order in which they are kept."""
+    calls: int = 0
+    outputs: Counter[str] = field(default_factory=Counter)
+    """Size and type of what it returned -> how often."""
+
+    def note_output(self, value: Any) -> None:
+        """Count the size and type of an output."""
+        shape = describe_output(value)
+        if shape in self.outputs or len(self.outputs) < _MOST_OUTPUTS:
+            self.outputs[shape] += 1
+
+    def add(self, other: Spent) -> None:
+        """Add the calls of another."""
+        super().add(other)
+        if isinstance(other, TransformSpent):
+            self.calls += other.calls
+            self.outputs += other.outputs
+
+
+@dataclass
+class Observation:
+    """What was seen of whole batches.
+
+    Attributes:
+        workers: Workers that it comes from; 1 in the main process.
+        batches: Whole batches.
+        samples: The samples in them.
+        core_wait_s: Time for which the process was ready to work and had no core; None where the system does not tell.
+        stages: Time in each stage, without that of other stages inside it.
+        transforms: (stage, place) -> the single transform there.
+        elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
+        pixels: What was seen of images.
+    """
+
+    workers: int = 0
+    batches: int = 0
+    samples: int = 0
+    core_wait_s: float | None = 0.0
+    stages: dict[str, Spent] = field(default_factory=dict)
+    transforms: dict[tuple[str, str], TransformSpent] = field(default_factory=dict)
+    elsewhere: set[str] = field(default_factory=set)
+    pixels: Pixels = field(default_factory=Pixels)
+
+    def add(self, other: Observation) -> None:
+        """Add what was seen of further batches."""
+        self.batches += other.batches
+        self.samples += other.samples
+        known = self.core_wait_s is not None and other.core_wait_s is not None
+        self.core_wait_s = (self.core_wait_s or 0.0) + (other.core_wait_s or 0.0) if known else None
+        for stage, spent in other.stages.items():
+            self.stages.setdefault(stage, Spent()).add(spent)
+        for key, found in other.transforms.items():
+            self.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
+        self.elsewhere |= other.elsewhere
+        self.pixels.add(other.pixels)
+
+
+def read_core_wait_s() -> float | None:
+    """Return for how long the calling thread has been ready to run and has had no core; None where nobody tells."""
+    try:
+        fields = Path("/proc/thread-self/schedstat").read_text().split()
+        return int(fields[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Where the times come from; each gives seconds from any beginning."""
+
+    wall: Callable[[], float] = time.perf_counter
+    cpu: Callable[[], float] = time.process_time
+    core_wait: Callable[[], float | None] = read_core_wait_s
+
+
+class Meter:
+    """Charges the time that passes to a stage, and within it to a single transform.
+
+    Args:
+        clocks: Where the times come from.
+    """
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._now: tuple[Spent, TransformSpent | None] = Spent(), None
+        self._last = Spent()
+
+    def enter(self, stage: Spent, transform: TransformSpent | None = None) -> tuple[Spent, TransformSpent | None]:
+        """Charge what has passed so far, and from now on something else.
+
+        Args:
+            stage: What is charged.
+            transform: What is charged as well.
+
+        Returns:
+            What was charged until now, for `go_back`.
+        """
+        self._charge()
+        before, self._now = self._now, (stage, transform)
+        self._last = self._read()
+        return before
+
+    def go_back(self, before: tuple[Spent, TransformSpent | None]) -> None:
+        """Charge again what was charged before."""
+        self.enter(*before)
+
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Charge nobody with what passes inside the block."""
+        self._charge()
+        yield
+        self._last = self._read()
+
+    def note_output(self, value: Any) -> None:
+        """Note what a transform returned, in time that nobody is charged with."""
+        self._charge()
+        transform = self._now[1]
+        if transform is not None:
+            transform.note_output(value)
+        self._last = self._read()
+
+    def _read(self) -> Spent:
+        return Spent(self._clocks.wall(), self._clocks.cpu())
+
+    def _charge(self) -> None:
+        now = self._read()
+        passed = Spent(max(0.0, now.wall_s - self._last.wall_s), max(0.0, now.cpu_s - self._last.cpu_s))
+        for charged in self._now:
+            if charged is not None:
+                Spent.add(charged, passed)
+
+
+def describe_output(value: Any) -> str:
+    """Return size and type of what a transform returned: of the first image or array in it, or else of the whole."""
+    for leaf in islice(trees.leaves(value), _MOST_LEAVES):
+        if isinstance(leaf, Image.Image):
+            return f"{leaf.width}x{leaf.height} {leaf.mode}"
+        if isinstance(leaf, (torch.Tensor, np.ndarray)):
+            shape = "x".join(str(size) for size in leaf.shape)
+            return f"{shape} {str(leaf.dtype).removeprefix('torch.')}".strip()
+    return type(value).__name__

@@ -1,0 +1,54 @@
+"""Which stage the user's code works for, call by call: the same question for what is timed and for what is profiled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from bottleneck.loader.record.plan import Plan
+from bottleneck.loader.record.tape import Tape, mark_site
+
+_BASE_STAGES = {"template": "load", "marks": "other", "fetch": "fetch"}
+
+
+class StageCalls:
+    """The calls of one piece of work, such as an item, in the thread that does it.
+
+    Args:
+        tape: The tape of the dataset's cuts.
+        plan: How the dataset is cut.
+        marked: Sites of the marked stages that count.
+    """
+
+    def __init__(self, tape: Tape, plan: Plan, marked: Iterable[str] = ()) -> None:
+        self._tape, self._plan, self._marked = tape, plan, frozenset(marked)
+        self._thread = threading.get_ident()
+        self.inside_cut = False
+        """A cut is at work; what it calls belongs to it."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this is another thread: what it does cannot be told from what goes on beside it."""
+        return threading.get_ident() != self._thread
+
+    def stage_of_cut(self, site: str) -> str | None:
+        """The stage that a call of a cut belongs to; None if it belongs to the one at work."""
+        if self.inside_cut or site not in self._plan.sites or self.elsewhere:
+            return None
+        return self._tape.stage(site)
+
+    def is_marked(self, name: str) -> bool:
+        """Whether a call of a marked stage counts as that stage."""
+        return mark_site(name) in self._marked and not self.elsewhere
+
+
+def base_stage(plan: Plan, of_tail: str) -> str:
+    """The stage that the code outside all cuts belongs to, when an item begins.
+
+    Args:
+        plan: How the dataset is cut.
+        of_tail: The stage where the strategy is `tail`, whose first half loads and whose second half finishes.
+    """
+    if plan.strategy == "tail":
+        return of_tail
+    return _BASE_STAGES.get(plan.strategy, plan.within_sample[0])

@@ -1,0 +1,226 @@
+"""Put cuts in the place of a dataset's callables.
+
+A `Cut` stands in for a callable on the dataset. While nothing is recorded or replayed it passes calls through.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import torch
+
+from bottleneck.job.cuts import MAX_MEMBERS, CutSite, is_dataset
+from bottleneck.job.key_paths import follow, resolve
+from bottleneck.job.recipes.interface import Item, Key, Path, entries
+from bottleneck.loader.record.tape import Tape
+
+
+class Cut:
+    """Stands in for a callable on the dataset."""
+
+    def __init__(self, function: Callable[..., Any], site: str, tape: Tape) -> None:
+        self._cut_function = function
+        self._cut_site = site
+        self._cut_tape = tape
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record, replay or pass through, as the tape says."""
+        handler = self._cut_tape.handler
+        if handler is None:
+            return self._cut_function(*args, **kwargs)
+        return handler(self._cut_site, self._cut_function, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_cut_"):  # not there yet, while a copy is being made
+            raise AttributeError(name)
+        return getattr(self._cut_function, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_cut_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._cut_function, name, value)
+
+    def __copy__(self) -> Any:
+        return copy.copy(self._cut_function)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self._cut_function, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Copies and pickles are those of the callable; their calls are not recorded."""
+        return _itself, (self._cut_function,)
+
+    def __repr__(self) -> str:
+        return repr(self._cut_function)
+
+    @property  # type: ignore[misc]  # in the place of an attribute
+    def __class__(self) -> type:
+        """The class of the callable, so that `isinstance` in the user's code still holds."""
+        return type(self._cut_function)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+# Looked up on the class, past `__getattr__`: a dataset may iterate over its augmentation instead of calling it.
+_SPECIAL = (
+    "__len__",
+    "__iter__",
+    "__next__",
+    "__getitem__",
+    "__contains__",
+    "__bool__",
+    "__enter__",
+    "__exit__",
+)
+
+
+def _cut_class(cls: type) -> type[Cut]:
+    """Return a class of cuts with the special methods that a callable's class has."""
+
+    def forward(name: str) -> Callable[..., Any]:
+        return lambda cut, *args: getattr(cut._cut_function, name)(*args)
+
+    return type("Cut", (Cut,), {name: forward(name) for name in _SPECIAL if hasattr(cls, name)})
+
+
+def stand_in(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
+    """Return what stands in for a callable, and asks a tape at each call."""
+    return _cut_class(type(function))(function, site, tape)
+
+
+def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: bool) -> Any:
+    """Put cuts in the place of a dataset's callables.
+
+    Args:
+        dataset: The user's dataset.
+        sites: Where to cut; a site that refuses is left out and noted on the tape.
+        tape: Receives the cuts.
+        in_place: Change this very object (in a worker it is the worker's own); otherwise every holder on the
+            way is shallow-copied, and the user's object stays as it is.
+
+    Returns:
+        The dataset to use.
+    """
+    if not sites:
+        return dataset  # which may be an array of any size
+    copies: dict[int, Any] = {}
+    root = dataset if in_place else _copy_datasets(dataset, copies)
+    holders = None if in_place else _Copies(root, {id(copy) for copy in copies.values()})
+    # Innermost first: the way to a member of what is cut itself leads past no cut then.
+    for site in sorted(sites, key=lambda site: -len(site.path)):
+        try:
+            if holders is not None:
+                holders.own(site.path)
+            function = resolve(root, site.whole_path)
+            cut = stand_in(function, site.name, tape)
+            assign(root, site.whole_path, cut)
+        except Exception as error:  # noqa: BLE001 - any user class may refuse; the site is then not used
+            tape.unusable[site.name] = f"it cannot be replaced on the dataset ({type(error).__name__})"
+            continue
+        tape.stages[site.name] = site.stage
+        if site.chosen:
+            tape.chosen.add(site.name)
+    return root
+
+
+def callables_at(dataset: Any, sites: tuple[CutSite, ...]) -> list[tuple[str, Any]]:
+    """Return the name and the callable of each site that is there, whether it has been cut or not."""
+    found = []
+    for site in sites:
+        try:
+            function = resolve(dataset, site.whole_path)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            continue
+        found.append((site.name, function._cut_function if isinstance(function, Cut) else function))
+    return found
+
+
+def assign(root: Any, path: Path, value: Any) -> None:
+    """Put a value at a path of an object; a tuple on the way is replaced by another one.
+
+    Raises:
+        Exception: What the holder raises when it refuses.
+    """
+    *way, key = path
+    holder = resolve(root, tuple(way))
+    if isinstance(key, str):
+        try:
+            setattr(holder, key, value)
+        except FrozenInstanceError:
+            object.__setattr__(holder, key, value)
+    elif isinstance(holder, tuple):
+        assign(root, tuple(way), _replaced(holder, key, value))
+    else:
+        holder[key.key if isinstance(key, Item) else key] = value
+
+
+def _replaced(old: tuple[Any, ...], key: Key, value: Any) -> tuple[Any, ...]:
+    members = [value if position == key else member for position, member in enumerate(old)]
+    return type(old)(*members) if hasattr(old, "_fields") else type(old)(members)
+
+
+class _Copies:
+    """Copies what lies on the way to a site, so that the user's own objects stay as they are.
+
+    Args:
+        root: The outermost dataset; a copy already.
+        ours: Identities of objects that are copies.
+    """
+
+    def __init__(self, root: Any, ours: set[int]) -> None:
+        self._root, self._ours = root, ours
+
+    def own(self, path: Path) -> None:
+        """Make every object on a path, the last one included, a copy; a tuple is replaced when it is assigned to."""
+        for length in range(1, len(path) + 1):
+            way = path[:length]
+            child = follow(resolve(self._root, way[:-1]), way[-1])
+            if id(child) in self._ours or isinstance(child, tuple):
+                continue
+            clone = _copy_level(child)
+            self._ours.add(id(clone))
+            assign(self._root, way, clone)
+
+
+def _copy_datasets(dataset: Any, copies: dict[int, Any]) -> Any:
+    """Copy a dataset and the datasets inside it, level by level; one that is there twice stays one."""
+    if id(dataset) in copies:
+        return copies[id(dataset)]
+    copies[id(dataset)] = clone = _copy_level(dataset)
+    for name, value in list(getattr(clone, "__dict__", {}).items()):
+        if is_dataset(value):
+            clone.__dict__[name] = _copy_datasets(value, copies)
+        elif isinstance(value, (list, tuple, dict)) and len(value) <= MAX_MEMBERS:
+            parts = list(entries(value))
+            if any(is_dataset(member) for _, member in parts):
+                clone.__dict__[name] = copies[id(value)] = _copy_level(value)
+                for (key,), member in parts:
+                    if is_dataset(member):
+                        assign(clone, (name, key), _copy_datasets(member, copies))
+    return clone
+
+
+def _copy_level(value: Any) -> Any:
+    """Copy an object without its contents, past a `__copy__` or `__reduce__` of the user's where there is a dict."""
+    if type(value) in (list, dict, tuple):
+        return copy.copy(value)
+    state = getattr(value, "__dict__", None)
+    if state is None or getattr(type(value), "__new__") is not object.__new__:  # noqa: B009 - mypy takes the two for unlike
+        return copy.copy(value)
+    clone = object.__new__(type(value))
+    clone.__dict__.update(state)
+    if isinstance(value, torch.nn.Module):  # its modules and parameters are attributes in dictionaries of their own
+        inner = ("_modules", "_parameters", "_buffers")
+        clone.__dict__.update({name: copy.copy(state[name]) for name in inner if name in state})
+    for cls in type(value).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if slot not in ("__dict__", "__weakref__") and hasattr(value, slot):
+                object.__setattr__(clone, slot, getattr(value, slot))
+    return clone

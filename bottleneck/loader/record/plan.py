@@ -1,0 +1,310 @@
+"""From what the workers found out to how the dataset is cut: which stages there are, and how each is served."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from bottleneck.loader.record.lazy import warn_of_lazy
+from bottleneck.loader.record.marking import MarkFacts, MarkPlan, plan_marks
+from bottleneck.loader.record.verification import Facts, ItemTimes, Verification
+
+Strategy = Literal["template", "replay", "tail", "marks", "fetch"]
+
+# Code outside the cuts that takes less than this share of an item's time is not worth a stage of its own.
+_NEGLIGIBLE_SHARE = 0.03
+_NEGLIGIBLE_S = 20e-6
+# A function with a name such as `open_archive` that does less than this share of the work is not what loads.
+_WORTH_CUTTING_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one worker found out while it recorded."""
+
+    facts: Facts
+    verification: Verification | None
+    """None where items cannot be fetched twice (iterable datasets)."""
+    augment_alone: bool
+    """The augmentation, called with its recorded arguments, gave its recorded output."""
+    site_stages: dict[str, str | None]
+    unusable: dict[str, str]
+    changes_arguments: dict[str, float]
+    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
+    changes_samples: bool
+    """The collate function changes the samples, or keeps them, so that each serving needs a copy."""
+    batch_sizes: tuple[int, ...]
+    """Samples in each recorded batch."""
+    has_samples: bool
+    has_collated: bool
+    recorded_bytes: int = 0
+    """What a batch takes that is recorded whole, the largest of those seen."""
+    chosen: frozenset[str] = frozenset()
+    """Sites that the user named."""
+    guessed: frozenset[str] = frozenset()
+    """Sites whose stage only their arguments told."""
+    sample_marks: MarkFacts = field(default_factory=MarkFacts)
+    collate_marks: MarkFacts = field(default_factory=MarkFacts)
+    marked: frozenset[str] = frozenset()
+    """Names of all stages that the user has marked, called or not."""
+    lazy: frozenset[tuple[str, str]] = frozenset()
+    """Values that are read when they are used, and the stages that do; see `bottleneck.loader.record.lazy`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How recorded data is served; the same in all workers.
+
+    Attributes:
+        strategy: `template`: the augmentation is called with its recorded arguments and its output put into the
+            recorded sample. `replay`: `__getitem__` runs, and its cuts serve their recorded outputs. `tail`: the
+            second half of `__getitem__` runs, from recorded local variables. `marks`: as `replay`, with the stages
+            that the user marked. `fetch`: no cut inside.
+        sites: The sites in use.
+        copy_arguments: Sites that change their arguments and get a copy each time.
+        copy_outputs: Code behind a cut changes its output.
+        copy_locals: The second half of `__getitem__` changes its local variables.
+        copy_samples: Collation changes or keeps the samples.
+        within_sample: The stages inside `__getitem__`, from the device outwards.
+        can_stop: The code behind the augmentation can be left out.
+        reason: Why `__getitem__` is not cut, for people; empty when it is.
+        warnings: (id, message) of cuts that are not used.
+        marks: How the stages that the user marked are served.
+        uncalled: Names of marked stages that neither the dataset nor the collate function called.
+    """
+
+    strategy: Strategy
+    sites: frozenset[str] = frozenset()
+    copy_arguments: frozenset[str] = frozenset()
+    copy_outputs: bool = True
+    copy_locals: bool = False
+    copy_samples: bool = True
+    within_sample: tuple[str, ...] = ("fetch",)
+    can_stop: bool = False
+    reason: str = ""
+    warnings: tuple[tuple[str, str], ...] = ()
+    marks: MarkPlan = field(default_factory=MarkPlan)
+    uncalled: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = field(default=())
+    has_samples: bool = True
+    has_collated: bool = True
+    recorded_bytes: int = 0
+
+
+def with_copies(plan: Plan, what: str, site: str) -> Plan:
+    """Return a plan that copies what has been changed in place.
+
+    Args:
+        plan: The plan that served it as it is.
+        what: `arguments`, `outputs`, `locals` or `sample`.
+        site: Whose arguments or outputs.
+    """
+    if site.startswith("@"):
+        marks = plan.marks
+        if what == "outputs":
+            return replace(plan, marks=replace(marks, copied=marks.copied | {site}))
+        return replace(plan, marks=replace(marks, changes_arguments=marks.changes_arguments | {site}))
+    if what == "arguments":
+        return replace(plan, copy_arguments=plan.copy_arguments | {site})
+    if what == "outputs":
+        return replace(plan, copy_outputs=True)
+    return replace(plan, copy_locals=True) if what == "locals" else replace(plan, copy_samples=True)
+
+
+def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
+    """Decide how the dataset is cut.
+
+    Args:
+        reports: One per worker that recorded anything; at least one.
+        iterable: The dataset is an iterable one, whose items cannot be asked for again.
+    """
+    marked = _make_marked_plan(reports)
+    if marked.strategy == "marks" or marked.reason:
+        return marked
+    facts = _sum_facts([report.facts for report in reports])
+    unusable = {site: why for report in reports for site, why in report.unusable.items() if not site.startswith("@")}
+    called = {site for order in facts.orders for site in order}
+    stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
+    usable = {site for site in called if site in stages_of and site not in unusable}
+    augment = frozenset(site for site in usable if stages_of[site] == "augment")
+    load = frozenset(site for site in usable if stages_of[site] == "load")
+    strategy, within, reason = _choose(facts, reports, augment, load, iterable=iterable)
+    copies_s = {site: copy_s for report in reports for site, copy_s in report.changes_arguments.items()}
+    changing = augment.intersection(copies_s)
+    warnings = _warn_of_unused(reports, unusable, called, len(facts.items))
+    if strategy == "template" and iterable and _rest_of_stream_s(facts) > 0:
+        warnings.append(_REST_COUNTS_AS_LOAD)
+    if strategy == "fetch" and (augment | load) - _guessed(reports):
+        warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
+    if strategy != "fetch":
+        warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
+    lazy = {found for report in reports for found in report.lazy}
+    warnings += warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
+    verified = [report.verification for report in reports if report.verification is not None]
+    if not all(v.checked for v in verified) and strategy != "fetch":
+        warnings.append(_CHECKED_LESS)
+    copy_samples = any(report.changes_samples for report in reports)
+    return Plan(
+        strategy=strategy,
+        sites=augment | load if strategy != "fetch" else frozenset(),
+        copy_arguments=changing,
+        copy_outputs=copy_samples or any(v.changes_outputs for v in verified) or not verified,
+        copy_locals=any(v.changes_locals for v in verified),
+        copy_samples=copy_samples,
+        within_sample=within,
+        can_stop=bool(verified) and all(v.stop for v in verified) and len(facts.orders) == 1,
+        reason=reason,
+        warnings=(*warnings, *marked.warnings),
+        marks=marked.marks,
+        uncalled=marked.uncalled,
+        batch_sizes=marked.batch_sizes,
+        has_samples=marked.has_samples,
+        has_collated=marked.has_collated,
+        recorded_bytes=marked.recorded_bytes,
+    )
+
+
+_REST_COUNTS_AS_LOAD = (
+    "rest-counts-as-load",
+    "The dataset is a stream, which cannot be asked for an item again: what it does after the augmentation counts as "
+    '`load`. Mark it, to tell it apart: @bottleneck.stage("pack").',
+)
+
+
+_CHECKED_LESS = (
+    "checked-less",
+    "A sample takes so long that, in the time that there is, only this was checked: the augmentation gives the same "
+    "kind of output for its recorded input. Whether the whole sample comes out the same was not. A longer budget "
+    "leaves time for it.",
+)
+
+
+def _warn_of_unused(
+    reports: list[Report], unusable: dict[str, str], called: set[str], items: int
+) -> list[tuple[str, str]]:
+    """Warnings of cuts that cannot be used, and of those that the user named and the dataset did not call."""
+    silent = frozenset().union(*(report.chosen for report in reports)) - called - unusable.keys()
+    return [
+        *(("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())),
+        *(("cut-not-called", f"`{site}`, which augment= names, recorded nothing: the dataset did not call it for any "
+           f"of {items} recorded items.") for site in sorted(silent)),
+    ]  # fmt: skip
+
+
+def _warn_of_copy(site: str, copy_s: float) -> tuple[str, str]:
+    return (
+        "cut-changes-its-argument",
+        f"`{site}` changes its argument in place and gets a copy each time it is measured; that copy takes "
+        f"{1e3 * copy_s:.2g} ms a call, as part of the stage `augment`.",
+    )
+
+
+def _make_marked_plan(reports: list[Report]) -> Plan:
+    """Plan with the stages that the user marked as the only cuts; of strategy `fetch` where there are none."""
+    unusable = {site: why for report in reports for site, why in report.unusable.items()}
+    sample, collate = [report.sample_marks for report in reports], [report.collate_marks for report in reports]
+    within = {site[1:] for facts in sample for site in facts.calls}
+    plan, warnings = plan_marks(sample, collate, unusable, within or ("load", "augment", "finish"))
+    called = {site[1:] for facts in (*sample, *collate) for site in facts.calls}
+    everything = frozenset().union(*(report.marked for report in reports))
+    lazy = [found for report in reports for found in report.lazy]
+    return Plan(
+        strategy="marks" if plan.sample else "fetch",
+        copy_samples=any(report.changes_samples for report in reports),
+        within_sample=("other", *(site[1:] for site in reversed(plan.sample))) if plan.sample else ("fetch",),
+        reason="none of its marked stages can be served from a recording" if within and not plan.sample else "",
+        warnings=(*warnings, *(warn_of_lazy(lazy) if within else ())),
+        marks=plan,
+        uncalled=tuple(sorted(name for name in everything - called if f"@{name}" not in unusable)),
+        batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
+        has_samples=all(report.has_samples for report in reports),
+        has_collated=all(report.has_collated for report in reports),
+        recorded_bytes=max((report.recorded_bytes for report in reports), default=0),
+    )
+
+
+def _sum_facts(parts: list[Facts]) -> Facts:
+    return Facts([item for part in parts for item in part.items], set().union(*(part.orders for part in parts)))
+
+
+def _choose(
+    facts: Facts, reports: list[Report], augment: frozenset[str], load: frozenset[str], *, iterable: bool
+) -> tuple[Strategy, tuple[str, ...], str]:
+    """Return the strategy, the stages inside `__getitem__` from the device outwards, and why it is not cut."""
+    verified = [report.verification for report in reports if report.verification is not None]
+    times = ItemTimes.sum(facts.items)
+    negligible_s = _negligible_s(facts, times)
+    reason = _why_no_cut(facts, times, verified, augment, load, negligible_s if not iterable else math.inf)
+    if not reason and not augment and load <= _guessed(reports):
+        reason = _why_no_load(times, load, negligible_s)
+    if reason:
+        return "fetch", ("fetch",), reason
+    finish_s = times.total_s - times.head_s - times.augment_s
+    if augment and (finish_s <= negligible_s or iterable):
+        if all(report.augment_alone for report in reports):
+            return "template", ("augment", "load"), ""
+        return "fetch", ("fetch",), "its augmentation did not replay to what the direct path gives"
+    if iterable:
+        return "fetch", ("fetch",), "its items cannot be asked for again, and it has no augmentation that could be cut"
+    if len(facts.orders) > 1:
+        return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
+    if not all(v.checked for v in verified):
+        return "fetch", ("fetch",), "its items take too long to check, in the time that there is, whether they replay"
+    if not all(v.replay or v.tail for v in verified):
+        return "fetch", ("fetch",), "its recorded calls did not replay to what the direct path gives"
+    replays = all(v.replay for v in verified)
+    uncovered_s = times.head_s - times.load_s if augment else 0.0
+    if uncovered_s > negligible_s or not replays:
+        if augment and all(v.tail for v in verified):
+            return "tail", ("finish", "augment", "load"), ""
+        return "fetch", ("fetch",), "code that is not in a function of its own runs before the augmentation"
+    if not augment:
+        # Only the loading is cut: what the dataset does with what was loaded is its augmentation.
+        return "replay", ("augment", "load"), ""
+    return "replay", ("finish", "augment", "load"), ""
+
+
+def _guessed(reports: list[Report]) -> frozenset[str]:
+    return frozenset().union(*(report.guessed for report in reports))
+
+
+def _negligible_s(facts: Facts, times: ItemTimes) -> float:
+    """Time that is not worth a stage of its own, over all items."""
+    return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * len(facts.items))
+
+
+def _rest_of_stream_s(facts: Facts) -> float:
+    """Time that a stream takes after its augmentation, beyond what is negligible."""
+    times = ItemTimes.sum(facts.items)
+    return times.total_s - times.head_s - times.augment_s - _negligible_s(facts, times)
+
+
+def _why_no_load(times: ItemTimes, load: frozenset[str], negligible_s: float) -> str:
+    """Return why functions that take an index, whose names say nothing, are not what loads; empty if they are."""
+    if times.total_s - times.load_s > negligible_s:
+        return ""
+    names = ", ".join(f"`{site}`" for site in sorted(load))
+    return f"{names} does all of its work, and nothing in there tells loading from augmentation"
+
+
+def _why_no_cut(
+    facts: Facts,
+    times: ItemTimes,
+    verified: list[Verification],
+    augment: frozenset[str],
+    load: frozenset[str],
+    negligible_s: float,
+) -> str:
+    """Return what rules out any cut inside `__getitem__`; empty if nothing does."""
+    if not augment and not load:
+        return "no augmentation or loader was found on the dataset"
+    if len(facts.orders) > 1 and not augment:
+        return "its cuts are called in another order or number for each item"
+    if any(not v.recorded for v in verified):
+        return "recording its calls changed what it returns"
+    if times.between_s > negligible_s:
+        return "code that is not in a function of its own runs between two augmentations"
+    if not augment and times.load_s < _WORTH_CUTTING_SHARE * times.total_s:
+        return "no augmentation was found on the dataset, and its loader does little of the work"
+    return ""

@@ -1,0 +1,225 @@
+"""What a worker records of the user's samples and batches, and how it serves them again."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from bottleneck.job import containers
+from bottleneck.loader import trees
+from bottleneck.loader.record.tape import Call
+from bottleneck.loader.replay.replay import MarkReplay, Replay
+from bottleneck.loader.replay.template import Fill, Hole
+
+
+@dataclass
+class Unit:
+    """What one fetch returned: a sample, or a whole list of them from `__getitems__`."""
+
+    request: Any
+    """The index or indices that it was fetched with."""
+    value: Any
+    """A copy of what was returned."""
+    calls: list[Call]
+    holes: list[Hole] = field(default_factory=list)
+    """Where the outputs of cuts went."""
+    fill: Fill | None = None
+    """Puts fresh outputs into the value; None until the plan is known."""
+    locals: dict[str, Any] | None = None
+    """Local variables at the first call of the augmentation; see `bottleneck.loader.replay.tail`."""
+    nbytes: int = 0
+    replays: dict[int, Replay | MarkReplay] = field(default_factory=dict)
+    """How its item is made again in a mode, once it has been."""
+
+
+@dataclass
+class RecordedBatch:
+    """The units of one batch, and the batch they were collated to."""
+
+    units: list[Unit]
+    size: int
+    """Samples in the batch."""
+    collated: Served | None = None
+    calls: list[Call] = field(default_factory=list)
+    """Calls of marked stages within the collate function."""
+    replays: dict[int, MarkReplay] = field(default_factory=dict)
+    """How it is collated again in a mode, once it has been."""
+
+
+def forget_originals(unit: Unit) -> None:
+    """Let go of the user's own objects; only copies are kept."""
+    for call in unit.calls:
+        call.original = None
+
+
+def storages(value: Any) -> set[int]:
+    """Addresses of the memory behind the tensors and arrays of a tree."""
+    found: set[int] = set()
+    for leaf in trees.leaves(value):
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.numel():
+            found.add(leaf.untyped_storage().data_ptr())
+        elif isinstance(leaf, np.ndarray) and leaf.size:
+            found.add(leaf.__array_interface__["data"][0])
+    return found
+
+
+_COPIED_BY_ONE_THREAD = 32_768
+"""Elements up to which PyTorch copies a tensor with one thread."""
+
+
+class Served:
+    """A recorded object that is served as a fresh copy each time.
+
+    A tensor that a worker returns twice travels as a mere file descriptor: too fast by far, one descriptor lost
+    each time, and the train step would write into the worker's cache. So each serving copies the tensors: straight
+    into shared memory where the user's collate function wrote them there, as `default_collate` does in a worker,
+    and within the process where it did not. Otherwise what the hand-off does would be charged to the collation,
+    or the other way round.
+
+    Args:
+        value: The object; it is copied.
+        travels: It goes to another process, through a queue that pickles it.
+    """
+
+    def __init__(self, value: Any, *, travels: bool = False) -> None:
+        self._value = trees.copy_deep(value)
+        self._share = travels
+        self._make = self._compile(self._value, value)
+        self.nbytes = trees.nbytes(self._value)
+
+    def serve(self) -> Any:
+        """Return a fresh copy."""
+        return self._value if self._make is None else self._make()
+
+    def _compile(self, value: Any, original: Any) -> Callable[[], Any] | None:
+        """Return what makes a copy of a tree; None where the same objects will do.
+
+        What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
+        Python objects to copy them once more would be charged to the hand-off.
+        """
+        if isinstance(value, torch.Tensor):
+            make_tensor = shared_copy if _is_shared(original) else private_copy
+            return lambda: make_tensor(value)
+        if trees.is_primitive(value):
+            return None
+        parts = containers.children(value)
+        if parts is None:
+            shared = self._share and not _holds_tensors(value)
+            return None if shared else lambda: trees.copy_leaf(value)
+        originals = containers.children(original) or parts
+        makers = [
+            (key, self._compile(part, source), part) for (key, part), (_, source) in zip(parts, originals, strict=True)
+        ]
+        if self._share and not any(make for _, make, _ in makers):
+            return None
+        return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
+
+
+class _TensorFinder(pickle.Pickler):
+    """Notices tensors inside objects of any type."""
+
+    found = False
+
+    def persistent_id(self, obj: Any) -> str | None:
+        """Stand in for a tensor, so that it is not pickled."""
+        if isinstance(obj, torch.Tensor):
+            self.found = True
+            return "tensor"
+        return None
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether an object holds tensors; taken to be so where that cannot be found out."""
+    finder = _TensorFinder(io.BytesIO())
+    try:
+        finder.dump(value)
+    except Exception:  # noqa: BLE001 - any user type may refuse
+        return True
+    return finder.found
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the CPU lies in shared memory."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    return bool(tensor.is_shared())  # type: ignore[no-untyped-call]  # torch has no annotations for it
+
+
+def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor into fresh shared memory, in one pass, with the strides that a clone would have."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
+        return trees.copy_tensor(tensor)
+    if not tensor.numel() or tensor.device.type != "cpu":
+        return trees.copy_tensor(tensor)
+    strides = torch.empty_like(tensor, device="meta").stride()
+    size = tensor.numel() * tensor.element_size()
+    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]  # torch's
+    fresh = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, tensor.shape, strides)
+    return fresh.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
+
+
+def private_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor within this process, with no more threads than it takes to put its samples together.
+
+    PyTorch copies all of a large tensor with several threads. A batch of small samples is stacked by one of them, and
+    where a core is busy, waiting for the second thread takes milliseconds: the serving would be slower than the stage.
+    """
+    small = tensor.numel() < _COPIED_BY_ONE_THREAD
+    if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not _is_plain(tensor):
+        return trees.copy_tensor(tensor)
+    fresh = torch.empty_like(tensor)
+    into, source = (side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor))
+    np.copyto(into, source)
+    return fresh.requires_grad_(tensor.requires_grad)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but its elements, one after the other in memory."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    return tensor.is_contiguous() and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+
+
+class Pool:
+    """Recorded batches, in the loader's own order, within a number of bytes.
+
+    Args:
+        budget_bytes: What all recorded units and batches together may take; it may change while there is nothing yet.
+    """
+
+    def __init__(self, budget_bytes: int = 0) -> None:
+        self.budget_bytes = budget_bytes
+        self.batches: list[RecordedBatch] = []
+        self.nbytes = 0
+        self._next = 0
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether something of this size still fits."""
+        return self.nbytes + nbytes <= self.budget_bytes
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.batches.clear()
+        self.nbytes = self._next = 0
+
+    def add(self, batch: RecordedBatch, nbytes: int) -> None:
+        """Keep a batch, whose size has been found to fit."""
+        self.batches.append(batch)
+        self.nbytes += nbytes
+
+    def next_batch(self, size: int | None) -> RecordedBatch:
+        """Return the next batch in turn; of the wanted size if there is one."""
+        count = len(self.batches)
+        for offset in range(count):
+            candidate = self.batches[(self._next + offset) % count]
+            if size is None or candidate.size == size:
+                self._next = (self._next + offset + 1) % count
+                return candidate
+        self._next = (self._next + 1) % count
+        return self.batches[self._next - 1]

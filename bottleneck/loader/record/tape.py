@@ -1,0 +1,271 @@
+"""Record the calls of the places at which a dataset is cut: their arguments, their outputs and their times.
+
+A *site* is such a place, known by its name. What stands there (`bottleneck.loader.record.cutting.Cut`, or a mark of the
+user's) asks a handler at each call; while there is none, calls pass through. Where the user has marked stages, they
+are the only cuts.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from bottleneck.job import marks
+from bottleneck.loader import trees
+from bottleneck.loader.replay.tail import Tail
+
+_IN_A_THREAD = "it is called in a thread that the worker's own code started"
+Function = Callable[..., Any]
+Handler = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
+"""Answers a call: the site, the function that stands there, and what it is called with."""
+
+
+@dataclass(frozen=True)
+class RngState:
+    """The global random number generators that dataset code draws from."""
+
+    python: Any
+    numpy: Any
+    torch: torch.Tensor
+
+    @staticmethod
+    def capture() -> RngState:
+        """Return the present state of the three global generators."""
+        return RngState(random.getstate(), np.random.get_state(), torch.get_rng_state())
+
+    def restore(self) -> None:
+        """Set the three global generators to this state."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.torch)
+
+
+@dataclass
+class Call:
+    """One recorded call; arguments and output are copies that nobody else holds."""
+
+    site: str
+    function: Function
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+    original: Any = None
+    """The output object itself, until it has been looked for in the sample."""
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    rng_before: RngState | None = None
+    rng_after: RngState | None = None
+    inner: list[Call] = field(default_factory=list)
+    """Calls of other marked stages inside this one."""
+
+
+@dataclass
+class Tape:
+    """What the cuts of one dataset do at present, and what they have recorded."""
+
+    clock: Callable[[], float] = time.perf_counter
+    handler: Handler | None = None
+    stages: dict[str, str | None] = field(default_factory=dict)
+    """Site -> the stage that its calls belong to; None while no call has been seen."""
+    calls: list[Call] = field(default_factory=list)
+    copies: list[tuple[float, float]] = field(default_factory=list)
+    """(when, how long) arguments and outputs were copied while recording; not the user's time."""
+    chosen: set[str] = field(default_factory=set)
+    """Sites that the user named."""
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Sites that cannot be used, and why."""
+
+    def __post_init__(self) -> None:
+        self._open: list[str] = []
+        self.guessed: set[str] = set()
+        """Sites whose stage only their arguments told."""
+        self._passed: set[str] = set()
+        """Sites that are no cuts, which is not worth telling."""
+        self._keep_rng = False
+        self.copier = trees.Copier()
+        self.tail: Tail | None = None
+        self.locals: dict[str, Any] | None = None
+        self.marked = False
+        """Marked stages have been called within `__getitem__`."""
+        self.restarted = False
+        """They have been called for the first time while other cuts were recorded, which therefore count no more."""
+        self.collating = False
+        """What is recorded is the collate function."""
+        self._marks_open: list[Call] = []
+        self._thread = threading.get_ident()
+
+    @contextmanager
+    def recording(self, *, keep_rng: bool = False) -> Iterator[list[Call]]:
+        """Record every call made inside the block.
+
+        Args:
+            keep_rng: Keep the states of the random number generators with each call of a cut.
+        """
+        self.calls, self.copies, self._keep_rng = [], [], keep_rng
+        self.copier = trees.Copier()
+        self.locals = None
+        self._open.clear()
+        self._marks_open.clear()
+        self._thread = threading.get_ident()
+        self.handler, marks.handler = self._record, self._record_mark
+        try:
+            yield self.calls
+        finally:
+            self.handler = marks.handler = None
+
+    @contextmanager
+    def recording_collation(self) -> Iterator[list[Call]]:
+        """Record every call of a marked stage made inside the block; other cuts stand in the dataset only."""
+        with self.recording(keep_rng=True) as calls:
+            self.handler, self.collating = None, True
+            try:
+                yield calls
+            finally:
+                self.collating = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Find out whether marked stages are called inside the block."""
+        marks.handler = self._notice_mark
+        try:
+            yield
+        finally:
+            marks.handler = None
+
+    def _notice_mark(self, _: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.marked = True
+        return function(*args, **kwargs)
+
+    def _record_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        site = mark_site(name)
+        if threading.get_ident() != self._thread:
+            self.unusable[site] = _IN_A_THREAD
+        if not self.marked and not self.collating:
+            self.marked = self.restarted = True
+        if site in self.unusable or any(call.site == site for call in self._marks_open):
+            return function(*args, **kwargs)
+        before = self.clock()
+        copied = _copy_arguments(function, args, kwargs, self.copier)
+        call = Call(site, function, *copied, None)
+        if self._marks_open:
+            self._marks_open[-1].inner.append(call)
+        self._marks_open.append(call)
+        call.started_s = self.clock()
+        try:
+            output = function(*args, **kwargs)
+        finally:
+            self._marks_open.pop()
+        call.ended_s = self.clock()
+        if isinstance(output, (Generator, Iterator)):
+            self.unusable[site] = "it returns a generator, whose work is done later"
+            return output
+        refusing = trees.find_uncopyable(output)
+        if refusing is not None:
+            self.unusable[site] = f"it returns what cannot be copied ({refusing})"
+            return output
+        self._keep(call, output, before)
+        return output
+
+    def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if threading.get_ident() != self._thread:
+            self.unusable[site] = _IN_A_THREAD
+        if self.marked or site in self.unusable or site in self._passed:
+            return function(*args, **kwargs)
+        stage = self.stages[site]
+        if stage is None:
+            stage = self.stages[site] = _stage_from_arguments(args, kwargs)
+            self.guessed.add(site)
+        if self._open:
+            self._weigh(self._open[-1], site)
+            return function(*args, **kwargs)
+        before = self.clock()
+        if self.tail is not None and stage == "augment" and self.locals is None:
+            self.locals = self.tail.capture(sys._getframe(1), self.copier.copy)
+        call = Call(site, function, self.copier.copy(args), self.copier.copy(kwargs), None)
+        if self._keep_rng:
+            call.rng_before = RngState.capture()
+        self._open.append(site)
+        call.started_s = self.clock()
+        try:
+            output = function(*args, **kwargs)
+        finally:
+            self._open.pop()
+        call.ended_s = self.clock()
+        if isinstance(output, (Generator, Iterator)):
+            self._refuse(site, "it returns a generator, whose work is done later")
+        if site in self._passed or site in self.unusable:
+            return output
+        call.original = output
+        self._keep(call, output, before)
+        return output
+
+    def _weigh(self, outer: str, inner: str) -> None:
+        """Decide which of two cuts, of which one calls the other, gives way: only one of them can be served."""
+        if outer in self.chosen:
+            return
+        # A helper that takes a number is no loader because of that: the name of the other says more.
+        if outer in self.guessed and inner not in self.guessed:
+            self._refuse(outer, "it calls what is a stage by its name")
+        elif (outer in self.guessed or inner not in self.guessed) and self.stages[outer] != self.stages[inner]:
+            self._refuse(outer, "it does the work of two stages")
+
+    def _refuse(self, site: str, why: str) -> None:
+        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth telling."""
+        if site in self.guessed:
+            self._passed.add(site)
+        else:
+            self.unusable[site] = why
+
+    def _keep(self, call: Call, output: Any, before_s: float) -> None:
+        """Keep a call that has been made.
+
+        Args:
+            call: The call, with its times.
+            output: What it returned; it is copied.
+            before_s: When the copying of its arguments began.
+        """
+        if self._keep_rng:
+            call.rng_after = RngState.capture()
+        call.output = self.copier.copy(output)
+        self.calls.append(call)
+        self.copies.append((before_s, call.started_s - before_s))
+        self.copies.append((call.ended_s, self.clock() - call.ended_s))
+
+    def copying_s(self, before_s: float | None = None) -> float:
+        """Time spent copying in the last recording, up to a moment or altogether."""
+        return sum(seconds for when, seconds in self.copies if before_s is None or when < before_s)
+
+    def stage(self, site: str) -> str | None:
+        """The stage that a site's calls belong to; None while no call has been seen."""
+        return self.stages[site]
+
+
+def mark_site(name: str) -> str:
+    """The site of a marked stage; no attribute path begins like this."""
+    return f"@{name}"
+
+
+def _copy_arguments(
+    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], copier: trees.Copier
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Copy the data that a marked function is called with; anything else, such as its dataset, stays what it is."""
+    own = 1 if args and not trees.is_data(args[0]) and hasattr(type(args[0]), function.__name__) else 0
+    return (
+        (*args[:own], *(copier.copy_data(arg) for arg in args[own:])),
+        {name: copier.copy_data(value) for name, value in kwargs.items()},
+    )
+
+
+def _stage_from_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A callable fed with an index, a path or bytes loads; one fed with data augments."""
+    given = [*args, *kwargs.values()]
+    return "load" if all(trees.is_primitive(arg) or hasattr(arg, "__fspath__") for arg in given) else "augment"

@@ -1,0 +1,1 @@
+"""Serving what was recorded in the place of the user's stages."""

@@ -1,0 +1,264 @@
+"""The order in which the loader asks for samples: the user's own, without end and without partial batches."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+
+from bottleneck.job.loader_arguments import is_pytorchs
+from bottleneck.loader import modes
+from bottleneck.loader.look_ahead import Ahead
+from bottleneck.loader.request_pool import RequestPool, take_distinct
+from bottleneck.loader.requests import Blank, Request, Single
+from bottleneck.loader.worker.mailbox import Control
+
+_PRIME_FACTOR = 2_654_435_761
+_POSITIONS_AT_ONCE = 4096
+_Positions = NDArray[np.uint64]
+
+
+def lazy_permutation(length: int, seed: int) -> Iterator[int]:
+    """Yield each of `range(length)` once, in a pseudo-random order, with constant time and memory.
+
+    A four-round Feistel network over the next power of four, without the values that are out of range (after Black
+    and Rogaway, "Ciphers with arbitrary finite domains", 2002). `torch.randperm` of 10^8 indices takes seconds and
+    gigabytes, which would make the diagnosis depend on the dataset's length.
+
+    Many positions are computed at once: one by one they would take tens of microseconds each, in the process that
+    trains, where the diagnosis would find them as loading.
+    """
+    half = np.uint64(max(1, ((length - 1).bit_length() + 1) // 2))
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = [np.uint64((seed * _PRIME_FACTOR + round_ * 0x9E3779B97F4A7C15) % (1 << 64)) for round_ in range(4)]
+
+    def mix(values: _Positions, key: np.uint64) -> _Positions:
+        values = (values ^ key) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (values ^ (values >> np.uint64(31))) & mask
+
+    domain = (1 << 2 * int(half)) if length else 0
+    for start in range(0, domain, _POSITIONS_AT_ONCE):
+        positions = np.arange(start, min(domain, start + _POSITIONS_AT_ONCE), dtype=np.uint64)
+        left, right = positions >> half, positions & mask
+        for key in keys:
+            left, right = right, left ^ mix(right, key)
+        values = (left << half) | right
+        yield from values[values < length].tolist()
+
+
+def _shuffles_all(sampler: Any) -> bool:
+    """Tell whether the sampler draws a permutation of the whole dataset, which is done lazily here."""
+    return bool(is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None)
+
+
+def _indices_of_epoch(sampler: Any, epoch: int) -> Iterator[Any]:
+    """Return one epoch of a sampler's indices; PyTorch's own shuffling is done lazily."""
+    if _shuffles_all(sampler):
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=sampler.generator).item())
+        return lazy_permutation(len(sampler.data_source), seed)
+    if is_pytorchs(sampler, SequentialSampler):
+        return iter(range(len(sampler.data_source)))
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(epoch)
+    return iter(sampler)
+
+
+def _epochs(make_epoch: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
+    """Chain epochs without end; stop when one is empty."""
+    for epoch in itertools.count():
+        empty = True
+        for item in make_epoch(epoch):
+            empty = False
+            yield item
+        if empty:
+            return
+
+
+def _batches_of(sampler: Any, batch_size: int) -> Iterator[list[Any]]:
+    """Chunk epochs of indices into full batches; the partial batch at an epoch's end is left out.
+
+    A dataset shorter than a batch would never fill one: there the partial batch is the user's batch.
+    """
+
+    def make_epoch(epoch: int) -> Iterator[list[Any]]:
+        indices = _indices_of_epoch(sampler, epoch)
+        first = True
+        while True:
+            batch = list(itertools.islice(indices, batch_size))
+            if not batch or (len(batch) < batch_size and not first):
+                return
+            yield batch
+            first = False
+
+    return _epochs(make_epoch)
+
+
+def _chooser(loader: DataLoader[Any]) -> Any:
+    """The sampler whose indices the workers are sent."""
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+
+
+def _index_sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler that chooses single indices, inside PyTorch's own one of batches."""
+    sampler = _chooser(loader)
+    return sampler.sampler if is_pytorchs(sampler, BatchSampler) else sampler
+
+
+def _batches_of_epoch(chooser: Any) -> int:
+    """Return how many whole batches surely come before one comes again; 0 where the sampler does not say."""
+    try:
+        return len(chooser) - 1
+    except Exception:  # noqa: BLE001 - a length of the user's own
+        return 0
+
+
+def _requests(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Yield what the loader's workers are asked for, in the user's own order, without end."""
+    sampler = _chooser(loader)
+    # It may be the sampler of a loader that does not batch: then an item is asked for by a list of indices.
+    if is_pytorchs(sampler, BatchSampler):
+        return _batches_of(sampler.sampler, sampler.batch_size)
+    return _epochs(lambda epoch: _indices_of_epoch(sampler, epoch))
+
+
+class RequestOrder:
+    """Stands in for the loader's (batch) sampler: real indices where they are needed, blanks elsewhere.
+
+    No index is asked for twice before all others were, so that `raw` never reads a file that an earlier round
+    has brought into the page cache, unless the dataset is smaller than the diagnosis.
+
+    Args:
+        loader: The user's loader.
+        control: Tells the present mode.
+        iterable: The dataset is an iterable one; its workers choose their samples themselves.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        control: Control,
+        *,
+        iterable: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._loader = loader
+        self._clock = clock
+        self._choosing_s, self._chosen = 0.0, 0
+        self.first_choice_s: float | None = None
+        """What the user's sampler took to begin and to choose its first batch [s]; None where it was not asked."""
+        self._control = control
+        self._iterable = iterable
+        self._blank_sizes = itertools.cycle([loader.batch_size or 1])
+        self._real: Iterator[Any] | None = None
+        self._ahead: Ahead | None = None
+        self.pool: RequestPool | None = None
+        """Where indices come from once there is one; None: from the user's sampler."""
+        self.stopped = False
+        self.sent = 0
+        """Requests handed to the loader so far."""
+        self.sizes: list[int] = []
+        """Samples in each of them, in order."""
+
+    def set_blank_sizes(self, sizes: tuple[int, ...]) -> None:
+        """Make blanks stand for batches of the sizes that were recorded, in turn."""
+        if sizes:
+            self._blank_sizes = itertools.cycle(sizes)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        # For subclasses of the loader that ask; the order itself never ends.
+        return len(_chooser(self._loader))
+
+    def __getattr__(self, name: str) -> Any:
+        # The same: some ask their sampler for the one inside.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(_chooser(self._loader), name)
+
+    def __next__(self) -> Any:
+        if self.stopped:
+            raise StopIteration
+        request, size = self._next_request()
+        self.sent += 1
+        self.sizes.append(size)
+        return request
+
+    def _next_request(self) -> tuple[Any, int]:
+        generation = self._control.generation
+        if self._iterable:
+            size = self._loader.batch_size
+            return (Single(None, generation), 1) if size is None else (Request([None] * size, generation), size)
+        if not modes.reads_indices(self._control.mode):
+            size = next(self._blank_sizes)
+            return Blank(size, generation), size
+        request, size = self._choose() if self.pool is None else next(self.pool)
+        if self._loader.batch_sampler is None:
+            return Single(request, generation), size
+        return (Request(request, generation) if type(request) is list else request), size
+
+    def _choose(self) -> tuple[Any, int]:
+        """Return the next one of the user's order; while batches are recorded, one from all over those that come."""
+        if self._control.mode & modes.RECORD and not _shuffles_all(_index_sampler(self._loader)):
+            if self._ahead is None:
+                self._ahead = Ahead(self._ask_sampler, _batches_of_epoch(_chooser(self._loader)), self._clock)
+            chosen = self._ahead.choose()
+            if chosen is not None:
+                return chosen
+        return self._next_real()
+
+    def _next_real(self) -> tuple[Any, int]:
+        taken = None if self._ahead is None else self._ahead.take()
+        return self._ask_sampler() if taken is None else taken
+
+    def _ask_sampler(self) -> tuple[Any, int]:
+        if self._real is None:
+            started_s = self._clock()
+            self._real = _requests(self._loader)
+            request = next(self._real)
+            self.first_choice_s = self._clock() - started_s
+        else:
+            started_s = self._clock()
+            request = next(self._real)
+            self._choosing_s += self._clock() - started_s
+            self._chosen += 1
+        if self._loader.batch_sampler is None:
+            return request, 1
+        if not hasattr(request, "__len__"):  # an iterator over indices
+            request = list(request)
+        return request, len(request)
+
+    @property
+    def permutation_length(self) -> int | None:
+        """How many indices the user's own loader permutes at once for each epoch, which is not done here; or None."""
+        if self._iterable or not _shuffles_all(sampler := _index_sampler(self._loader)):
+            return None
+        return len(sampler.data_source)
+
+    @property
+    def choosing_s_per_batch(self) -> float | None:
+        """What the user's sampler takes to choose a batch, its first one left out; None where it was not asked."""
+        return self._choosing_s / self._chosen if self._chosen else None
+
+    def next_requests(self, batches: int) -> list[Any]:
+        """Return what the workers would be asked for next, as the user's own loader asks; it is not asked for again."""
+        return [self._next_real()[0] for _ in range(batches)]
+
+    def fill_pool(self, batches: int) -> int:
+        """Ask for the same batches again and again from now on: the next ones of the user's order.
+
+        Returns:
+            How many they are; fewer than wanted where the dataset has no more.
+        """
+        found = take_distinct(iter(self._next_real, None), batches)
+        self.pool = RequestPool(found) if found else None
+        return len(found)

@@ -1,0 +1,296 @@
+"""Copy, compare and size the nested containers that datasets and collate functions return.
+
+A tree is any nesting of mappings, lists, tuples, named tuples and dataclasses; everything else is a leaf.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from bottleneck.job.containers import children, is_dataclass_instance, rebuild
+from bottleneck.loader.record.lazy import is_lazy_image, is_shared_map, lazy_nbytes, name_lazy, reopen, same_source
+
+_PIECE_BYTES = 1 << 24
+_PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))
+
+
+def is_primitive(value: Any) -> bool:
+    """Whether a value is an immutable scalar that needs no copy and has no identity worth following."""
+    return isinstance(value, _PRIMITIVES)
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Rebuild a tree with `function` applied to every leaf."""
+    if is_primitive(value):
+        return function(value)
+    parts = children(value)
+    if parts is None:
+        return function(value)
+    try:
+        return rebuild(value, [(key, map_leaves(function, part)) for key, part in parts])
+    except TypeError:
+        return function(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the leaves of a tree, depth first."""
+    parts = None if is_primitive(value) else children(value)
+    if parts is None:
+        yield value
+        return
+    for _, part in parts:
+        yield from leaves(part)
+
+
+def copy_leaf(leaf: Any) -> Any:
+    """Copy one leaf with its data; what refuses to be copied is returned as it is."""
+    if is_primitive(leaf):
+        return leaf
+    try:
+        if isinstance(leaf, torch.Tensor):
+            return copy_tensor(leaf)
+        if isinstance(leaf, (np.ndarray, Image.Image)):
+            return leaf if is_shared_map(leaf) else (is_lazy_image(leaf) and reopen(leaf)) or leaf.copy()
+        return copy.deepcopy(leaf)
+    except Exception:  # noqa: BLE001 - any user type may refuse; the caller checks for mutation
+        return leaf
+
+
+def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor; one that wants a gradient stays a leaf, because no other goes to another process."""
+    if tensor.requires_grad and tensor.is_leaf:
+        return tensor.detach().clone().requires_grad_()
+    return tensor.clone()
+
+
+def is_data(value: Any) -> bool:
+    """Whether a value is of a kind that holds data and nothing else."""
+    return is_primitive(value) or isinstance(
+        value, (torch.Tensor, np.ndarray, np.generic, Image.Image, bytearray, list, tuple, set, frozenset, Mapping)
+    )
+
+
+def find_uncopyable(value: Any) -> str | None:
+    """Return the type of a leaf that refuses to be copied, such as an open file; None if all can be."""
+    for leaf in leaves(value):
+        if is_data(leaf) or callable(leaf):
+            continue
+        try:
+            copy.deepcopy(leaf)
+        except Exception:  # noqa: BLE001 - any user type may refuse
+            return type(leaf).__name__
+    return None
+
+
+def copy_deep(value: Any) -> Any:
+    """Copy a tree and the data in its leaves."""
+    return map_leaves(copy_leaf, value)
+
+
+class Copier:
+    """Deep-copies trees that share leaves, each leaf once as long as it does not change in between."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        self.read: set[str] = set()
+        """Names of lazy values that could not be copied without reading them."""
+
+    def copy(self, value: Any) -> Any:
+        """Copy a tree; a leaf copied before and unchanged since gives the same copy again."""
+        return map_leaves(self._copy_leaf, value)
+
+    def copy_data(self, value: Any) -> Any:
+        """Copy a tree, but leave leaves that are no plain data as they are."""
+        if not (is_data(value) or is_dataclass_instance(value)):
+            return value
+        return map_leaves(lambda leaf: self._copy_leaf(leaf) if is_data(leaf) else leaf, value)
+
+    def _copy_leaf(self, leaf: Any) -> Any:
+        if is_primitive(leaf):
+            return leaf
+        _, known = self._copies.get(id(leaf), (None, None))
+        if known is not None and equal(known, leaf):
+            return known
+        name = name_lazy(leaf)
+        fresh = copy_leaf(leaf)
+        if name is not None and name_lazy(fresh) is None:
+            self.read.add(name)
+        # The original is kept too, so that its identity cannot be given to another object meanwhile.
+        self._copies[id(leaf)] = (leaf, fresh)
+        return fresh
+
+
+def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.is_nested or b.is_nested:
+        return a.is_nested == b.is_nested and equal(list(a.unbind()), list(b.unbind()))
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
+        return False
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    return _equal_in_pieces(a, b, _equal_elements)
+
+
+def _equal_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
+
+
+def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    return a.tobytes() == b.tobytes()
+
+
+def _equal_in_pieces(a: Any, b: Any, same: Callable[[Any, Any], bool]) -> bool:
+    """Compare two tensors or arrays of one shape a piece at a time.
+
+    What a comparison takes besides is several times what it compares, on a device that the job may nearly fill.
+    """
+    if a.nbytes <= _PIECE_BYTES or not a.ndim:
+        return same(a, b)
+    if len(a) == 1:
+        return _equal_in_pieces(a[0], b[0], same)
+    rows = max(1, len(a) * _PIECE_BYTES // a.nbytes)
+    return all(
+        _equal_in_pieces(a[first : first + rows], b[first : first + rows], same) for first in range(0, len(a), rows)
+    )
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same data, bit for bit (NaN equals NaN).
+
+    Leaves of types that can neither be compared nor pickled count as equal.
+    """
+    return _Comparison().equal(a, b)
+
+
+class _Comparison:
+    """Compares two trees, and the objects in them by what they hold."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[int, int], tuple[Any, Any]] = {}
+        """Objects that are compared or have been, kept so that their identities stay theirs."""
+
+    def equal(self, a: Any, b: Any) -> bool:
+        if type(a) is not type(b):
+            return False
+        if a is b and is_shared_map(a):
+            return True  # to compare it would read it
+        parts_a = None if is_primitive(a) else children(a)
+        if parts_a is None:
+            return self._equal_leaves(a, b)
+        parts_b = children(b) or []
+        return len(parts_a) == len(parts_b) and all(
+            key_a == key_b and self.equal(part_a, part_b)
+            for (key_a, part_a), (key_b, part_b) in zip(parts_a, parts_b, strict=True)
+        )
+
+    def _equal_leaves(self, a: Any, b: Any) -> bool:
+        if isinstance(a, np.ndarray):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                return False
+            return bool(a.dtype == object or _equal_in_pieces(a, b, _equal_bytes))
+        if isinstance(a, Image.Image):
+            if is_lazy_image(a) or is_lazy_image(b):  # to decode it would change it
+                return is_lazy_image(a) and is_lazy_image(b) and same_source(a, b)
+            return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
+        if is_primitive(a):
+            return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
+        try:
+            return _equal_tensors(a, b) if isinstance(a, torch.Tensor) else self._equal_objects(a, b)
+        except Exception:  # noqa: BLE001 - a user type that cannot be compared says nothing either way
+            return True
+
+    def _equal_objects(self, a: Any, b: Any) -> bool:
+        """Compare objects of any type by what would be pickled of them.
+
+        Their own `==` may look at identities only, or refuse; the pickles of equal tensors are not equal.
+        """
+        if (id(a), id(b)) in self._begun:
+            return True
+        self._begun[id(a), id(b)] = a, b
+        return _says_equal(a, b) or self.equal(_pickled_parts(a), _pickled_parts(b))
+
+
+def _says_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # noqa: BLE001 - such as the truth of an array of several elements
+        return False
+
+
+def _pickled_parts(value: Any) -> list[Any]:
+    """Return what a pickle of an object holds: how it is made, and its attributes and elements.
+
+    Raises:
+        Exception: If it cannot be pickled.
+    """
+    reduce = copyreg.dispatch_table.get(type(value))
+    parts = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL) if reduce is None else reduce(value)
+    if isinstance(parts, str):  # the name of something global
+        return [parts]
+    return [list(part) if isinstance(part, Iterator) else part for part in parts]
+
+
+def similar(a: Any, b: Any) -> bool:
+    """Whether two trees have the same kind of content: types, dtypes and dimensions, not values or sizes."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return bool(a.dtype == b.dtype and a.dim() == b.dim())
+    if isinstance(a, np.ndarray):
+        return bool(a.dtype == b.dtype and a.ndim == b.ndim)
+    if isinstance(a, Image.Image):
+        return bool(a.mode == b.mode)
+    parts_a = None if is_primitive(a) else children(a)
+    if parts_a is None or isinstance(a, list):
+        return True
+    parts_b = children(b) or []
+    return len(parts_a) == len(parts_b) and all(
+        similar(part_a, part_b) for (_, part_a), (_, part_b) in zip(parts_a, parts_b, strict=True)
+    )
+
+
+def _leaf_nbytes(leaf: Any) -> int:
+    lazy = lazy_nbytes(leaf)
+    if lazy is not None:
+        return lazy
+    if isinstance(leaf, torch.Tensor):
+        return int(leaf.numel() * leaf.element_size()) if leaf.layout == torch.strided else 1024
+    if isinstance(leaf, np.ndarray):
+        return int(leaf.nbytes)
+    if isinstance(leaf, Image.Image):
+        return leaf.width * leaf.height * (4 if leaf.mode in ("I", "F", "RGBA", "CMYK", "RGB") else 1)
+    if is_primitive(leaf):
+        return sys.getsizeof(leaf)
+    try:
+        return len(pickle.dumps(leaf))
+    except Exception:  # noqa: BLE001 - an estimate is enough
+        return sys.getsizeof(leaf)
+
+
+def nbytes(value: Any) -> int:
+    """Estimate the memory of a tree in bytes, containers included; an object met twice counts once."""
+    seen: set[int] = set()
+    total = 0
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if not is_primitive(item):
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+        parts = None if is_primitive(item) else children(item)
+        if parts is None:
+            total += _leaf_nbytes(item)
+        else:
+            total += sys.getsizeof(item)
+            stack.extend(part for _, part in parts)
+    return total

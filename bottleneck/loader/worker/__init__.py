@@ -1,0 +1,1 @@
+"""What runs inside a worker process, and how it and the main process tell each other things."""

@@ -1,0 +1,149 @@
+"""Batches cached in the main process: in host memory and on the device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bottleneck.loader import trees
+
+
+@dataclass(frozen=True)
+class CachedBatch:
+    """A batch and its number of samples."""
+
+    batch: Any
+    samples: int
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of a tree."""
+    return [leaf for leaf in trees.leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def keep_on_host(batch: Any) -> Any:
+    """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
+
+    def keep(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned():
+            return leaf
+        return trees.copy_leaf(leaf)
+
+    return trees.map_leaves(keep, batch)
+
+
+class BatchCache:
+    """Cached batches, served in turn.
+
+    The same objects are handed out again and again, as long as nobody changes them. A train step that works in
+    place would make the cached batch decay; from the moment that is seen, each step gets a clone.
+
+    Args:
+        batches: What is served; at least one.
+    """
+
+    def __init__(self, batches: list[CachedBatch]) -> None:
+        self._batches = batches
+        self._next = self._exchanged = 0
+        self._watch()
+        self.clones = False
+        """Each serving is a clone."""
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def batches(self) -> tuple[CachedBatch, ...]:
+        """What is served."""
+        return tuple(self._batches)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all batches together."""
+        return sum(trees.nbytes(cached.batch) for cached in self._batches)
+
+    def serve(self) -> CachedBatch:
+        """Return the next batch."""
+        cached = self._batches[self._next]
+        self._next = (self._next + 1) % len(self._batches)
+        if self.clones:
+            return CachedBatch(trees.copy_deep(cached.batch), cached.samples)
+        return cached
+
+    def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:
+        """Serve other batches from now on.
+
+        Args:
+            fresh: At least one; each is made when the ones whose place it takes are gone.
+            whole: Instead of all that are here; otherwise each takes the place of one, in turn.
+        """
+        if whole:
+            self._tensors: list[list[torch.Tensor]] = []
+            self._batches = []
+            self._batches.extend(fresh)
+        else:
+            for cached in fresh:
+                self._exchanged = (self._exchanged + 1) % len(self._batches)
+                self._batches[self._exchanged] = cached
+        self.rewind()
+        self._watch()
+
+    def rewind(self) -> None:
+        """Go on with the first batch."""
+        self._next = 0
+
+    def probe(
+        self, use: Callable[[Any], Any], *, limit_s: float = 3.0, clock: Callable[[], float] = time.perf_counter
+    ) -> bool:
+        """Use each batch once, put back what it changed, and clone from then on if it changed anything.
+
+        A slow step is tried on as many batches as there is time for; the others are watched while they are used.
+
+        Args:
+            use: The train step, or whatever else gets the batch.
+            limit_s: Time after which no further batch is tried.
+            clock: Seconds from any beginning.
+
+        Returns:
+            Whether a batch was changed.
+        """
+        started = clock()
+        for number, cached in enumerate(self._batches):
+            if number and clock() - started > limit_s:
+                break
+            pristine = trees.copy_deep(cached.batch)
+            use(cached.batch)
+            if not trees.equal(pristine, cached.batch):
+                self._batches[number] = CachedBatch(pristine, cached.samples)
+                self.clones = True
+        self._watch()
+        return self.clones
+
+    def _watch(self) -> None:
+        # The tensors are looked up once: after every block, a walk through large batches would take its time.
+        self._tensors = [[t for t in tensors_of(cached.batch) if not t.is_inference()] for cached in self._batches]
+        self._expected = self._versions()
+
+    def _versions(self) -> list[list[int]]:
+        return [[tensor._version for tensor in tensors] for tensors in self._tensors]
+
+    def changed_since_probe(self) -> bool:
+        """Whether any batch was changed in place after all; looks at version counters, so it costs nothing."""
+        return not self.clones and self._versions() != self._expected
+
+    def clone_from_now_on(self, make: Callable[[], CachedBatch]) -> None:
+        """Serve clones, and only of batches that are still what the loader gave.
+
+        Args:
+            make: Gives a fresh batch, in case that all have been changed.
+        """
+        changed = [now != expected for now, expected in zip(self._versions(), self._expected, strict=True)]
+        kept = [cached for cached, spoilt in zip(self._batches, changed, strict=True) if not spoilt]
+        self._batches = kept or [make()]
+        self._next = 0
+        self._watch()
+        self.clones = True

@@ -1,0 +1,297 @@
+"""Run one arm for one block and time it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from bottleneck.loader import modes, trees
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host
+from bottleneck.measure.cold.pool import ColdPool
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.replays import Replays
+from bottleneck.measure.rounds.steady import SteadyState
+from bottleneck.results.records import Block
+
+# The loader alone, where it is slow, must not spend the budget on warming up.
+_WARM_UP_S = 0.5
+DEVICE_WARM_UP_S = 0.3
+"""How long an accelerator that was idle runs before it is timed: its clocks, and the caches of its libraries."""
+_FEWEST_BATCHES = 4
+"""Batches that a block with the train step has, where there are as many workers."""
+_FEWEST_QUICK_BATCHES, _SHORTEST_S = 8, 0.2
+"""A block has so many batches, where they take no longer than this."""
+_RAW, _DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
+
+
+@dataclass
+class Bench:
+    """Everything that is needed to run the job in any of its arms."""
+
+    loader: SwitchedLoader
+    host: BatchCache
+    device: BatchCache
+    transfer: Callable[[Any], Any]
+    step: Callable[[Any], Any]
+    synchronize: Callable[[], None]
+    clock: Callable[[], float]
+    pause: Callable[[float], None] = time.sleep
+    """Lets time pass by the clock."""
+    split_blocks: bool = True
+    """Note when half of a block was done; meaningless where steps run asynchronously."""
+    waits_s: dict[Arm, list[float]] = field(default_factory=dict)
+    """How long the job waited for each batch."""
+    batches: int = 0
+    samples: int = 0
+    cold: ColdPool | None = None
+    """Makes files cold and warm; None where that is not asked for."""
+    replays: Replays = field(default_factory=Replays)
+    """Gathers what raw receives, for the caches to replay."""
+    device_warm_up_s: float = 0.0
+    """How long the device runs before it is timed alone; 0 for the CPU, which is never idle before."""
+    until_s: float = math.inf
+    """When a block ends by the clock that has its batches, whatever its queue holds."""
+    step_s: float | None = field(default=None, init=False)
+    """What the job takes for a batch that is on the device already; None before that was measured."""
+    _in_step_s: float = field(default=0.0, init=False)
+    """Time in steps with batches that are on the device, in the present block."""
+    _device_s: float = field(default=0.0, init=False)
+    """Time of all blocks of `device`, less that in their steps."""
+    _device_batches: int = field(default=0, init=False)
+    _batches_are_quick: bool = field(default=True, init=False)
+    """Whether the loader alone warmed up in little time."""
+
+    def __post_init__(self) -> None:
+        self._steady = SteadyState(self.loader, self.clock, self.pause)
+
+    # --- one batch -----------------------------------------------------------------------------------------
+
+    def _run_once(self, arm: Arm, waits: list[float], *, collects: bool = False) -> int:
+        """Run one batch through an arm and return its samples."""
+        samples, batch = 0, None
+        if arm.mode is not None:
+            asked = self.clock()
+            batch, samples = self.loader.next_batch()
+            waits.append(self.clock() - asked)
+        if not arm.coupled:
+            return samples
+        if collects:
+            self.replays.add(batch, samples)
+        if arm.supply == "loader" and (arm == _RAW or not self.replays.vary):
+            self.step(self.transfer(batch))
+            return samples
+        # Where batches differ, the step gets the ones that raw had: those of a cache may be longer, or shorter.
+        if arm.supply != "device":
+            cached = self.host.serve()
+            self.step(self.transfer(cached.batch))
+        else:
+            cached = self.device.serve()
+            begun = self.clock()
+            self.step(cached.batch)
+            self._in_step_s += self.clock() - begun
+        return samples if arm.mode is not None and not self.replays.vary else cached.samples
+
+    def _refresh_caches(self) -> None:
+        """Let the caches replay what raw has received."""
+        fresh = self.replays.take()
+        if not fresh:
+            return
+        whole = self.replays.vary
+        if self.device is not self.host:
+            # A transfer of the user's may work in place.
+            own = trees.copy_deep if self.host.clones else _same
+            self.device.exchange((CachedBatch(self.transfer(own(c.batch)), c.samples) for c in fresh), whole=whole)
+        self.host.exchange(fresh, whole=whole)
+
+    def fresh_batch(self, *, on_device: bool) -> CachedBatch:
+        """Let the loader make a batch for a cache."""
+        self.loader.switch(modes.ALL)
+        batch, samples = self.loader.next_batch()
+        kept = keep_on_host(batch)
+        moves = on_device and self.device is not self.host
+        return CachedBatch(self.transfer(kept) if moves else kept, samples)
+
+    # --- a visit -------------------------------------------------------------------------------------------
+
+    def prepare(self, arm: Arm) -> None:
+        """Switch to an arm, take out of the loader what is in flight, and run until steady."""
+        if arm.mode is None:
+            self._switch(None)
+            self._warm_up_device(arm)
+        else:
+            if self.cold is not None:
+                self.cold.prepare_for(arm)
+            self._switch(arm.mode)
+            if arm.coupled and not arm.cold:
+                self._steady.reach(arm, partial(self._run_waiting, arm), self.step_s)
+            else:
+                self._warm_up_loader(arm)
+        self.synchronize()
+
+    def prepare_running(self, limit_s: float) -> None:
+        """Run raw, in a loader that was started and has been asked for nothing else, until steady.
+
+        What the workers have made while the job stood still is used up first.
+        """
+        started, made_before = self.clock(), self.loader.arrived() or 0
+        while made_before > 0 or self.clock() - started < limit_s:
+            self._run_once(_RAW, [])
+            made_before -= 1
+            if self.clock() > self.until_s:
+                break
+        self.synchronize()
+
+    def _switch(self, mode: int | None) -> None:
+        if mode is None:
+            self.loader.rest()
+        else:
+            self.loader.switch(mode)
+        self._refresh_caches()
+
+    def _warm_up_device(self, arm: Arm) -> None:
+        started = self.clock()
+        self._run_once(arm, [])
+        while self.clock() - started < self.device_warm_up_s:
+            self._run_once(arm, [])
+            self.synchronize()
+
+    def _warm_up_loader(self, arm: Arm) -> None:
+        """Run until each worker has begun its second batch, as far as that is quick."""
+        started = self.clock()
+        self._run_once(arm, [])  # comes late: it was asked for after the switch
+        for _ in range(max(2, self.loader.num_workers) - 1):
+            if self.clock() - started > _WARM_UP_S:
+                break
+            self._run_once(arm, [])
+        self._batches_are_quick = self.clock() - started <= _WARM_UP_S
+
+    def _run_waiting(self, arm: Arm) -> float:
+        """Run one batch, and return how long the job waited for it [s]."""
+        waits: list[float] = []
+        self._run_once(arm, waits)
+        return waits[0]
+
+    def settle(self, arm: Arm) -> int:
+        """Run one batch more before a block, so that it begins as it ends: right after a batch.
+
+        What was done since `prepare`, such as opening counters, gave the workers a start of that time, and the block
+        would come out shorter by it; waiting for this batch uses the start up. Of slow batches of the loader alone it
+        is a vanishing part, and cold files are too few to spend any on it.
+
+        Args:
+            arm: What to run; `prepare` must have been called.
+
+        Returns:
+            The samples of the batch, for the counters to count; 0 where none was run.
+        """
+        if arm.mode is None or arm.cold or not (arm.coupled or self._batches_are_quick):
+            return 0
+        return self._run_once(arm, [])
+
+    def measure(self, arm: Arm, round_: int, batches: int) -> Block:
+        """Time a block; the device is waited for at its edges only.
+
+        Args:
+            arm: What to run; `prepare` and `settle` must have been called.
+            round_: The round that the block belongs to.
+            batches: Its length, at least: with the train step it ends when as many batches lie ready as when it
+                began, or after four queues; otherwise `block_batches` gives lengths at which bursts do no harm.
+        """
+        waits: list[float] = []
+        if arm.cold and self.cold is not None:
+            batches = self.cold.limit(batches)
+        queued = arm.mode is not None and arm.coupled and not arm.cold
+        # What a step has changed in place would be replayed changed.
+        collects = arm == _RAW and not self.host.clones and self.replays.begin(batches)
+        if self.replays.vary:
+            batches = self._whole_passes(arm, batches)
+        samples, done_s, self._in_step_s = 0, [0.0], 0.0
+        self.synchronize()
+        before = self._steady.begin_block() if queued else None
+        started = self.clock()
+        while True:
+            samples += self._run_once(arm, waits, collects=collects)
+            done_s.append(self.clock() - started)
+            count = len(done_s) - 1
+            if count >= batches and (
+                not queued or self._steady.may_end(count, done_s[-1]) or started + done_s[-1] > self.until_s
+            ):
+                break
+        after = self._steady.end_block(arm) if queued else None
+        self.synchronize()
+        seconds = self.clock() - started
+        if arm.cold and self.cold is not None:
+            self.cold.end_block()
+        if arm == _DEVICE:
+            self.step_s = seconds / count
+            self._device_s += seconds - self._in_step_s
+            self._device_batches += count
+        self.waits_s.setdefault(arm, []).extend(waits)
+        self.batches += count
+        self.samples += samples
+        return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
+
+    @property
+    def loop_s_per_batch(self) -> float | None:
+        """What the loop of blocks takes a batch, beside the step; None where a device works on meanwhile."""
+        return self._device_s / self._device_batches if self._device_batches and self.split_blocks else None
+
+    def _whole_passes(self, arm: Arm, batches: int) -> int:
+        """Return a length at which each of the batches that the caches replay is met equally often."""
+        self.host.rewind()
+        self.device.rewind()
+        if arm.mode is not None:
+            return batches
+        return len(self.device) * math.ceil(batches / len(self.device))
+
+    def _half_s(self, done_s: list[float]) -> float | None:
+        """Return the time of half a block; it tells something only where that, too, ends on an edge between bursts."""
+        batches = len(done_s) - 1
+        half = batches // 2
+        even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0
+        return done_s[half] if even and half and self.split_blocks else None
+
+    def watch(self, arm: Arm, limit_s: float) -> tuple[list[float], float]:
+        """Run an arm without a break, for a look at it that is no block.
+
+        Args:
+            arm: What to run; `prepare` must have been called.
+            limit_s: Time after which it ends.
+
+        Returns:
+            The waits, batch after batch, and the time of all together [s].
+        """
+        waits: list[float] = []
+        started = self.clock()
+        while self.clock() - started < limit_s:
+            self.samples += self._run_once(arm, waits)
+            self.batches += 1
+        self.synchronize()
+        return waits, self.clock() - started
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:
+    """How many batches a block of about `target_s` has, at least.
+
+    Workers deliver in bursts. Of the loader alone a block is a multiple of the number of workers: its edges then fall
+    on the same place in a burst. With the train step the level of the queue sees to that.
+    """
+    pace_s = max(seconds_per_batch, 1e-6)
+    wanted = max(1, math.ceil(target_s / pace_s), min(_FEWEST_QUICK_BATCHES, math.floor(_SHORTEST_S / pace_s)))
+    if arm.mode is None:
+        return max(2, wanted) if seconds_per_batch < 1.0 else wanted
+    unit = max(1, workers)
+    if unit == 1 and seconds_per_batch < 1.0:
+        wanted = max(2, wanted)
+    if arm.coupled and not arm.cold:
+        return max(wanted, min(unit, _FEWEST_BATCHES))
+    return unit * math.ceil(wanted / unit)

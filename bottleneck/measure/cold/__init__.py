@@ -1,0 +1,1 @@
+"""Files that are not in memory: dropped from the page cache, and read again."""

@@ -1,0 +1,64 @@
+"""The files that a diagnosis drops from memory, from the choice of its samples to what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.cold.choose import BUDGET_SHARE, make_cold_pool
+from bottleneck.measure.cold.pool import ColdPool, NoColdError, no_evidence, with_cold
+from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.measure.facts.io import StorageReads
+from bottleneck.measure.ladder import Ladder
+from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.system.environment import free_memory_bytes
+
+
+class ColdSession:
+    """Cold files in one diagnosis; without a pool it does nothing.
+
+    Args:
+        loader: Reads the pool.
+        ledger: Receives what came of it.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(self, loader: SwitchedLoader, ledger: Ledger, clock: Callable[[], float]) -> None:
+        self._loader, self._ledger, self._clock = loader, ledger, clock
+        self.pool: ColdPool | None = None
+        self._reason: str | None = None
+
+    def make_pool(self, budget_s: float, seed: int) -> None:
+        """Choose the samples whose files are dropped; where that cannot be done it is noted why.
+
+        Args:
+            budget_s: The time of the whole diagnosis.
+            seed: Seed of the choice.
+        """
+        limit_s, free_bytes = BUDGET_SHARE * budget_s, free_memory_bytes()
+        try:
+            self.pool = make_cold_pool(self._loader, self._clock, limit_s=limit_s, free_bytes=free_bytes, seed=seed)
+        except NoColdError as error:
+            self._loader.release_pool()  # raw is to ask for no sample twice
+            self._ledger.evidence["cold"] = no_evidence(str(error))
+            self._reason = str(error)
+
+    def extend(self, ladder: Ladder) -> Ladder:
+        """Return the ladder with the experiment `cold`, or with the reason why there is none."""
+        return with_cold(ladder, self._reason)
+
+    def warm(self) -> None:
+        """Read what a last block with cold files left unread: the passes that follow are of the job as it is."""
+        if self.pool is not None:
+            with loader_failures("raw"):
+                self.pool.warm()
+
+    def note(self, reads: StorageReads | None) -> None:
+        """Note what came of it; what was measured is let go where the other experiments were cold as well."""
+        pool, ladder = self.pool, self._ledger.ladder
+        if pool is None:
+            return
+        if pool.failure is None and ladder is not None and reads is not None and reads.source(ladder.raw) == "disk":
+            pool.failure = "raw, too, read from the disk: the files of a few batches do not stay in memory"
+            self._ledger.ladder = with_cold(ladder, pool.failure)
+        self._ledger.evidence["cold"] = pool.evidence()

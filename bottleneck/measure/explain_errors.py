@@ -1,0 +1,210 @@
+"""Turn what went wrong while measuring into one sentence, with the user's own exception shown once."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.job.safe_repr import text_of
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import LoaderEnded, SwitchedLoader
+from bottleneck.loader.worker_death import Death, find_death
+from bottleneck.loader.worker_errors import PassesThrough, find_failure
+
+_ORIGINAL = "Original Traceback"
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+_PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
+NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, PassesThrough)
+"""What is told as it is, or is on its way to where it is caught; everything else is a failure of the user's code."""
+_SHM_REMEDY = (
+    "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
+    "prefetch_factor."
+)
+
+_IN_MAIN = "--set num_workers=0 shows where it ends"
+_MEMORY = (
+    "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), use fewer "
+    f"workers or a smaller batch; if not, {_IN_MAIN}."
+)
+_NATIVE = (
+    "Native code that the dataset calls ended it: with PYTHONFAULTHANDLER=1 in the environment it says on standard "
+    f"error where it was; {_IN_MAIN} too."
+)
+_ENDED_ITSELF = f"Code of the job called os._exit or the like; {_IN_MAIN}."
+_REMEDIES_OF_DEATHS = {
+    "SIGBUS": f"If /dev/shm is full (df -h /dev/shm): {_SHM_REMEDY} If not, a file that was mapped became shorter.",
+    **dict.fromkeys(("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE"), _NATIVE),
+    "SIGTERM": "Something outside ended it: the batch system at its time limit, or a clean-up of processes.",
+}
+"""By signal; the others, above all SIGKILL, are taken for the out-of-memory killer."""
+
+
+def _is_full(text: str) -> bool:
+    return any(sign in text for sign in ("shared memory", "Bus error", "No space left"))
+
+
+def name_mode(mode: int, present: str) -> str:
+    """Name the experiment that a mode belongs to, for people.
+
+    Args:
+        mode: The mode.
+        present: The name of the present experiment, for modes that only the plan could tell apart.
+    """
+    if mode & modes.RECORD:
+        return "recording"
+    for name, known in modes.MODE_OF_EXPERIMENT.items():
+        if mode == known:
+            return name
+    if mode >= modes.SKIP_OTHER:
+        return present
+    missing = [name for name, bit in modes.BIT_OF_STAGE.items() if name != "fetch" and not mode & bit]
+    return f"without {', '.join(missing)}"
+
+
+def _users_part(error: BaseException) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
+
+
+def one_line(error: BaseException) -> str:
+    """Return the kind of an exception and the first line of what it says."""
+    lines = traceback.format_exception_only(type(error), error)[-1].strip().splitlines()
+    if len(lines) > 1 and _ORIGINAL in lines[1]:  # PyTorch's text around what a worker raised
+        last_frame = max(number for number, line in enumerate(lines) if line.startswith(" ") or number == 1)
+        lines = lines[last_frame + 1 :] or lines
+    return lines[0]
+
+
+def explain_loader_failure(error: BaseException, experiment: str) -> MeasurementError:
+    """Explain an exception that came out of the loader."""
+    failure = find_failure(error)
+    if failure is not None:
+        what = _PARTS.get(failure.where, failure.where)
+        at = f" at index {failure.index}" if failure.index is not None else ""
+        who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
+        error_text = " ".join(failure.error.split())
+        return MeasurementError(
+            f"{what} raised{at}{who}, experiment {name_mode(failure.mode, experiment)}: {error_text}",
+            _SHM_REMEDY
+            if _is_full(failure.error)
+            else "The job itself would fail there too; fix that, or leave it out.",
+            failure.traceback,
+        )
+    text = text_of(error)
+    if "timed out" in text:
+        return MeasurementError(
+            f"The workers gave no batch for a long time, experiment {experiment}: {one_line(error)}",
+            "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
+        )
+    death = find_death(text)
+    if death is not None:
+        return _explain_death(death, error, experiment)
+    if _is_full(text):
+        return MeasurementError(
+            f"Shared memory ran out, experiment {experiment}: {one_line(error)}",
+            _SHM_REMEDY,
+        )
+    if "Too many open files" in text or "ancdata" in text:
+        return MeasurementError(
+            f"File descriptors ran out, experiment {experiment}: {one_line(error)}",
+            "Raise the limit with `ulimit -n 65536` in the shell that starts the job.",
+        )
+    return MeasurementError(
+        f"The loader raised, experiment {experiment}: {one_line(error)}",
+        "The job itself would fail there too.",
+        _users_part(error),
+    )
+
+
+def _explain_death(death: Death, error: BaseException, experiment: str) -> MeasurementError:
+    how = f" of {death.signal}" if death.signal else "" if death.status is None else f" with status {death.status}"
+    remedy = _ENDED_ITSELF if death.status is not None else _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
+    return MeasurementError(f"A worker died{how}, experiment {experiment}: {one_line(error)}", remedy)
+
+
+def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
+    """Explain an exception that the train step or the transfer raised, or that tells of a worker's death meanwhile."""
+    if came_from_loader(error):
+        return explain_loader_failure(error, experiment)
+    remedy = "Run the step by itself on one batch of the loader; it must work there first."
+    if "out of memory" in text_of(error).lower():
+        remedy = "The device's memory is full: use a smaller batch_size, or end other processes on the device."
+    return MeasurementError(
+        f"The {what} raised, experiment {experiment}: {one_line(error)}", remedy, _users_part(error)
+    )
+
+
+def explain_escape(error: BaseException) -> MeasurementError:
+    """Explain what is no Exception, such as SystemExit: nothing of ours raises such a thing, the job's code did."""
+    return MeasurementError(
+        f"The job's own code raised {one_line(error)}",
+        "It would end the job too; let it raise an exception that says what is wrong instead.",
+        _users_part(error),
+    )
+
+
+def explain_early_end(failure: BaseException) -> str:
+    """Say in a result that it is only a part, and why."""
+    why = f"the job failed. {failure.message}" if isinstance(failure, MeasurementError) else "it was interrupted."
+    return f"The measuring ended early, so that this is only a part of a diagnosis: {why}"
+
+
+def came_from_loader(error: BaseException) -> bool:
+    """Whether an exception passed through the loader's iterator, or tells of a worker that died.
+
+    PyTorch's handler of SIGCHLD raises wherever the main process happens to be, such as in the train step.
+    """
+    if "DataLoader worker (pid" in text_of(error):
+        return True
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is SwitchedLoader.next_batch.__code__:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def nothing_to_load(error: LoaderEnded) -> MeasurementError:
+    """Explain a loader that gives no batch, or no more."""
+    if error.received:
+        return MeasurementError(
+            "The loader came to its end and, when it was started anew, gave no batch: its dataset or its sampler can "
+            "be gone through only once.",
+            "Let __iter__ begin anew each time it is called, as a generator function does.",
+        )
+    return MeasurementError(
+        "The loader gave no batch: its dataset or its sampler is empty.",
+        "Check len(dataset), and with an IterableDataset that at least one worker gets a share of the data.",
+    )
+
+
+def loader_failures(experiment: str) -> AbstractContextManager[None]:
+    """Explain what the loader raises inside the block."""
+    return _explained(lambda error: explain_loader_failure(error, experiment))
+
+
+def job_failures(experiment: str) -> AbstractContextManager[None]:
+    """Explain what the job raises inside the block: tells failures of the user's step from failures of the loader."""
+
+    def explain(error: BaseException) -> MeasurementError:
+        return (explain_loader_failure if came_from_loader(error) else explain_step_failure)(error, experiment)
+
+    return _explained(explain)
+
+
+@contextmanager
+def _explained(explain: Callable[[BaseException], MeasurementError]) -> Iterator[None]:
+    try:
+        yield
+    except LoaderEnded as error:
+        raise nothing_to_load(error) from error
+    except NOT_THE_USERS:
+        raise
+    except BaseException as error:
+        raise explain(error) from error

@@ -1,0 +1,77 @@
+"""What workers take to start for a later epoch: the user's own are started again, beside those that rest.
+
+The first start of a diagnosis is that of a training's first epoch: it finds files on the disk, code that was never
+loaded and memory that was never used. Whether the epochs of a job lose time to their starts goes by the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psutil
+from torch.utils.data import DataLoader
+
+from bottleneck.loader.clone import clone_for_one_start
+from bottleneck.loader.shutdown import disarm, drain, stop_workers
+from bottleneck.loader.switched_loader import SwitchedLoader, hands_on_batches
+from bottleneck.measure.system.environment import free_memory_bytes
+
+_STARTS = 2
+_MATTERS = 0.005
+"""Part of an epoch below which the start of its workers changes no number that is printed."""
+_BUDGET_SHARE = 0.04
+"""Of the budget, for each start."""
+_PATIENCE_S = 1.0
+_HANG_S = 20.0
+
+
+def later_start_matters(gap: Mapping[str, Any] | None, step_s: float | None, budget_s: float) -> bool:
+    """Whether the workers start anew for each epoch, in a time that shows, and that there is room for.
+
+    Args:
+        gap: The evidence `epoch_gap`, from the first start.
+        step_s: About what a step takes [s].
+        budget_s: Time of the whole diagnosis [s].
+    """
+    if gap is None or not gap["started_anew"] or not gap.get("batches") or not step_s:
+        return False
+    return bool(_MATTERS * gap["batches"] * step_s < gap["seconds"] < _BUDGET_SHARE * budget_s)
+
+
+def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> list[float]:
+    """Return the times from starting the workers to their first batch [s]; none where that cannot be tried.
+
+    Args:
+        loader: Its workers are at rest, and hold as much memory as those that are started.
+        user_loader: The user's.
+        clock: Seconds from any beginning.
+    """
+    if loader.iterable or not hands_on_batches(user_loader) or _memory_of(loader.workers) > free_memory_bytes():
+        return []
+    loader.rest()
+    try:
+        return [_start(loader, user_loader, clock) for _ in range(_STARTS)]
+    except Exception:  # noqa: BLE001 - the first start stands then; what is wrong with the job itself shows in rounds
+        return []
+
+
+def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> float:
+    requests = loader.next_requests(loader.queue_length)
+    again = clone_for_one_start(user_loader, requests, _HANG_S)
+    began_s = clock()
+    iterator = iter(again)
+    try:
+        next(iterator)
+        return clock() - began_s
+    finally:
+        disarm(iterator)
+        stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))
+
+
+def _memory_of(pids: tuple[int, ...]) -> int:
+    """Return what processes hold [bytes]; what they share counts for each."""
+    try:
+        return sum(psutil.Process(pid).memory_info().rss for pid in pids)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,209 @@
+"""What the model, the optimizer and torch's settings are like, read and never changed.
+
+What a trace shows counts more than what an object says of itself: autocast may be entered anywhere, and an optimizer
+chooses its implementation when it steps.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bottleneck.job.description import Pipeline
+from bottleneck.job.train_step import FrameworkStep
+from bottleneck.measure.batch_cache import CachedBatch, tensors_of
+from bottleneck.measure.passes.trace_products import computed_types, convolves_channels_last
+from bottleneck.measure.passes.trace_summary import Steps
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_SMALL = ("bfloat16", "float16")
+_BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+"""As /proc/cpuinfo names processors that multiply bfloat16 in hardware: x86, x86 and Arm."""
+_COMPILED = "Torch-Compiled Region"
+
+
+def describe_model(
+    pipeline: Pipeline,
+    device: torch.device,
+    batches: tuple[CachedBatch, ...],
+    steps: Steps | None,
+    summary: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Describe what the rules on computing need to know.
+
+    Args:
+        pipeline: The job.
+        device: Where it trains.
+        batches: Some of its batches, as the train step gets them.
+        steps: Traced steps; None where there is no trace.
+        summary: What was kept of the same trace as evidence.
+
+    Returns:
+        Plain values; None for what cannot be known.
+    """
+    step = pipeline.train_step
+    model = step.model if pipeline.model is None and isinstance(step, FrameworkStep) else pipeline.model
+    own = step is not None and not isinstance(step, FrameworkStep)
+    # Beside a train step of the user's own, a model is what they say that it trains.
+    parameters = _parameters_of(model)
+    optimizer = _optimizer(pipeline.optimizer, summary)
+    types = computed_types(steps) if steps is not None else {}
+    return {
+        **parameters,
+        "compiled": _is_compiled(model, step, steps),
+        "own_train_step": own,
+        "computed_dtypes": types or None,
+        "autocast": _autocast(types, parameters["dtypes"]),
+        **optimizer,
+        **_layout(model, steps),
+        "fixed_shapes": _same_shapes(batches),
+        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+        "matmul_precision": _matmul_precision(),
+        **_device_facts(device),
+    }
+
+
+# --- the model ---------------------------------------------------------------------------------------------
+
+
+def _parameters_of(model: Any) -> dict[str, Any]:
+    if not isinstance(model, nn.Module):
+        return {"parameters": None, "parameter_bytes": None, "dtypes": None}
+    known = [p for p in model.parameters() if not nn.parameter.is_lazy(p)]
+    dtypes: Counter[str] = Counter()
+    for parameter in known:
+        dtypes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+    return {
+        "parameters": sum(dtypes.values()),
+        "parameter_bytes": sum(p.numel() * p.element_size() for p in known),
+        "dtypes": dict(dtypes),
+    }
+
+
+def _is_compiled(model: Any, step: Any, steps: Steps | None) -> bool:
+    if steps is not None and any(_COMPILED in call.name for call in steps.trace.calls):
+        return True
+    # torch.compile wraps a module or a function, and module.compile() leaves a mark on it.
+    parts = list(model.modules()) if isinstance(model, nn.Module) else [model]
+    return any(_looks_compiled(part) for part in (*parts, step))
+
+
+def _looks_compiled(part: Any) -> bool:
+    state = getattr(part, "__dict__", {})
+    if state.get("_compiled_call_impl") is not None or "_torchdynamo_orig_callable" in state:
+        return True
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # importing it would take seconds
+    return dynamo is not None and isinstance(part, dynamo.OptimizedModule)
+
+
+def _autocast(types: Mapping[str, int], dtypes: Mapping[str, int] | None) -> bool | None:
+    """Say whether a model of float32 computes in a smaller type; None where no product was seen to tell.
+
+    The casts may also be the user's own: what matters is what is computed.
+    """
+    if not types or dtypes is None or not dtypes.get("float32"):
+        return None
+    return any(types.get(name) for name in _SMALL)
+
+
+def _layout(model: Any, steps: Steps | None) -> dict[str, Any]:
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    convolutions = [part for part in parts if isinstance(part, _CONVOLUTIONS)]
+    seen = convolves_channels_last(steps) if steps is not None else None
+    if seen is None:
+        votes = [vote for part in convolutions for vote in _weight_layout(part.weight)]
+        seen = 2 * sum(votes) > len(votes) if votes else None
+    return {"convolutions": len(convolutions) if isinstance(model, nn.Module) else None, "channels_last": seen}
+
+
+def _weight_layout(weight: torch.Tensor) -> Iterator[bool]:
+    """Yield whether a weight has its channels innermost, unless its shape makes both layouts the same."""
+    if nn.parameter.is_lazy(weight) or weight.dim() != 4:
+        return
+    last = weight.is_contiguous(memory_format=torch.channels_last)
+    if last != weight.is_contiguous():
+        yield last
+
+
+def _same_shapes(batches: tuple[CachedBatch, ...]) -> bool | None:
+    shapes = {tuple(tuple(tensor.shape) for tensor in tensors_of(cached.batch)) for cached in batches}
+    return None if len(batches) < 2 else len(shapes) == 1
+
+
+# --- the optimizer -----------------------------------------------------------------------------------------
+
+
+def _optimizer(optimizer: Any, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Describe the optimizer: as the trace shows it, else as it says."""
+    seen = summary.get("optimizer") if summary is not None else None
+    if seen is not None:
+        return {
+            "optimizer": seen["name"],
+            "optimizer_fused": seen["fused"],
+            "optimizer_foreach": seen["foreach"],
+        }
+    groups = getattr(optimizer, "param_groups", None)
+    if optimizer is None or not isinstance(groups, list):
+        return {"optimizer": None, "optimizer_fused": None, "optimizer_foreach": None}
+    return {
+        "optimizer": type(optimizer).__name__,
+        "optimizer_fused": _flag(groups, "fused"),
+        "optimizer_foreach": _flag(groups, "foreach"),
+    }
+
+
+def _flag(groups: list[Any], name: str) -> bool | None:
+    """Return what all groups of parameters say; None where they leave it to torch, or differ."""
+    values = {group.get(name) for group in groups if isinstance(group, Mapping)}
+    value = values.pop() if len(values) == 1 else None
+    return value if isinstance(value, bool) else None
+
+
+# --- settings and the device -------------------------------------------------------------------------------
+
+
+def _matmul_precision() -> str | None:
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except RuntimeError:  # set by the newer flag of torch 2.9, beside which the older one cannot be read
+        setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+        return {"ieee": "highest", "tf32": "high"}.get(str(setting))
+
+
+def _device_facts(device: torch.device) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "peak_device_bytes": None,
+        "device_bytes": None,
+        "device_free_bytes": None,
+        "device_capability": None,
+        "cpu_bfloat16": None,
+    }
+    if device.type == "cpu":
+        facts["cpu_bfloat16"] = cpu_multiplies_bfloat16()
+    elif device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        facts["peak_device_bytes"] = torch.cuda.max_memory_allocated(device)
+        facts["device_bytes"] = int(properties.total_memory)
+        facts["device_free_bytes"] = int(torch.cuda.mem_get_info(device)[0])
+        # On AMD's devices these two numbers mean something else.
+        facts["device_capability"] = [properties.major, properties.minor] if torch.version.hip is None else None
+    return facts
+
+
+def cpu_multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool | None:
+    """Whether the processor multiplies bfloat16 in hardware; None where the system does not tell."""
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip().lower() in ("flags", "features"):
+            return any(flag in value.split() for flag in _BFLOAT16_FLAGS)
+    return None

@@ -1,0 +1,156 @@
+"""The pass of observation: where the workers' time goes in each stage, and in each single transform.
+
+It lies between recording and the timed rounds, so that what it costs is in no number of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from bottleneck.loader import modes
+from bottleneck.loader.observe.observation import Observation, Spent, TransformSpent
+from bottleneck.loader.observe.observer import ENOUGH_S
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.measure.ladder import Ladder
+from bottleneck.results.records import StageSpan
+from bottleneck.results.stage_names import span_of, stages_in
+
+LONGEST_S = ENOUGH_S
+BUDGET_SHARE = 0.05
+_MOST_TURNS = 4
+"""Batches per worker after which workers that have shown nothing are given up: they have no share of the data."""
+_WHOLE = 0.9
+"""Share of a stage from which on the rows of its transforms count as all of it."""
+
+
+def observe(
+    loader: SwitchedLoader, limit_s: float, clock: Callable[[], float], *, passes_tokens: bool = True
+) -> Observation:
+    """Let the workers make batches for real for a while, and gather what they saw.
+
+    Args:
+        loader: The running loader.
+        limit_s: Time for it, once every worker has made a batch.
+        clock: Seconds from any beginning.
+        passes_tokens: A batch may be left out of what the loader gives, so that handing it over disturbs nothing.
+
+    Returns:
+        The sum over all workers.
+
+    Raises:
+        MeasurementError: If the user's code fails, or a worker.
+    """
+    workers = max(1, loader.num_workers)
+    mode = modes.ALL | modes.OBSERVE
+    if passes_tokens:
+        mode &= ~modes.HANDOFF
+    with loader_failures("observing"):
+        loader.switch(mode)
+        started, taken = clock(), 0
+        while True:
+            loader.next_batch()
+            taken += 1
+            late = clock() - started > limit_s
+            if late and (len(loader.observations()) >= workers or taken > _MOST_TURNS * workers):
+                break
+        loader.rest()
+    total = Observation()
+    for seen in loader.observations():
+        total.workers += seen.workers
+        total.add(seen)
+    return total
+
+
+def with_times(ladder: Ladder, observation: Observation) -> Ladder:
+    """Return a ladder whose stages know their wall-clock and CPU time."""
+    named = _by_span(observation, ladder.spans)
+    return replace(ladder, spans=tuple(_with_time(span, named) for span in ladder.spans))
+
+
+def _with_time(span: StageSpan, observation: Observation) -> StageSpan:
+    spent, batches = observation.stages.get(span.name), observation.batches * max(1, observation.workers)
+    if spent is None or not batches or "handoff" in stages_in(span.name):
+        return span  # the hand-off is not seen in the workers
+    # All workers are at work at once: a batch comes each time that one worker's share of it has passed.
+    return replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
+
+
+def _by_span(observation: Observation, spans: tuple[StageSpan, ...]) -> Observation:
+    """Put the time of stages together that are not measured apart."""
+    names = [span.name for span in spans]
+    made = Observation(observation.workers, observation.batches, observation.samples, observation.core_wait_s)
+    for stage, spent in observation.stages.items():
+        made.stages.setdefault(span_of(stage, names), Spent()).add(spent)
+    for (stage, place), found in observation.transforms.items():
+        key = (span_of(stage, names), place)
+        made.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
+    made.elsewhere = observation.elsewhere
+    return made
+
+
+def summarise(observation: Observation, spans: tuple[StageSpan, ...]) -> dict[str, Any]:
+    """Return what is kept as evidence.
+
+    Args:
+        observation: Of all workers.
+        spans: The stages that are measured.
+
+    Returns:
+        `transforms`: a row for each single transform, in the order in which they are kept; `transforms_note`: why
+        rows do not add up to their stage, where they do not; `core_wait_per_cpu_s`: seconds that the workers stood
+        ready without a core, for each second of CPU time.
+    """
+    seen = _by_span(observation, spans)
+    evidence: dict[str, Any] = {}
+    if seen.transforms:
+        ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
+        evidence["transforms"] = [_row(seen, *key, spent) for key, spent in ordered]
+        note = " ".join(_gaps(seen))
+        if note:
+            evidence["transforms_note"] = note
+    cpu_s = sum(spent.cpu_s for spent in seen.stages.values())
+    if seen.core_wait_s is not None and cpu_s > 0:
+        evidence["core_wait_per_cpu_s"] = seen.core_wait_s / cpu_s
+    return evidence
+
+
+def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> dict[str, Any]:
+    whole_s = seen.stages[stage].wall_s
+    return {
+        "stage": stage,
+        "path": place,
+        "name": spent.name,
+        "calls_per_sample": spent.calls / max(1, seen.samples),
+        "wall_s_per_call": spent.wall_s / spent.calls,
+        "cpu_s_per_call": spent.cpu_s / spent.calls,
+        "share": spent.wall_s / whole_s if whole_s > 0 else None,
+        "output": _output(spent),
+    }
+
+
+def _output(spent: TransformSpent) -> str | None:
+    """Return size and type of what a transform gives, and whether that varies."""
+    if not spent.outputs:
+        return None
+    usual = spent.outputs.most_common(1)[0][0]
+    return usual if len(spent.outputs) == 1 else f"{usual}, varies"
+
+
+def _gaps(seen: Observation) -> Iterator[str]:
+    """Say for each stage whose transforms do not add up to it why not."""
+    for stage in dict.fromkeys(stage for stage, _ in seen.transforms):
+        whole_s = seen.stages[stage].wall_s
+        rows_s = sum(spent.wall_s for (of, _), spent in seen.transforms.items() if of == stage)
+        if whole_s <= 0 or rows_s >= _WHOLE * whole_s:
+            continue
+        rest = (
+            "what the compositions do themselves, and code around them"
+            if stage == "augment"
+            else "code that is no transform in a composition"
+        )
+        yield f"The transforms add up to {100 * rows_s / whole_s:.0f} % of {stage}; the rest is {rest}."
+    if seen.elsewhere:
+        yield f"{len(seen.elsewhere)} of them are called in threads of the user's code, where they are not timed."

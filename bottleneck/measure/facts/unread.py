@@ -1,0 +1,189 @@
+"""Which tensors of a batch the train step never reads: they are loaded, handed over and copied for nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from bottleneck.measure.facts.payload import Part, parts_of
+
+_WATCHED_STEPS = 2
+_LITTLE_S = 0.5
+_MOVES = frozenset({
+    "_to_copy", "to", "cuda", "cpu", "clone", "detach", "alias", "pin_memory", "_pin_memory", "contiguous",
+    "lift_fresh", "requires_grad_", "record_stream",
+})  # fmt: skip
+"""Operations that only bring a tensor somewhere else."""
+_LOOKS = frozenset({
+    "__get__", "size", "dim", "numel", "element_size", "is_pinned", "is_contiguous", "type", "stride", "data_ptr",
+    "is_floating_point", "untyped_storage", "__len__", "get_device", "nelement",
+})  # fmt: skip
+"""What tells about a tensor, and not what is in it."""
+
+
+class WatchedStep:
+    """A train step of which a few calls are watched: what of their batch do they read?
+
+    A tensor counts as read when any operation of PyTorch's but a copy gets it, in Python or below. Code that reaches
+    past PyTorch for the memory of a tensor is not seen. The first call is never watched: it shows whether the step
+    compiles itself, and compiled code is left alone, for under a watch it would be compiled once more.
+
+    Args:
+        step: The train step.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(self, step: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._step, self._clock = step, clock
+        self._last_s = 0.0
+        self._calls = 0
+        self._refused = False
+        self._seen: set[str] = set()
+        self._read: set[str] = set()
+
+    def __call__(self, batch: Any) -> Any:
+        """Do the step."""
+        started_s = self._clock()
+        try:
+            return self._call(batch)
+        finally:
+            self._last_s = self._clock() - started_s
+
+    def _call(self, batch: Any) -> Any:
+        self._calls += 1
+        if self._refused or not 1 < self._calls <= 1 + _WATCHED_STEPS or _has_compiled():
+            return self._step(batch)
+        parts = list(parts_of(batch))
+        watch = _Watch(parts)
+        try:
+            with watch:
+                result = self._step(batch)
+        except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors come again
+            self._refused, self._seen = True, set()
+            return self._step(batch)
+        self._seen |= {part.path for part in parts}
+        self._read |= watch.read
+        return result
+
+    def catch_up(self, serve: Callable[[], Any]) -> None:
+        """Do one more step if none was watched so far and it takes little time.
+
+        Args:
+            serve: Gives a batch on the device.
+        """
+        if self._calls == 1 and self._last_s < _LITTLE_S:
+            with suppress(Exception):  # what fails here fails again where it is explained to the user
+                self(serve())
+
+    def unread(self, batch: Any) -> dict[str, Any]:
+        """Return the tensors of a batch that were not read, as plain values.
+
+        Args:
+            batch: A batch as the loader gives it.
+
+        Returns:
+            `unread` (paths) and `unread_bytes`; both None where that is not known, as when the transfer to the device
+            gives a batch of another form.
+        """
+        parts = list(parts_of(batch))
+        if not self._seen or {part.path for part in parts} != self._seen:
+            return {"unread": None, "unread_bytes": None}
+        left = [part for part in parts if part.path not in self._read]
+        return {"unread": [part.path for part in left], "unread_bytes": sum(part.nbytes for part in left)}
+
+
+def _has_compiled() -> bool:
+    """Whether `torch.compile` has been at work in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return bool(counters and counters.get("frames"))
+
+
+class _Watch:
+    """Notes which tensors operations get, while it is entered."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.read: set[str] = set()
+        self._paths: dict[int, set[str]] = {}
+        self._kept: list[Any] = []
+        self._stack = ExitStack()
+        for part in parts:
+            self._belongs(part.tensor, {part.path})
+
+    def __enter__(self) -> None:
+        self._stack.enter_context(_Functions(self))
+        self._stack.enter_context(_Operations(self))
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def see(self, name: str, inputs: Any, output: Any) -> None:
+        """Note one call.
+
+        Args:
+            name: Of the operation.
+            inputs: All its arguments.
+            output: What it returned.
+        """
+        if name in _LOOKS:
+            return
+        paths = {path for leaf in tree_leaves(inputs) for path in self._paths.get(_storage(leaf), ())}
+        if not paths:
+            return
+        if name in _MOVES:
+            for leaf in tree_leaves(output):
+                self._belongs(leaf, paths)
+        else:
+            self.read |= paths
+
+    def _belongs(self, value: Any, paths: set[str]) -> None:
+        key = _storage(value)
+        if key:
+            self._kept.append(value)  # so that its memory is not given to another one
+            self._paths.setdefault(key, set()).update(paths)
+
+
+def _storage(value: Any) -> int:
+    """Return what identifies the memory of a tensor; 0 for anything else."""
+    if not isinstance(value, torch.Tensor):
+        return 0
+    try:
+        # Through the base class: neither a subclass nor our own modes are to be asked.
+        with torch._C.DisableTorchFunction():
+            return int(value.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):  # sparse, or of a kind without one storage
+        return 0
+
+
+class _Functions(TorchFunctionMode):
+    """Sees calls in Python, those that end in no operation, such as `numpy()`, among them."""
+
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        self._watch.see(str(getattr(func, "__name__", "")), (args, kwargs), output)
+        return output
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # has no annotations
+    """Sees operations below Python."""
+
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # has no annotations
+        self._watch = watch
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        name = str(getattr(getattr(func, "overloadpacket", func), "__name__", ""))
+        self._watch.see(name, (args, kwargs), output)
+        return output

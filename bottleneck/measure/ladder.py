@@ -1,0 +1,332 @@
+"""The experiments of one diagnosis, each as something that can be run.
+
+An *arm* is one way to run the job: which loader stages work, which batch the train step gets, and whether there is
+a train step at all. Several experiments of the result can share an arm: `before_augment` is also 'without load'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from bottleneck.loader import modes
+from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.results.records import StageSpan
+from bottleneck.results.stage_names import FETCH, joint_name, stages_in
+
+Supply = Literal["device", "host", "loader"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to run the job.
+
+    Attributes:
+        mode: Loader stages that work for real; None: the loader rests.
+        supply: Where the batch that the train step gets comes from; `device` batches are there already, the
+            others are copied.
+        coupled: With the train step; otherwise the loader alone.
+        cold: The files of its samples were dropped from the page cache.
+    """
+
+    mode: int | None
+    supply: Supply
+    coupled: bool = True
+    cold: bool = False
+
+
+def reads_storage(arm: Arm) -> bool:
+    """Whether an arm really loads."""
+    return arm.mode is not None and bool(arm.mode & modes.LOAD)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One experiment of the ladder and the arms that measure it."""
+
+    name: str
+    reason: str | None = None
+    """Why it is not available; None when it is."""
+    coupled: Arm | None = None
+    drained: Arm | None = None
+    workers: Arm | None = None
+    """As drained, but nothing is handed over; only where a cost is read from it."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What is measured: the rungs, the stages between them, and the arms 'without X'."""
+
+    rungs: tuple[Rung, ...]
+    spans: tuple[StageSpan, ...]
+    without: tuple[tuple[str, Arm], ...]
+    without_alone: tuple[tuple[str, Arm], ...] = ()
+    """Stage -> the workers alone without it; the loader alone where nothing is handed over."""
+    serving: Arm | None = None
+    """`raw` of the workers alone, at the price of serving that the arms without a stage pay."""
+
+    def arms(self) -> tuple[Arm, ...]:
+        """Every arm once."""
+        found: dict[Arm, None] = {}
+        for rung in self.rungs:
+            for arm in (rung.coupled, rung.drained, rung.workers):
+                if arm is not None:
+                    found[arm] = None
+        for _, arm in (*self.without, *self.without_alone):
+            found[arm] = None
+        if self.serving is not None:
+            found[self.serving] = None
+        return tuple(found)
+
+    def naming_arms(self) -> tuple[Arm, ...]:
+        """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
+        cold = (arm for arm in self.arms() if arm.cold)
+        without = (arm for _, arm in self.without)
+        return tuple(dict.fromkeys((self.device, self.raw, *without, *self.cost_arms(), *cold)))
+
+    def groups(self) -> tuple[tuple[Arm, ...], ...]:
+        """What is visited beside device and raw, the most telling first; each group is compared within itself."""
+        ends = {self.device, self.raw}
+        without = [(arm,) for _, arm in self.without]
+        coupled = tuple(rung.coupled for rung in self.rungs if rung.coupled is not None)
+        drained = tuple(rung.drained for rung in self.rungs if rung.drained is not None)
+        found: list[tuple[Arm, ...]] = []
+        seen = set(ends)
+        for group in (self.cost_arms(), *without, coupled, drained, self.arms()):
+            left = tuple(arm for arm in group if arm not in seen)
+            seen.update(left)
+            if left:
+                found.append(left)
+        return tuple(found)
+
+    def cost_arms(self) -> tuple[Arm, ...]:
+        """The arms whose differences are the costs of the stages: everything in the workers, and all but one stage.
+
+        Those with cold files, which a disk decides and which take their time to prepare, are not among them.
+        """
+        if not self.without_alone:
+            return ()
+        workers = [rung.workers for rung in self.rungs if rung.workers is not None and not rung.workers.cold]
+        everything = [arm for arm in (self._raw_alone, self.serving) if arm is not None]
+        return tuple(dict.fromkeys((*everything, *workers, *(arm for _, arm in self.without_alone))))
+
+    @property
+    def _raw_alone(self) -> Arm | None:
+        raw = next(r for r in self.rungs if r.name == "raw")
+        return raw.workers or raw.drained
+
+    @property
+    def device(self) -> Arm:
+        """The upper bound."""
+        return next(r.coupled for r in self.rungs if r.name == "device" and r.coupled is not None)
+
+    @property
+    def raw(self) -> Arm:
+        """What the job really gets."""
+        return next(r.coupled for r in self.rungs if r.name == "raw" and r.coupled is not None)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What can be measured in this pipeline.
+
+    Attributes:
+        copies: There is a copy to the device.
+        hands_over: Batches travel between processes, or are pinned.
+        within_sample: Stages inside `__getitem__`, from the device outwards; `("fetch",)` if it cannot be cut.
+        has_samples: Single samples fit into the caches.
+        has_collated: Collated batches fit into the workers' caches.
+        can_stop: The code behind the augmentation can be left out.
+        passes_tokens: The loader hands on what the workers return, so that a batch may be left out of it.
+        fetch_reason: Why `__getitem__` is not cut.
+        more_room: How the user gives the caches the memory that they lack.
+        marks: The stages that the user marked.
+    """
+
+    copies: bool
+    hands_over: bool
+    within_sample: tuple[str, ...]
+    has_samples: bool = True
+    has_collated: bool = True
+    can_stop: bool = False
+    passes_tokens: bool = True
+    fetch_reason: str = ""
+    more_room: str = "--cache-bytes (in Python: cache_bytes)"
+    marks: MarkPlan = field(default_factory=MarkPlan)
+    unrecorded: str = ""
+    """Why nothing was recorded; empty where something was."""
+
+
+_NO_ROOM = "does not fit into the memory for caches; allow more: "
+_REMEDY = '@bottleneck.stage("name") on a function that it calls makes that a stage'
+_MARKED = "the stages inside __getitem__ are those that you marked"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An experiment in which the loader works: which of its stages are real, and the one that it adds."""
+
+    name: str
+    mode: int
+    stage: str
+
+
+def build_ladder(can: Capabilities) -> Ladder:
+    """List the experiments, the stages and the arms for a pipeline."""
+    reasons = _reasons(can)
+    rungs = [_main_process_rung(name, reasons.get(name)) for name in ("device", "host")]
+    added = {"device": "compute", "host": "copy"}
+    without_room = _without_room(can)
+    unsplit: list[str] = []
+    for step in _steps(can):
+        rungs.append(_rung(step, reasons.get(step.name)))
+        stage = FETCH if step.name == "raw" and not can.has_samples else step.stage
+        added[step.name] = joint_name([*unsplit, stage])
+        if step.name not in reasons:
+            unsplit = []
+        elif step.name in without_room and not _is_in_sample(step):
+            unsplit.append(stage)
+    there = [rung.name for rung in rungs if rung.reason is None]
+    spans = tuple(StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True))
+    inner_arms = {rung.name: rung.coupled for rung in rungs}
+    found = [(span.name, _without(span, can, inner_arms)) for span in spans]
+    without = tuple((name, arm) for name, arm in found if arm is not None)
+    alone = tuple((name, _alone(arm, can)) for name, arm in without if arm.supply == "loader")
+    rungs = _with_workers(rungs, spans, frozenset(name for name, _ in alone), can)
+    serving = _alone(Arm(modes.ALL | modes.PAY_SERVING, "loader"), can) if can.has_samples else None
+    return Ladder(tuple(rungs), spans, without, alone, serving)
+
+
+def _alone(arm: Arm, can: Capabilities) -> Arm:
+    """Return the loader alone in the mode of an arm: its workers alone, where batches need not be handed over."""
+    assert arm.mode is not None
+    mode = arm.mode & ~modes.HANDOFF if can.hands_over and can.passes_tokens else arm.mode
+    return Arm(mode, "loader", coupled=False)
+
+
+def _with_workers(
+    rungs: list[Rung], spans: tuple[StageSpan, ...], left_out: frozenset[str], can: Capabilities
+) -> list[Rung]:
+    """Let the workers alone be measured at `raw`, and around each of their stages that cannot be left out by itself."""
+    if not (can.hands_over and can.passes_tokens):
+        return rungs
+    at = {"raw"}
+    for span in spans:
+        if span.name not in (*left_out, "compute", "copy", "handoff"):
+            at.update((span.inner or "", span.outer))
+    return [
+        replace(rung, workers=_alone(rung.coupled, can))
+        if rung.name in at and rung.coupled is not None and rung.coupled.supply == "loader"
+        else rung
+        for rung in rungs
+    ]
+
+
+def _is_in_sample(step: _Step) -> bool:
+    return not step.mode or bool(step.mode & modes.WITHIN_SAMPLE)
+
+
+def _steps(can: Capabilities) -> list[_Step]:
+    """List what is measured of the loader, from the device outwards."""
+    return [_Step("after_collate", modes.HANDOFF, "handoff"), *_collate_steps(can.marks), *_sample_steps(can)]
+
+
+def _collate_steps(marks: MarkPlan) -> list[_Step]:
+    mode = modes.MODE_OF_EXPERIMENT["before_collate"]
+    if not marks.collate:
+        return [_Step("before_collate", mode, "collate")]
+    return _marked_steps(marks, marks.collate, mode, "collate", "before_collate")
+
+
+def _sample_steps(can: Capabilities) -> list[_Step]:
+    if can.marks.sample and can.has_samples:
+        names = {f"{side}_{site[1:]}" for site in can.marks.sample for side in ("before", "after")}
+        listed = [_Step(name, 0, "") for name in ("after_augment", "before_augment") if name not in names]
+        return [*listed, *_marked_steps(can.marks, can.marks.sample, modes.ALL, "other", "raw")]
+    stage_of = {"after_augment": "finish", "before_augment": "augment", "raw": can.within_sample[-1]}
+    return [_Step(name, modes.MODE_OF_EXPERIMENT[name], stage) for name, stage in stage_of.items()]
+
+
+def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str, outermost: str) -> list[_Step]:
+    """List the steps of marked stages: the code around them first, then from the last one to the first.
+
+    Args:
+        marks: The plan.
+        sites: The marked stages, in the order of execution.
+        mode: Everything of them real.
+        rest: The name of the stage that the code around them is.
+        outermost: The experiment in which all are real.
+    """
+    names = [site[1:] for site in sites]
+    steps = [_Step(f"after_{names[-1]}", mode | marks.bits(sites), rest)]
+    for number in reversed(range(len(sites))):
+        name = f"before_{names[number]}" if number else outermost
+        steps.append(_Step(name, mode | marks.bits(sites[:number]), names[number]))
+    return steps
+
+
+def _reasons(can: Capabilities) -> dict[str, str]:
+    """Why an experiment is not available, for those that are not."""
+    reasons: dict[str, str] = {}
+    if not can.copies:
+        reasons["host"] = "the device is the CPU, so that nothing is copied"
+    if not can.hands_over:
+        reasons["after_collate"] = "num_workers is 0, so that nothing is handed over"
+    for name in _without_room(can):
+        reasons[name] = (
+            can.unrecorded or f"a {'collated batch' if name == 'after_collate' else 'sample'} {_NO_ROOM}{can.more_room}"
+        )
+    if can.has_samples and can.marks.sample:
+        named = {step.name for step in _sample_steps(can) if step.stage}
+        reasons |= {name: _MARKED for name in ("after_augment", "before_augment") if name not in named}
+        return reasons
+    if can.within_sample == ("fetch",) and not can.unrecorded:
+        why = f"__getitem__ is not cut: {can.fetch_reason}; {_REMEDY}"
+        reasons["after_augment"] = reasons["before_augment"] = why
+    elif "finish" not in can.within_sample:
+        reasons.setdefault("after_augment", "no code follows the augmentation: the same as before_collate")
+    return reasons
+
+
+def _without_room(can: Capabilities) -> tuple[str, ...]:
+    """The experiments for which the caches lack memory; stages that these would tell apart share a span."""
+    names = [step.name for step in _steps(can) if step.name not in ("after_collate", "raw") and not can.has_samples]
+    return tuple(names if can.has_collated or not can.hands_over else ("after_collate", *names))
+
+
+def _main_process_rung(name: str, reason: str | None) -> Rung:
+    if reason is not None:
+        return Rung(name, reason)
+    return Rung(name, None, Arm(None, "device" if name == "device" else "host"))
+
+
+def _rung(step: _Step, reason: str | None) -> Rung:
+    if reason is not None:
+        return Rung(step.name, reason)
+    return Rung(step.name, None, Arm(step.mode, "loader"), Arm(step.mode, "loader", coupled=False))
+
+
+def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:
+    """Return the arm in which everything is real except one stage; None where there is none."""
+    stage, marks = span.name, can.marks
+    if stage == "compute":
+        return None
+    if stage == "copy":
+        return Arm(modes.ALL, "device")
+    if stage == "handoff":
+        return Arm(modes.ALL & ~modes.HANDOFF, "host") if can.passes_tokens else None
+    if f"@{stage}" in (*marks.sample, *marks.collate):
+        return Arm(modes.ALL | marks.bit(f"@{stage}"), "loader")
+    if stage == "other":
+        return Arm(modes.ALL | modes.SKIP_OTHER, "loader") if marks.sample_alone else None
+    if stages_in(stage) == ("handoff", "collate"):
+        return Arm(modes.ALL & ~modes.HANDOFF & ~modes.COLLATE, "host") if can.passes_tokens else None
+    if stages_in(stage)[-1] == FETCH and not can.has_samples:
+        return inner_arms[span.inner] if span.inner is not None else None
+    if stage == "finish" and not can.can_stop:
+        return None
+    if stage == "collate" and not can.has_collated:
+        return None
+    if stage == "collate" and marks.collate:
+        return Arm(modes.ALL | modes.SKIP_COLLATE_REST, "loader") if marks.collate_alone else None
+    return Arm(modes.ALL & ~modes.BIT_OF_STAGE[stage], "loader")

@@ -1,0 +1,1 @@
+"""Runs after the timed rounds: traces of steps, and profiles of the workers."""

@@ -1,0 +1,108 @@
+"""The passes after the rounds: each looks at what a timed block could not stand to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.explain_errors import loader_failures, one_line
+from bottleneck.measure.facts.batch_waits import WATCH_S, WATCH_SHARE, describe_waits, find_stalls, worth_watching
+from bottleneck.measure.facts.model_facts import describe_model
+from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.passes.profile import profile
+from bottleneck.measure.passes.trace import Traced, Wish, trace
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What is done once the rounds are over.
+
+    Attributes:
+        pipeline: The job.
+        device: Where it computes.
+        bench: Runs it.
+        ledger: Receives what is seen.
+        options: What the user asked for.
+        budget_s: The time of the whole diagnosis.
+        tell: Reports progress.
+    """
+
+    pipeline: Pipeline
+    device: torch.device
+    bench: Bench
+    ledger: Ledger
+    options: MeasureOptions
+    budget_s: float
+    tell: Callable[[str], None]
+
+    def run(self, *, device_bound: bool) -> None:
+        """Make all of them.
+
+        Args:
+            device_bound: The device holds the job, as far as the rounds tell: worth a look into its steps.
+
+        Raises:
+            MeasurementError: The loader failed meanwhile.
+        """
+        note_waits(self.bench, self.ledger)
+        self._watch_stalls()
+        self._look_into_steps(device_bound=device_bound)
+        self._profile()
+
+    def _watch_stalls(self) -> None:
+        """Look for the period of stalls in a run without a break, where the blocks were too short to show it."""
+        stalls = self.ledger.evidence.get("stalls")
+        if not isinstance(stalls, dict) or self.ledger.ladder is None or not worth_watching(stalls):
+            return
+        self.tell("watching stalls")
+        raw = self.ledger.ladder.raw
+        with loader_failures("raw"):
+            self.bench.prepare(raw)
+            waits, seconds = self.bench.watch(raw, min(WATCH_S, WATCH_SHARE * self.budget_s))
+        seen = find_stalls([waits], seconds, self.bench.loader.num_workers)
+        if seen is not None:
+            self.ledger.evidence["stalls"] = stalls | {key: seen[key] for key in ("period_batches", "period_s")}
+
+    def _look_into_steps(self, *, device_bound: bool) -> None:
+        """Trace a few steps where it is worth it, and note what the model is like."""
+        traced, ladder = Traced(), self.ledger.ladder
+        if ladder is not None and (self.options.trace or device_bound):
+            self.tell("tracing")
+            wish = Wish(self.options.trace, self.ledger.seconds_per_batch)
+            traced = trace(self.bench, ladder, self.device, wish)
+        self.ledger.traces = tuple(traced.files)
+        if traced.evidence:
+            self.ledger.evidence["trace"] = traced.evidence
+        self._warn(traced.warnings)
+        try:
+            self.ledger.evidence["model"] = describe_model(
+                self.pipeline, self.device, self.bench.device.batches, traced.steps, traced.evidence.get("device")
+            )
+        except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
+            self.ledger.warn("model-unknown", f"The model could not be looked at ({one_line(error)}).")
+
+    def _profile(self) -> None:
+        if self.options.profile is None:
+            return
+        self.tell("profiling")
+        profiled = profile(self.bench.loader, self.options.profile, self.budget_s, self.bench.clock)
+        self.ledger.profile = profiled.profile
+        self._warn(profiled.warnings)
+
+    def _warn(self, warnings: Any) -> None:
+        for id_, message in warnings:
+            self.ledger.warn(id_, message)
+
+
+def note_waits(bench: Bench, ledger: Ledger) -> None:
+    """Note how long the job waited for its batches, as far as it was measured; once."""
+    raw = ledger.ladder.raw if ledger.ladder is not None else None
+    if raw is not None and "wait_s" not in ledger.evidence and bench.waits_s.get(raw):
+        blocks = ledger.blocks.get(raw, [])
+        ledger.evidence |= describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)

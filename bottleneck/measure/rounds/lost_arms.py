@@ -1,0 +1,201 @@
+"""Experiments that cannot be measured after all: the job's code raised on what was recorded, and only then.
+
+Code behind a cut may combine what was loaded of one item with what was recorded of another, or what was recorded has
+been changed in place. That costs the experiment in which it shows, with the blocks that it has, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bottleneck.loader import modes
+from bottleneck.loader.record.change_watch import Change
+from bottleneck.loader.record.faults import Fault
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.measure.facts.io import StorageReads
+from bottleneck.measure.ladder import Arm, Ladder, Rung
+from bottleneck.measure.ledger import Ledger
+from bottleneck.results.records import StageSpan
+
+_FETCH = {"augment+load", "finish+augment+load"}
+
+
+class LostArms:
+    """Takes out of the ladder what the workers could not serve.
+
+    Args:
+        bench: Its workers report.
+        ledger: Holds the blocks, and is warned.
+        reads: Tells where the job reads from.
+    """
+
+    def __init__(self, bench: Bench, ledger: Ledger, reads: StorageReads) -> None:
+        self._bench, self._loader, self._ledger, self._reads = bench, bench.loader, ledger, reads
+        self._changes: list[Change] = []
+        self._withdrawn: set[int] = set()
+        """Modes of which the block that was measured last counts no more either."""
+
+    def left_of(self, ladder: Ladder) -> Ladder:
+        """Return the ladder without what has been lost; to be asked after each visit."""
+        self._withdraw(ladder, self._withdrawn)
+        self._withdrawn = set()
+        for fault in self._loader.new_faults():
+            if isinstance(fault, Change):
+                ladder = self._without_changed(ladder, fault)
+            elif self._can_use_own_items(ladder, fault):
+                ladder = self._with_own_items(ladder, fault)
+            else:
+                ladder = self._without(ladder, fault.mode, _explain(fault))
+        return ladder
+
+    def left_in_the_end(self, ladder: Ladder) -> Ladder:
+        """Return what counts of a ladder that is measured no more: what was changed unnoticed does not."""
+        with loader_failures("after_collate"):
+            self._loader.check_recordings()
+        ladder = self.left_of(ladder)
+        for change in self._changes:
+            for mode in change.modes:
+                arms = [arm for arm in ladder.arms() if _serves(arm, mode)]
+                if arms and not any(self._ledger.blocks.get(arm) for arm in arms):
+                    ladder = self._without(ladder, mode, f"{_what_changed(change)}; that was noticed in the end only.")
+        return ladder
+
+    def _without_changed(self, ladder: Ladder, change: Change) -> Ladder:
+        """Let what was changed in place be copied from now on, and let go what was measured with it."""
+        self._changes.append(change)
+        self._withdraw(ladder, set(change.modes))
+        self._withdrawn |= set(change.modes)
+        self._loader.copy_changed([change])
+        self._ledger.warn(
+            "recording-changed",
+            f"{_what_changed(change)}, as an augmentation does that works in place now and then. From then on it is "
+            "copied each time, and what had been measured with it is left out. Let it work on a copy.",
+        )
+        return ladder
+
+    def _withdraw(self, ladder: Ladder, modes: set[int]) -> None:
+        for arm in ladder.arms():
+            if any(_serves(arm, mode) for mode in modes):
+                self._ledger.blocks.pop(arm, None)
+                self._bench.waits_s.pop(arm, None)
+
+    def _can_use_own_items(self, ladder: Ladder, fault: Fault) -> bool:
+        """Whether marked stages can be served to the items that they were recorded of, again and again.
+
+        What the code around them reads comes from the page cache then: only where it does so anyway.
+        """
+        marked = (fault.mode & ~modes.PAY_SERVING) >> modes.FIRST_MARK and not fault.mode & modes.OWN_ITEMS
+        reads_memory = self._reads.source(ladder.raw) in ("page cache", "none")
+        return bool(marked) and not self._loader.iterable and reads_memory
+
+    def _with_own_items(self, ladder: Ladder, fault: Fault) -> Ladder:
+        names = _names(ladder, fault.mode)
+        if names:
+            self._ledger.warn("items-served-again", f"`{'`, `'.join(names)}`: {_explain(fault)} {_OWN_ITEMS}")
+        return _with_own_items(ladder, fault.mode)
+
+    def _without(self, ladder: Ladder, mode: int, reason: str) -> Ladder:
+        names = _names(ladder, mode)
+        for name in names:
+            self._ledger.warn("experiment-lost", f"`{name}` could not be measured: {reason}")
+        return without_mode(ladder, mode, reason) if names else ladder
+
+
+def _names(ladder: Ladder, mode: int) -> list[str]:
+    """Names of the experiments of a mode."""
+    names = [rung.name for rung in ladder.rungs if _serves(rung.coupled, mode)]
+    return names + [f"without {stage}" for stage, arm in ladder.without if _serves(arm, mode)]
+
+
+def _what_changed(change: Change) -> str:
+    whose = f" of `{change.site}`" if change.site else ""
+    what = {"arguments": "arguments", "outputs": "outputs", "locals": "local variables", "sample": "samples"}[
+        change.what
+    ]
+    return f"Recorded {what}{whose} were changed in place while they were served"
+
+
+_OWN_ITEMS = (
+    "So they are served to the items that they were recorded of, over and over; the data of these comes from the page "
+    "cache, as the job's own does."
+)
+
+
+def _explain(fault: Fault) -> str:
+    return (
+        f"the job's code raised {' '.join(fault.error.split())} on recorded data, and does not when everything is "
+        "real. It may combine what belongs to different samples, or keep something from call to call."
+    )
+
+
+def _serves(arm: Arm | None, mode: int) -> bool:
+    """Whether an arm serves what a mode does; whether the batch is then handed over makes no difference."""
+    return arm is not None and arm.mode is not None and (arm.mode ^ mode) & ~modes.HANDOFF == 0
+
+
+def _with_own_items(ladder: Ladder, mode: int) -> Ladder:
+    """Replace the arms of a mode; what was measured of them counts no more."""
+
+    def other(arm: Arm | None) -> Arm | None:
+        return replace(arm, mode=(arm.mode or 0) | modes.OWN_ITEMS) if arm is not None and _serves(arm, mode) else arm
+
+    rungs = tuple(
+        replace(rung, coupled=other(rung.coupled), drained=other(rung.drained), workers=other(rung.workers))
+        for rung in ladder.rungs
+    )
+    without, alone = (
+        tuple((stage, other(arm) or arm) for stage, arm in arms) for arms in (ladder.without, ladder.without_alone)
+    )
+    return replace(ladder, rungs=rungs, without=without, without_alone=alone)
+
+
+def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
+    """Return a ladder without the experiments of a mode; stages that cannot be told apart any more become one.
+
+    Args:
+        ladder: What is measured.
+        mode: What cannot be served.
+        reason: Why, for people.
+    """
+    lost = {rung.name for rung in ladder.rungs if _serves(rung.coupled, mode)}
+    rungs = tuple(Rung(rung.name, reason) if rung.name in lost else rung for rung in ladder.rungs)
+    coupled = {rung.name: rung.coupled for rung in rungs}
+    without = {stage: arm for stage, arm in ladder.without if not _serves(arm, mode)}
+    spans: list[StageSpan] = []
+    open_: StageSpan | None = None
+    for span in ladder.spans:
+        joined = span if open_ is None else _join(open_, span)
+        open_ = joined if span.outer in lost else None
+        if open_ is not None:
+            continue
+        spans.append(joined)
+        inner = coupled.get(joined.inner or "")
+        if joined is not span and joined.outer == "raw" and inner is not None:
+            without[joined.name] = inner  # everything but this is real there
+    names = [span.name for span in spans]
+    return replace(
+        ladder,
+        rungs=rungs,
+        spans=tuple(spans),
+        without=tuple((name, without[name]) for name in names if name in without),
+        without_alone=tuple(
+            (name, arm) for name, arm in ladder.without_alone if name in names and not _serves(arm, mode)
+        ),
+        serving=None if _serves(ladder.serving, mode) else ladder.serving,
+    )
+
+
+def _join(inner: StageSpan, outer: StageSpan) -> StageSpan:
+    name = f"{inner.name}+{outer.name}"
+    return replace(
+        outer,
+        name="fetch" if name in _FETCH else name,
+        inner=inner.inner,
+        wall_s_per_batch=_sum(inner.wall_s_per_batch, outer.wall_s_per_batch),
+        cpu_s_per_batch=_sum(inner.cpu_s_per_batch, outer.cpu_s_per_batch),
+    )
+
+
+def _sum(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b

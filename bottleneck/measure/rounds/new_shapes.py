@@ -1,0 +1,177 @@
+"""What new shapes cost inside timed blocks: graphs compiled, memory taken from the device, algorithms tried.
+
+Cached batches have shapes that were met while warming up, and fresh ones need not: what a new shape costs then falls
+on the experiments with fresh batches alone, and would be called loading.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from bottleneck.measure.ladder import Arm
+
+_FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH = 3, 0.2
+"""Blocks in which the allocator took memory, from which on it is more than that of a job that begins."""
+
+
+class Counts(NamedTuple):
+    """What was counted since the process began."""
+
+    compiled: int = 0
+    """Graphs that `torch.compile` made."""
+    segments: int = 0
+    """Pieces of memory that the allocator took from the device."""
+    retries: int = 0
+    """Times that it found none left, and gave its cache back first."""
+
+
+def make_counts(device: torch.device) -> Callable[[], Counts]:
+    """Return a function that reads the counters; it waits for nothing."""
+    return lambda: Counts(_compiled(), *_allocated(device))
+
+
+def _compiled() -> int:
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return int(counters["stats"].get("unique_graphs", 0)) if counters and "stats" in counters else 0
+
+
+def _allocated(device: torch.device) -> tuple[int, int]:
+    if device.type != "cuda":
+        return 0, 0
+    stats = torch.cuda.memory_stats(device)
+    return int(stats.get("segment.all.allocated", 0)), int(stats.get("num_alloc_retries", 0))
+
+
+def shapes_of(batch: Any) -> Any:
+    """Return the shapes of a batch's tensors, as far as they lie on the surface; runs in timed blocks."""
+    if isinstance(batch, torch.Tensor):
+        return batch.shape
+    if isinstance(batch, tuple | list):
+        return tuple([part.shape for part in batch if isinstance(part, torch.Tensor)])
+    if isinstance(batch, Mapping):
+        return tuple([part.shape for part in batch.values() if isinstance(part, torch.Tensor)])
+    return None
+
+
+@dataclass
+class _Blocks:
+    """What happened in some blocks together."""
+
+    blocks: int = 0
+    compiled: int = 0
+    compiling: int = 0
+    """Blocks in which something was compiled."""
+    segments: int = 0
+    growing: int = 0
+    """Blocks in which memory was taken from the device."""
+    retries: int = 0
+    shapes: int = 0
+    """Shapes that were met in them for the first time."""
+
+
+@dataclass
+class NewShapes:
+    """Counts from block to block.
+
+    Attributes:
+        counts: Reads the counters.
+        looks: Shapes are looked at; that takes some microseconds of a step, which are much on a CPU only.
+        tries_algorithms: The device tries its algorithms for each new shape.
+    """
+
+    counts: Callable[[], Counts] = Counts
+    looks: bool = True
+    tries_algorithms: bool = False
+    _before: Counts = field(default=Counts(), init=False)
+    _known: set[Any] = field(default_factory=set, init=False)
+    _present: set[Any] = field(default_factory=set, init=False)
+    _fresh: _Blocks = field(default_factory=_Blocks, init=False)
+    """Coupled blocks with batches that the loader made."""
+
+    def meet(self, batch: Any) -> None:
+        """Note the shapes of a batch that the train step gets."""
+        try:
+            self._present.add(shapes_of(batch))
+        except Exception:  # noqa: BLE001 - nested tensors have no shape, and batches may be anything
+            self._present.add(None)
+
+    def begin_block(self) -> None:
+        """Note what was before; the block begins right after."""
+        self._know_present()
+        self._before = self.counts()
+
+    def end_block(self, arm: Arm) -> None:
+        """Note what has happened since, if the block had batches of the loader's."""
+        after, new = self.counts(), self._know_present()
+        if not arm.coupled or arm.supply != "loader":
+            return
+        fresh, before = self._fresh, self._before
+        fresh.blocks += 1
+        fresh.shapes += new
+        fresh.compiled += after.compiled - before.compiled
+        fresh.compiling += after.compiled > before.compiled
+        fresh.segments += after.segments - before.segments
+        fresh.growing += after.segments > before.segments
+        fresh.retries += after.retries - before.retries
+
+    def _know_present(self) -> int:
+        """Make the shapes of the block known ones; return how many were not."""
+        new = len(self._present - self._known)
+        self._known |= self._present
+        self._present.clear()
+        return new
+
+    # --- what came of it -----------------------------------------------------------------------------------
+
+    def evidence(self) -> dict[str, int | None]:
+        """Return what was seen in blocks with batches of the loader's."""
+        fresh = self._fresh
+        return {
+            "blocks": fresh.blocks,
+            "distinct_shapes": len(self._known) if self.looks else None,
+            "shapes_new_in_blocks": fresh.shapes if self.looks else None,
+            "compiled_in_blocks": fresh.compiled,
+            "allocations_in_blocks": fresh.segments,
+            "allocation_retries_in_blocks": fresh.retries,
+        }
+
+    def warning(self) -> tuple[str, str] | None:
+        """Return id and message where timed blocks hold what only new shapes cost."""
+        parts = list(self._parts())
+        if not parts:
+            return None
+        return (
+            "new-shapes-in-blocks",
+            f"In the {self._fresh.blocks} timed blocks with fresh batches (raw, without X and the ladder down to "
+            f"after_collate) {'; '.join(parts)}. That time is in these blocks and not in `device` and `host`, whose "
+            "shapes were met while warming up: the report counts it as loading, which it is not. A longer --budget "
+            "meets fewer new shapes towards its end; batches padded to a few sizes, or torch.compile(..., "
+            "dynamic=True), end it in the job as well.",
+        )
+
+    def _parts(self) -> Iterator[str]:
+        fresh = self._fresh
+        if fresh.compiled:
+            graphs, blocks = _times(fresh.compiled, "graph"), _times(fresh.compiling, "block")
+            yield f"torch.compile compiled {graphs} anew, in {blocks}"
+        if fresh.retries:
+            yield (
+                f"the allocator found no memory left {_times(fresh.retries, 'time')}, and gave back its cache, for "
+                "which the device stands still"
+            )
+        elif fresh.growing >= max(_FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks):
+            yield (
+                f"the allocator took memory from the device {_times(fresh.segments, 'time')}, in "
+                f"{_times(fresh.growing, 'block')}"
+            )
+        if self.tries_algorithms and fresh.shapes:
+            yield f"cudnn.benchmark tried its algorithms for {_times(fresh.shapes, 'new shape')}"
+
+
+def _times(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

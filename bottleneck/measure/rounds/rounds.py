@@ -1,0 +1,328 @@
+"""Visit every arm in every round, until the estimates are precise or the time is up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.cold.pool import with_cold
+from bottleneck.measure.describe import describe_arm
+from bottleneck.measure.explain_errors import job_failures
+from bottleneck.measure.facts.io import find_blind_spots
+from bottleneck.measure.ladder import Arm, Ladder, reads_storage
+from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.rounds.lost_arms import LostArms
+from bottleneck.measure.rounds.schedule import (
+    FIRST_ROUNDS_SHARE,
+    LEAST_ROUNDS,
+    MIN_ROUNDS,
+    SHORTEST_BLOCK_S,
+    Lengths,
+    OrderOfArms,
+    Pace,
+    Planner,
+    find_deadline_s,
+    lengths_for,
+    total_budget_s,
+)
+from bottleneck.measure.rounds.steal_time import Repeats
+from bottleneck.measure.system.environment import OtherLoad
+from bottleneck.measure.visit import Counters, Visit, visit
+from bottleneck.results.records import Judgement, Measurement
+
+Judge = Callable[[Measurement], Judgement]
+Tell = Callable[..., None]
+
+_MOST_ROUNDS = 10_000
+_REFINING_SHARE = 0.2
+"""Share of the budget for costs that are not precise when everything else is."""
+_EXACT_HALF_WIDTH = 0.005
+"""Half the interval of the efficiency from which on more rounds would not change what an undecided state says."""
+_OTHER_LOAD_CORES = 0.2
+"""Cores that other processes may keep busy before the numbers are in doubt."""
+
+
+class Rounds:
+    """The measuring proper.
+
+    Args:
+        bench: Runs the job in any arm.
+        ladder: What is measured.
+        ledger: Receives the blocks.
+        options: Budget and seed.
+        judge: Says of the blocks so far whether they suffice.
+        tell: Reports progress: (phase, arm=, rounds=, judgement=).
+        started_s: When the diagnosis began, by the bench's clock.
+        rounds_before: Rounds of device and raw that have been measured before.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        ladder: Ladder,
+        ledger: Ledger,
+        options: MeasureOptions,
+        judge: Judge,
+        tell: Tell,
+        started_s: float,
+        rounds_before: int = 0,
+    ) -> None:
+        self._bench, self._ladder, self._ledger = bench, ladder, ledger
+        self._options, self._judge, self._tell = options, judge, tell
+        self._started_s = started_s
+        self._clock = bench.clock
+        self._workers = bench.loader.num_workers
+        self._paces: dict[Arm, Pace] = {}
+        self._planner = Planner(ladder, self._workers, quick=options.quick)
+        self._order = OrderOfArms(options.seed)
+        self._order_of_costs = OrderOfArms(options.seed + 3)
+        self._deadline_s = math.inf
+        self._round = rounds_before + 1 if rounds_before else 0
+        self._judgement: Judgement | None = None
+        self._other_load = OtherLoad()
+        self._repeats = Repeats(self._clock)
+        self.counters = Counters()
+        self._lost_arms = LostArms(bench, ledger, self.counters.reads)
+
+    def run(self) -> None:
+        """Measure.
+
+        Raises:
+            MeasurementError: The user's code failed, or a worker.
+        """
+        self._other_load.start()
+        workers = self._bench.loader.workers
+        self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
+        for arm in self._in_order_of_replays(list(self._ends)):
+            self._try_out(arm)
+        self._deadline_s = find_deadline_s(
+            self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
+            budget_s=self._options.budget_s, quick=self._options.quick,
+        )  # fmt: skip
+        self._bench.until_s = self._deadline_s
+        for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
+        until_s, wanted = self._clock() + for_rounds_s, self._planner.rounds_within(self._guessed_paces(), for_rounds_s)
+        for rounds_left in range(wanted, 0, -1):
+            if self._is_over():
+                break
+            left_s = max(0.0, until_s - self._clock())
+            self._run_full_round(left_s / rounds_left, left_s)
+        self._settle_verdict()
+        while not self._is_precise and not self._is_over():
+            self._run_full_round(self._left_s, self._left_s)
+            self._run_cost_round()
+        self._refine_costs()
+        self._go_on_with(self._lost_arms.left_in_the_end(self._ladder))
+        self._note_other_load()
+
+    def _settle_verdict(self) -> None:
+        """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
+
+        What to spend it on is chosen once, and then it is spent to the end: to go on only until there is a verdict
+        would be to let the noise draw it. A loss that is known exactly is on the edge, where more would say no more.
+        """
+        if self._judgement is None:
+            return
+        if self._judgement.state == "undecided":
+            arms: tuple[Arm, ...] = self._ends
+        elif not self._judgement.named:
+            arms = self._ladder.naming_arms()
+        else:
+            return
+        order, rounds = OrderOfArms(self._options.seed + 4), MIN_ROUNDS
+        while self._fits(arms) and not (arms == self._ends and self._is_exact):
+            self._run_round(order.next_round(arms), rounds)
+            rounds = max(1, rounds - 1)
+            arms = self._still_there(arms)
+
+    def _refine_costs(self) -> None:
+        """Go on for a while with the workers alone, where the shares are precise and the costs are not."""
+        budget_s = total_budget_s(self._options.budget_s, quick=False)
+        until_s = self._clock() + _REFINING_SHARE * budget_s
+        while self._clock() < until_s and self._run_cost_round():
+            pass
+
+    def _run_cost_round(self) -> bool:
+        """Visit the workers alone, if their costs are not precise and there is time; return whether that was so.
+
+        These arms need no train step, and take turns quickly: what disturbs a machine for some seconds meets the
+        two arms of a cost alike.
+        """
+        arms = self._ladder.cost_arms()
+        if not arms or self._options.quick or self._judgement is None or self._judgement.costs_precise:
+            return False
+        if not self._fits(arms):
+            return False
+        self._run_round(self._order_of_costs.next_round(arms), 1)
+        return True
+
+    @property
+    def device_bound(self) -> bool:
+        """Whether the device holds the job, by the last judgement."""
+        return self._judgement is not None and self._judgement.state == "device_bound"
+
+    @property
+    def _ends(self) -> tuple[Arm, Arm]:
+        return self._ladder.device, self._ladder.raw
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline_s - self._clock())
+
+    def _guessed_paces(self) -> dict[Arm, Pace]:
+        """Return the paces, and for arms not visited yet that of the end that they resemble more."""
+        device, raw = (self._paces[arm] for arm in self._ends)
+        return {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
+
+    def _run_full_round(self, seconds: float, left_s: float) -> None:
+        """Visit device and raw, and of the rest what fits; see `Planner.plan`."""
+        plan = self._planner.plan(self._guessed_paces(), seconds, left_s)
+        self._visit_all(self._order.next_round(plan.arms), plan.lengths)
+
+    def _run_round(self, arms: list[Arm], rounds: int) -> None:
+        """Visit some arms, for so long that so many rounds of them are done by the deadline."""
+        plan = self._planner.plan_visits(self._guessed_paces(), self._left_s / max(1, rounds), arms)
+        self._visit_all(arms, plan.lengths)
+
+    def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:
+        self._round += 1
+        self.counters.training.begin_round()
+        disturbed: list[tuple[Arm, Visit]] = []
+        for arm in self._in_order_of_replays(arms):
+            if not self._still_there((arm,)):  # it has been lost since
+                continue
+            # Two rounds of device and raw are the least that says anything at all.
+            if lengths.seconds[arm] > self._left_s and not (self._round <= LEAST_ROUNDS and arm in self._ends):
+                continue
+            self._tell(
+                "measuring", arm=arm, round_=self._round, rounds=max(self._round, MIN_ROUNDS), judgement=self._judgement
+            )
+            # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
+            shortest = block_batches(arm, 1.0, 0.0, self._workers)
+            made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
+            self._ledger.add(arm, made.block)
+            paired = self._bench.replays.vary and arm in self._replayed
+            if self._repeats.wanted(arm, made.stolen) and not arm.cold and not paired:
+                disturbed.append((arm, made))
+            else:
+                self._repeats.keep(arm, made.stolen)
+        for arm, made in disturbed:
+            if self._still_there((arm,)):
+                self._repeats.keep(arm, self._repeat(arm, made).stolen)
+        self._judgement = self._judge(self._ledger.measurement())
+
+    def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """Return those that the ladder has still; some are lost on the way."""
+        left = self._ladder.arms()
+        return tuple(arm for arm in arms if arm in left)
+
+    def _in_order_of_replays(self, arms: list[Arm]) -> list[Arm]:
+        """Put raw first, and right after it what replays its batches, where these differ from one another."""
+        if not self._bench.replays.vary:
+            return arms
+        kept = [arm for arm in self._replayed if arm in arms]
+        return [*kept, *(arm for arm in arms if arm not in kept)]
+
+    @property
+    def _replayed(self) -> tuple[Arm, ...]:
+        """Raw, and what replays the batches that it received right before."""
+        return self._ladder.raw, self._ladder.device, Arm(None, "host")
+
+    @property
+    def _is_precise(self) -> bool:
+        return self._judgement is not None and self._judgement.precise
+
+    @property
+    def _is_exact(self) -> bool:
+        efficiency = self._judgement.efficiency if self._judgement is not None else None
+        return efficiency is not None and (efficiency.high - efficiency.low) / 2 <= _EXACT_HALF_WIDTH
+
+    def _is_over(self) -> bool:
+        """Whether there is no time for even one more visit, after the two rounds that there have to be."""
+        if self._round < LEAST_ROUNDS:
+            return False
+        lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
+        return self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s
+
+    def _fits(self, arms: tuple[Arm, ...]) -> bool:
+        """Whether there is time for a round over some arms."""
+        lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
+        return self._round <= _MOST_ROUNDS and lengths.round_s(arms) <= self._left_s
+
+    # --- one visit -----------------------------------------------------------------------------------------
+
+    def _try_out(self, arm: Arm) -> None:
+        """Run an arm for a moment, to know how long its blocks take."""
+        self._tell("trying out", arm=arm)
+        block, preparing_s, _ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
+        self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
+        if block.seconds >= SHORTEST_BLOCK_S:
+            # Of a slow job every batch is dear: this was a block like any other.
+            self._ledger.add(arm, block)
+        else:
+            self._bench.waits_s.pop(arm, None)
+
+    def _visit(self, arm: Arm, batches: int) -> Visit:
+        made = self._run_block(arm, batches)
+        pace = Pace(made.block.seconds / made.block.batches, made.preparing_s)
+        self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
+        return made
+
+    def _repeat(self, arm: Arm, made: Visit) -> Visit:
+        """Visit an arm again, if there is time, and keep the block that was disturbed less; return its visit."""
+        if not self._repeats.affordable(made.preparing_s + made.block.seconds, self._left_s):
+            return made
+        begun_s = self._clock()
+        again = self._visit(arm, made.block.batches)
+        self._repeats.repeat(self._clock() - begun_s)
+        if again.stolen.share >= made.stolen.share:
+            return made
+        self._ledger.exchange(arm, made.block, again.block)
+        return again
+
+    def _mend_caches(self) -> None:
+        """See whether cached batches were changed in place, and serve clones of the others if so."""
+        for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
+            if cache.changed_since_probe():
+                cache.clone_from_now_on(partial(self._bench.fresh_batch, on_device=cache is self._bench.device))
+                self._ledger.warn(
+                    "batch-changed-in-place",
+                    "The train step changed a cached batch in place after a while; from then on each is cloned. "
+                    "Make the step copy before it works in place, and measure again.",
+                )
+
+    def _run_block(self, arm: Arm, batches: int) -> Visit:
+        alike = not self._bench.replays.vary
+        with job_failures(describe_arm(arm, self._ladder)):
+            made = visit(self._bench, arm, self._round, batches, self.counters)
+            self._mend_caches()
+        if alike and self._bench.replays.vary:
+            self._ledger.forget_coupled()
+        if arm.cold:
+            self._withdraw_cold()
+        self._go_on_with(self._lost_arms.left_of(self._ladder))
+        return made
+
+    def _go_on_with(self, ladder: Ladder) -> None:
+        self._ladder = self._ledger.ladder = self._planner.ladder = ladder
+
+    def _withdraw_cold(self) -> None:
+        """Measure no more with cold files, and let what was measured go, once they were seen to be warm."""
+        reason = self._bench.cold.failure if self._bench.cold is not None else None
+        if reason is not None:
+            self._go_on_with(with_cold(self._ladder, reason))
+
+    def _note_other_load(self) -> None:
+        cores = self._other_load.stop()
+        self._ledger.evidence["other_load_cores"] = cores
+        self._ledger.evidence["stolen_share"] = self._repeats.stolen_share
+        self._ledger.evidence["blocks_repeated"] = self._repeats.repeated
+        if cores > _OTHER_LOAD_CORES:
+            self._ledger.warn(
+                "other-load",
+                f"Other processes, or virtual machines, kept {cores:.1f} cores busy during the diagnosis; the job "
+                "might be faster on a quiet machine. Stop them, or measure again when they are done.",
+            )

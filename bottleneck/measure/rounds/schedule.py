@@ -1,0 +1,243 @@
+"""Which arm runs when, and for how long: rounds, block lengths and the budget."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bottleneck.loader import modes
+from bottleneck.measure.bench import block_batches
+from bottleneck.measure.ladder import Arm, Ladder
+
+MIN_ROUNDS = 6
+LEAST_ROUNDS = 2
+"""Rounds without which there is no interval."""
+_ENDS_CUT = 0.5
+"""To what part of its length a block of device or raw may be cut, to make room for other experiments."""
+_ENDS_SHARE = 0.5
+"""Share of the time for the first rounds that device and raw may take."""
+_ROUNDS_TO_GROW_FOR = 4
+"""Rounds over everything for which our own budget grows, where the job is slow."""
+_DEFAULT_BUDGET_S = 55.0
+_QUICK_BUDGET_S = 19.0
+_LONGEST_BUDGET_S = 170.0
+"""What the default budget may grow to for a slow job."""
+_CLOSING_S = 1.5
+"""Kept for stopping the workers and putting everything back."""
+FIRST_ROUNDS_SHARE = 0.7
+"""The share of the time for measuring in which the first six rounds shall fit; the rest is for what is still open."""
+_BLOCK_BATCHES = 20
+_QUICK_BLOCK_BATCHES = 8
+SHORTEST_BLOCK_S = 0.15
+_LONGEST_BLOCK_S = 1.5
+_RAW_TIMES = 2.0
+"""How many times as long as other blocks those of raw are: the batch times of its workers are uneven."""
+_SHRINKINGS = 12
+_USUALLY_LONGER = 1.3
+"""A block with the train step goes on until the queue is as it was."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is known of an arm's speed so far."""
+
+    seconds_per_batch: float
+    preparing_s: float
+    """Switching, discarding and warming up."""
+
+    def updated(self, latest: Pace) -> Pace:
+        """Return the pace after another visit; the first one may have been an exception."""
+        seconds_per_batch = (self.seconds_per_batch + latest.seconds_per_batch) / 2
+        return Pace(seconds_per_batch, (self.preparing_s + latest.preparing_s) / 2)
+
+
+class OrderOfArms:
+    """Random orders, each followed by its reverse, so that drift within a round cancels."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._reverse: list[Arm] | None = None
+        self._arms: frozenset[Arm] = frozenset()
+
+    def next_round(self, arms: Sequence[Arm]) -> list[Arm]:
+        """Return the arms in the order of the next round."""
+        if self._reverse is not None and frozenset(arms) == self._arms:
+            order, self._reverse = self._reverse, None
+            return order
+        order = list(arms)
+        self._random.shuffle(order)
+        self._reverse, self._arms = order[::-1], frozenset(arms)
+        return order
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The length of a visit to each arm.
+
+    Attributes:
+        batches: Batches in a block.
+        seconds: Expected time of a visit, preparation included.
+    """
+
+    batches: dict[Arm, int]
+    seconds: dict[Arm, float]
+
+    def round_s(self, arms: Sequence[Arm]) -> float:
+        """Expected time of a round over some arms."""
+        return sum(self.seconds[arm] for arm in arms)
+
+
+def lengths_for(
+    paces: dict[Arm, Pace], target_s: float, workers: int, longer: Mapping[Arm, float] = MappingProxyType({})
+) -> Lengths:
+    """Give every arm a block of about `target_s`, or of what `longer` says of it."""
+    batches = {
+        arm: block_batches(arm, pace.seconds_per_batch, longer.get(arm, target_s * _weight(arm, workers)), workers)
+        for arm, pace in paces.items()
+    }
+    seconds = {
+        arm: pace.preparing_s + batches[arm] * _goes_on(arm, workers) * pace.seconds_per_batch
+        for arm, pace in paces.items()
+    }
+    return Lengths(batches, seconds)
+
+
+def _goes_on(arm: Arm, workers: int) -> float:
+    """Return by how much longer than its least length a block usually is."""
+    return _USUALLY_LONGER if arm.coupled and arm.mode is not None and not arm.cold and workers else 1.0
+
+
+def _weight(arm: Arm, workers: int) -> float:
+    """Return how long a block is beside others: from those of the loader with the hand-off no cost is read."""
+    with_handoff = arm.mode is not None and arm.mode & modes.HANDOFF
+    return 0.5 if workers and not arm.coupled and with_handoff else 1.0
+
+
+def total_budget_s(budget_s: float | None, *, quick: bool) -> float:
+    """The time that the whole diagnosis may take, before it is known how slow the job is."""
+    if budget_s is not None:
+        return budget_s
+    return _QUICK_BUDGET_S if quick else _DEFAULT_BUDGET_S
+
+
+def longest_budget_s(budget_s: float | None, *, quick: bool) -> float:
+    """The time that the whole diagnosis of a slow job may take."""
+    if budget_s is None and not quick:
+        return _LONGEST_BUDGET_S
+    return total_budget_s(budget_s, quick=quick)
+
+
+def find_deadline_s(
+    ladder: Ladder,
+    paces: dict[Arm, Pace],
+    workers: int,
+    *,
+    started_s: float,
+    now_s: float,
+    budget_s: float | None,
+    quick: bool,
+) -> float:
+    """Return when to stop measuring, by the session's clock.
+
+    Args:
+        ladder: What is to be measured.
+        paces: The speed of every arm, from a first short visit.
+        workers: Workers of the loader.
+        started_s: When the diagnosis began, by the session's clock.
+        now_s: The present time by the same clock.
+        budget_s: The user's budget; None: ours, which grows for slow jobs.
+        quick: Aim at 20 seconds.
+    """
+    total_s = total_budget_s(budget_s, quick=quick)
+    if budget_s is None and not quick:
+        shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
+        needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + _CLOSING_S
+        total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
+    return started_s + total_s - _CLOSING_S
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What the next round visits, and for how long.
+
+    Attributes:
+        arms: Device and raw always; of the rest what there is time for.
+        lengths: Of all arms.
+    """
+
+    arms: tuple[Arm, ...]
+    lengths: Lengths
+
+
+class Planner:
+    """Plans rounds: device and raw are in each of them, the other experiments take turns where time is short.
+
+    Experiments that are compared with each other stay together, and the groups that have been visited least come first.
+
+    Args:
+        ladder: What is to be measured.
+        workers: Workers of the loader.
+        quick: Aim at 20 seconds.
+    """
+
+    def __init__(self, ladder: Ladder, workers: int, *, quick: bool) -> None:
+        self.ladder, self._workers, self._quick = ladder, workers, quick
+        self._visits: dict[tuple[Arm, ...], int] = {}
+
+    def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
+        """Return how many rounds to plan for: six, or as many as fit of everything that a name needs.
+
+        Where not even two of these fit, as many as device and raw fit into half of the time.
+        """
+        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.naming_arms())
+        ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
+        rounds = int(seconds / max(naming_s, 1e-6))
+        if rounds < LEAST_ROUNDS:
+            rounds = int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))
+        return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
+
+    def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
+        """Plan a round over device and raw, and what else there is time for.
+
+        What does not fit waits for a later round, to which the time goes that this one leaves.
+
+        Args:
+            paces: The speed of every arm, as far as it is known.
+            seconds: Time for this round.
+            left_s: Time for this one and all that follow.
+        """
+        chosen = [self.ladder.device, self.ladder.raw]
+        shortest = self._lengths(paces, 0.0, _ENDS_CUT)
+        for group in sorted(self.ladder.groups(), key=lambda group: self._visits.get(group, 0)):
+            if shortest.round_s([*chosen, *group]) <= seconds:
+                chosen += group
+                self._visits[group] = self._visits.get(group, 0) + 1
+            elif shortest.round_s([*chosen[:2], *group]) <= left_s:
+                break
+        return self.plan_visits(paces, seconds, chosen)
+
+    def plan_visits(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm]) -> RoundPlan:
+        """Plan a round over some arms that are all to be visited."""
+        return RoundPlan(tuple(arms), self._shortened(paces, arms, seconds))
+
+    def _shortened(self, paces: dict[Arm, Pace], arms: Sequence[Arm], seconds: float) -> Lengths:
+        """Return lengths that fit; what decides whether there is anything to explain is the last to be cut short."""
+        share = ends_share = 1.0
+        for number in range(2 * _SHRINKINGS):
+            lengths = self._lengths(paces, share, ends_share)
+            if lengths.round_s(arms) <= seconds:
+                break
+            if number < _SHRINKINGS:
+                share *= 0.75
+            else:
+                ends_share *= 0.75
+        return lengths
+
+    def _lengths(self, paces: dict[Arm, Pace], share: float, ends_share: float) -> Lengths:
+        wanted = _QUICK_BLOCK_BATCHES if self._quick else _BLOCK_BATCHES
+        step_s = paces[self.ladder.device].seconds_per_batch
+        target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * step_s))
+        ends = {self.ladder.device: ends_share * target_s, self.ladder.raw: ends_share * _RAW_TIMES * target_s}
+        return lengths_for(paces, share * target_s, self._workers, ends)

@@ -1,0 +1,144 @@
+"""The steady state of a loader that was switched a moment ago: how full its queue is, and workers out of phase.
+
+After a switch the queue is empty and all workers begin at the same time. In the long run neither holds: the queue of a
+loader that keeps up is nearly full, that of a slower one nearly empty, and near the balance of the two it wanders. A
+block is shorter than it takes to get there, so that the level it begins with would decide what it shows: with eight
+uneven workers a loss of 14 % is read as 1 % from a full queue, and no loss as 10 % from an empty one.
+
+So the visits to an experiment are made one long run: each begins at the level that the one before has ended with, runs
+for a turn of the workers before the clock starts, and ends at the level it began with, or after four queues. What the
+first visit begins with is a guess, of which less and less remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from bottleneck.loader.switched_loader import SwitchedLoader
+
+_KEEPS_UP_SHARE = 0.03
+"""Share of the time lost to waiting below which the loader counts as keeping up: the margin of the ladder."""
+_SURELY_FASTER, _SURELY_SLOWER = 0.8, 1.3
+"""A worker's first batch, over the time in which the job takes one of each worker: outside no look is needed."""
+_LONGEST_TURN_S = 5.0
+"""A turn of the workers that takes longer than this is not looked at, and not waited for."""
+_FEWEST_LOOKS = 3
+_LOOK_EVERY_S = 2e-3
+_PATIENCE_S = 0.5
+"""With no batch for this long, or for twice what the first one took, the queue gets no fuller."""
+_LONG_S = 5.0
+"""Time from which on a block need not wait for the queue to be as it was."""
+_MOST_QUEUES = 4
+"""Length of a block, in queues, at which it ends wherever the level is."""
+
+
+class SteadyState:
+    """Brings the loader's queue to where it is in the long run, experiment by experiment.
+
+    Args:
+        loader: The running loader.
+        clock: Seconds from any beginning.
+        pause: Lets time pass by the clock.
+    """
+
+    def __init__(self, loader: SwitchedLoader, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
+        self._loader, self._clock, self._pause = loader, clock, pause
+        self._levels: dict[Hashable, int] = {}
+        self._began_at: int | None = None
+
+    def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> None:
+        """Run an experiment, right after the switch to it, until it is as in the long run.
+
+        Args:
+            experiment: Levels are kept for each.
+            run: Runs a batch through the job and returns how long it waited for it [s].
+            step_s: What the job takes for a batch that is on the device already; None: not known.
+        """
+        first_s = run()
+        turn = max(1, self._loader.num_workers)
+        if turn == 1 and not self._loader.num_workers:
+            return
+        if self._loader.arrived() is None:  # a queue that cannot be looked into
+            self._run_for(run, 2 * turn)
+            return
+        level = self._levels.get(experiment)
+        if level is None:
+            level = self._guess(run, first_s, step_s)
+        self._restore(level, max(_PATIENCE_S, 2 * first_s))
+        # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
+        # they are asked one after the other.
+        self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
+
+    def _run_for(self, run: Callable[[], float], batches: int) -> None:
+        started_s = self._clock()
+        for _ in range(batches):
+            run()
+            if self._clock() - started_s > _LONGEST_TURN_S:
+                break
+
+    def begin_block(self) -> int | None:
+        """Return the level at which a block begins: batches that have arrived; None where that cannot be seen."""
+        self._began_at = self._loader.arrived()
+        return self._began_at
+
+    def may_end(self, batches: int, seconds: float) -> bool:
+        """Whether a block that is long enough already may end after so many batches, which took so long."""
+        if not self._loader.num_workers or batches >= _MOST_QUEUES * self._loader.queue_length:
+            return True
+        whole_turn = batches % self._loader.num_workers == 0
+        if self._began_at is None:
+            return whole_turn
+        # A slow loader may take minutes to come back to a level; whole turns of its workers have to do then.
+        return (whole_turn and seconds > _LONG_S) or self._loader.arrived() == self._began_at
+
+    def end_block(self, experiment: Hashable) -> int | None:
+        """Note the level that a block has ended with, for the next visit to its experiment, and return it."""
+        level = self._loader.arrived() if self._began_at is not None else None
+        if level is not None:
+            self._levels[experiment] = level
+        return level
+
+    def _guess(self, run: Callable[[], float], first_s: float, step_s: float | None) -> int:
+        """Return the level to begin the first visit with: nearly full for a loader that keeps up."""
+        turn, full = self._loader.num_workers, self._loader.queue_length
+        # Of a turn that has arrived as one, the first has been taken.
+        nearly_full = max(full - turn - 1, full // 2, 1)
+        if step_s is not None and turn > 1:
+            of_a_turn = first_s / (turn * step_s) if step_s > 0 else float("inf")
+            slow = turn * step_s > _LONGEST_TURN_S
+            if of_a_turn <= (1.0 if slow else _SURELY_FASTER):
+                return nearly_full
+            if slow or of_a_turn >= _SURELY_SLOWER:
+                return 0
+        for _ in range(turn - 1):
+            run()
+        started_s, lost_s, price_s = self._clock(), [], float("inf")
+        for _ in range(max(_FEWEST_LOOKS, turn)):
+            lies_ready = self._loader.next_has_arrived()
+            wait_s = run()
+            if lies_ready:
+                price_s = min(price_s, wait_s)
+            else:
+                lost_s.append(wait_s)
+        taken_s = self._clock() - started_s
+        # Taking a batch costs a little also where it lies ready.
+        price_s = 0.0 if price_s == float("inf") else price_s
+        lost = sum(max(0.0, wait_s - price_s) for wait_s in lost_s)
+        return nearly_full if lost <= _KEEPS_UP_SHARE * taken_s else self._arrived()
+
+    def _arrived(self) -> int:
+        return self._loader.arrived() or 0
+
+    def _restore(self, level: int, patience_s: float) -> None:
+        """Let the loader get ahead to a level, or take from it what is too much."""
+        arrived = self._arrived()
+        until_s = self._clock() + patience_s
+        while arrived < level and self._clock() < until_s and not self._loader.is_ahead():
+            self._pause(_LOOK_EVERY_S)
+            now = self._arrived()
+            if now > arrived:
+                until_s = self._clock() + patience_s
+            arrived = now
+        # Not until it is there: a quick loader fills its queue as fast as it is emptied.
+        for _ in range(self._arrived() - level):
+            self._loader.next_batch()

@@ -1,0 +1,1 @@
+"""The machine: cores, memory, limits of the container, file systems."""

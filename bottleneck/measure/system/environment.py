@@ -1,0 +1,231 @@
+"""The machine as the job sees it: cores, memory and limits, and the load of others.
+
+Nothing here identifies a machine or a person: the description ends up in reports that get posted.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from bottleneck.measure.system.cgroup import (
+    CGROUP_ROOT,
+    PROC,
+    memory_free_bytes,
+    memory_limit_bytes,
+    read_text,
+)
+from bottleneck.measure.system.cores import usable_cores
+from bottleneck.measure.system.cpu_times import allowed_cpu_times
+
+_SHM = "/dev/shm"
+
+
+def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
+    """Memory that this process could still take, within the limit of its container.
+
+    Args:
+        cgroup_root: Where control groups are mounted, version 1 or 2.
+        proc: Where the kernel describes processes.
+
+    Returns:
+        Bytes.
+    """
+    available = int(psutil.virtual_memory().available)
+    limited = memory_free_bytes(cgroup_root, proc)
+    return available if limited is None else min(available, limited)
+
+
+def _memory_bytes() -> int:
+    total, limit = int(psutil.virtual_memory().total), memory_limit_bytes()
+    return total if limit is None else min(total, limit)
+
+
+def _shm_bytes() -> int | None:
+    try:
+        return int(psutil.disk_usage(_SHM).total)
+    except OSError:
+        return None
+
+
+def shm_free_bytes() -> int | None:
+    """Shared memory that batches could still take, in bytes; None where there is no /dev/shm."""
+    try:
+        return int(psutil.disk_usage(_SHM).free)
+    except OSError:
+        return None
+
+
+def open_files_limit() -> int | None:
+    """Return how many descriptors this process may have open; None where there is no limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if limit == resource.RLIM_INFINITY else int(limit)
+
+
+def _cpu_model(proc: Path = PROC) -> str | None:
+    """The processor's name, where the system tells it."""
+    for line in (read_text(proc / "cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
+            return value.strip()
+    return platform.processor() or None
+
+
+def _device_name(device: torch.device) -> str | None:
+    if device.type == "cpu":
+        return _cpu_model()
+    get_name = getattr(getattr(torch, device.type, None), "get_device_name", None)
+    if get_name is None:
+        return None
+    try:
+        return str(get_name(device))
+    except (RuntimeError, AssertionError, ValueError):  # a build without the device, or a driver that is gone
+        return None
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _start_method() -> str:
+    # Asking for the default without allow_none would fix it for the user's own code.
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return chosen or multiprocessing.get_all_start_methods()[0]
+
+
+def describe_environment(device: torch.device | str) -> dict[str, Any]:
+    """Describe what the numbers of a diagnosis depend on, ready for JSON.
+
+    Args:
+        device: The device of the train step.
+
+    Returns:
+        Names, versions and limits; None for what this system does not tell. No host or user name, no paths.
+    """
+    device = torch.device(device)
+    return {
+        "device": str(device),
+        "device_name": _device_name(device),
+        "torch": str(torch.__version__),
+        "torchvision": _version("torchvision"),
+        "numpy": _version("numpy"),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}".strip(),
+        "cpu_model": _cpu_model(),
+        "cpu_cores": os.cpu_count(),
+        "cpu_cores_available": usable_cores(),
+        "memory_bytes": _memory_bytes(),
+        "memory_available_bytes": free_memory_bytes(),
+        "shm_bytes": _shm_bytes(),
+        "shm_free_bytes": shm_free_bytes(),
+        "open_files_limit": open_files_limit(),
+        "torch_threads": torch.get_num_threads(),
+        "start_method": _start_method(),
+    }
+
+
+@dataclass(frozen=True)
+class ProcessTimes:
+    """CPU seconds of this process and its descendants at one moment.
+
+    Attributes:
+        own: Of this process.
+        reaped: Of descendants that have ended and been waited for, as far as the system adds them up.
+        living: Of each living descendant, with its own reaped ones, by process id and creation time.
+    """
+
+    own: float
+    reaped: float
+    living: dict[tuple[int, float], float]
+
+    def since(self, start: ProcessTimes) -> float:
+        """CPU seconds used since an earlier moment, also by processes that began or ended in between."""
+        ended = sum(seconds for key, seconds in start.living.items() if key not in self.living)
+        # A child that has ended is counted from its birth: what it had used at the start is taken off.
+        reaped = max(0.0, self.reaped - start.reaped - ended)
+        living = sum(max(0.0, seconds - start.living.get(key, 0.0)) for key, seconds in self.living.items())
+        return max(0.0, self.own - start.own) + reaped + living
+
+
+def _read_process_times() -> ProcessTimes:
+    process = psutil.Process()
+    # Children first: one that ends meanwhile is then among the reaped, counted twice rather than never.
+    living = {}
+    for child in process.children(recursive=True):
+        try:
+            times = child.cpu_times()
+            key = (child.pid, child.create_time())
+        except psutil.Error:
+            continue
+        living[key] = times.user + times.system + times.children_user + times.children_system
+    own = process.cpu_times()
+    return ProcessTimes(own.user + own.system, own.children_user + own.children_system, living)
+
+
+def _read_busy_seconds() -> float:
+    """CPU seconds spent by all processes on the CPUs that this one may use.
+
+    Time stolen by other virtual machines counts, as it is load by others. Interrupts do not: they belong to
+    nobody, and much of them to this job's own reading.
+    """
+    cpus = allowed_cpu_times()
+    return float(sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus))
+
+
+class OtherLoad:
+    """How many cores other processes keep busy, between `start` and `stop`.
+
+    Args:
+        read_busy_seconds: CPU seconds of everybody so far.
+        read_process_times: CPU seconds of this process and its descendants so far.
+        read_clock_s: A steady clock.
+    """
+
+    def __init__(
+        self,
+        read_busy_seconds: Callable[[], float] = _read_busy_seconds,
+        read_process_times: Callable[[], ProcessTimes] = _read_process_times,
+        read_clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read_busy_seconds = read_busy_seconds
+        self._read_process_times = read_process_times
+        self._read_clock_s = read_clock_s
+        self._start: tuple[float, float, ProcessTimes] | None = None
+
+    def start(self) -> None:
+        """Begin, or begin again."""
+        self._start = (self._read_clock_s(), self._read_busy_seconds(), self._read_process_times())
+
+    def stop(self) -> float:
+        """End.
+
+        Returns:
+            Cores that others used on average, 0 or more; 0 when it was never started or no time has passed.
+            Kernels count CPU time in ticks of 10 ms or so, so a second is the least that makes sense.
+        """
+        if self._start is None:
+            return 0.0
+        clock_s, busy_s, times = self._start
+        self._start = None
+        elapsed_s = self._read_clock_s() - clock_s
+        if elapsed_s <= 0:
+            return 0.0
+        others_s = self._read_busy_seconds() - busy_s - self._read_process_times().since(times)
+        return max(0.0, others_s / elapsed_s)

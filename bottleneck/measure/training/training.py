@@ -1,0 +1,110 @@
+"""What is watched of the training that a diagnosis does, and what is put back of it; none of it inside a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.rounds.new_shapes import NewShapes, make_counts
+from bottleneck.measure.training.losses import Losses
+from bottleneck.measure.training.training_state import TrainingState
+
+
+@dataclass
+class Training:
+    """Watches the train step between blocks.
+
+    Attributes:
+        state: Goes back at the beginning of each round; None: it goes on.
+        losses: Of the step.
+        shapes: Of its batches.
+    """
+
+    state: TrainingState | None = None
+    losses: Losses = field(default_factory=Losses)
+    shapes: NewShapes = field(default_factory=NewShapes)
+
+    def watch(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a train step whose losses and shapes are seen."""
+        looks, meet, keep = self.shapes.looks, self.shapes.meet, self.losses.keep
+
+        def watched(batch: Any) -> Any:
+            if looks:
+                meet(batch)
+            returned = step(batch)
+            keep(returned)
+            return returned
+
+        return watched
+
+    def __enter__(self) -> None:
+        """Rounds begin."""
+
+    def __exit__(self, *_: object) -> None:
+        """Rounds are over: the copies of the state can go."""
+        if self.state is not None:
+            self.state.release()
+
+    @property
+    def _scalers(self) -> tuple[Any, ...]:
+        return self.state.scalers if self.state is not None else ()
+
+    def begin_round(self) -> None:
+        """Put the state of training back."""
+        if self.state is not None:
+            self.state.begin_round()
+
+    def begin_block(self) -> None:
+        """Read what is compared at the end of a block."""
+        self.losses.begin_block(self._scalers)
+        self.shapes.begin_block()
+
+    def end_block(self, arm: Arm, round_: int) -> None:
+        """Compare; the block is over, and the device has been waited for."""
+        self.losses.end_block(self._scalers, arm, round_)
+        self.shapes.end_block(arm)
+
+    # --- what came of it -----------------------------------------------------------------------------------
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what was seen, as plain values."""
+        state = self.state
+        put_back = {} if state is None else {"put_back": state.times, "put_back_skipped": state.skipped}
+        return {**put_back, **self.shapes.evidence()}
+
+    def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
+        """Yield id and message of each reason not to trust a number."""
+        yield from self.losses.warnings(ladder)
+        for warning in (self.shapes.warning(), self.state.warning() if self.state is not None else None):
+            if warning is not None:
+                yield warning
+
+
+def make_training(
+    pipeline: Pipeline,
+    step: Callable[[Any], Any],
+    device: torch.device,
+    synchronize: Callable[[], None],
+    clock: Callable[[], float],
+) -> Training:
+    """Watch the training of a job.
+
+    Args:
+        pipeline: The job.
+        step: Its train step.
+        device: Where batches are.
+        synchronize: Waits for all devices of the job.
+        clock: Seconds from any beginning.
+    """
+    roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": step}
+    shapes = NewShapes(
+        make_counts(device),
+        looks=device.type != "cpu",
+        tries_algorithms=device.type == "cuda" and bool(torch.backends.cudnn.benchmark),
+    )
+    return Training(TrainingState(roots, synchronize, clock), shapes=shapes)

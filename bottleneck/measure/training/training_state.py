@@ -1,0 +1,174 @@
+"""The state of training goes back at the beginning of each round.
+
+A diagnosis does hundreds of steps on few batches at a fixed learning rate: without this a loss gets not-a-number, a
+scaler skips steps, and a guard of the user's ends the job. What is put back is the state after warming up: lazily
+made state of the optimizer is there then, and is not made anew in a timed block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from bottleneck.measure.preserve.restoration import Notes
+from bottleneck.measure.preserve.search import Search
+from bottleneck.measure.preserve.tensors import TensorVault
+from bottleneck.measure.system.environment import free_memory_bytes
+
+_SHARE_OF_TIME = 0.03
+"""What putting back may take of the time since it was done last; where it takes more, it is done less often."""
+_SHARE_OF_FREE_MEMORY = 0.25
+
+
+class TrainingState:
+    """Parameters that are trained, buffers, and the state of optimizers and gradient scalers.
+
+    All of these are written, not only those whose version has moved: fused optimizers, graphs of a device that are
+    replayed and writes through `.data` move none. The memory stays where it is, so that compiled code and graphs go on,
+    and versions are left alone.
+
+    Args:
+        roots: The model, the optimizer and the train step, by what they are called; they are searched for the rest.
+        synchronize: Waits for the device.
+        clock: Seconds from any beginning.
+        free_bytes: The host memory that is free.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[str, object],
+        synchronize: Callable[[], None],
+        clock: Callable[[], float],
+        free_bytes: Callable[[], int] = free_memory_bytes,
+    ) -> None:
+        self._roots, self._synchronize, self._clock, self._free_bytes = roots, synchronize, clock, free_bytes
+        self._tensors: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+        self._saved: list[torch.Tensor] = []
+        self._searched = False
+        self._took_s = self._last_s = 0.0
+        self.scalers: tuple[Any, ...] = ()
+        """The gradient scalers of the train step."""
+        self.failure: str | None = None
+        """Why nothing is put back, as a part of a sentence."""
+        self.times, self.skipped = 0, 0
+
+    def begin_round(self) -> None:
+        """Keep the state, the first time; then put it back, where that takes little of the time since."""
+        if not self._searched:
+            self._searched = True
+            self._keep()
+        elif self._saved and self._took_s > _SHARE_OF_TIME * (self._clock() - self._last_s):
+            self.skipped += 1
+        elif self._saved:
+            self._put_back()
+            self.times += 1
+
+    def release(self) -> None:
+        """Let the copies go, which are as large as the model and the optimizer."""
+        self._tensors, self._targets, self._saved = [], [], []
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory that the copies take."""
+        return sum(saved.numel() * saved.element_size() for saved in self._saved)
+
+    def _keep(self) -> None:
+        try:
+            self.failure = self._copy()
+            if self.failure is None:
+                self._put_back()  # changes nothing, and shows that it can be done and what it takes
+        except Exception as error:  # noqa: BLE001 - tensors that refuse it cost this, not the diagnosis
+            self.failure = f"it cannot be written ({type(error).__name__})"
+        if self.failure is not None:
+            self.release()
+
+    def _copy(self) -> str | None:
+        """Find what training changes and copy it to host memory; return why not, if there is no room."""
+        notes = Notes()
+        search = Search(TensorVault(notes), notes)
+        for what, root in self._roots.items():
+            search.walk(root, what, own=what == "the train step")
+        self.scalers = tuple(search.found(torch.amp.GradScaler))
+        self._tensors = [tensor for tensor in _trained(search, self.scalers) if _is_plain(tensor)]
+        needed = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
+        if needed > _SHARE_OF_FREE_MEMORY * self._free_bytes():
+            return f"a copy of it takes {needed / 1e9:.1f} GB of memory, more than a quarter of what is free"
+        with torch.no_grad():
+            self._targets = [tensor.data for tensor in self._tensors]
+            self._saved = [target.to("cpu", copy=True) for target in self._targets]
+        return None
+
+    def _put_back(self) -> None:
+        began_s = self._clock()
+        with torch.no_grad():
+            for tensor, target, saved in zip(self._tensors, self._targets, self._saved, strict=True):
+                if tensor.data_ptr() == target.data_ptr():  # memory that a tensor had once may be anybody's
+                    target.copy_(saved)
+        self._synchronize()
+        self._last_s = self._clock()
+        self._took_s = self._last_s - began_s
+
+    # --- what came of it -----------------------------------------------------------------------------------
+
+    def warning(self) -> tuple[str, str] | None:
+        """Return id and message where training simply went on."""
+        reason = self.failure
+        if reason is None and self.skipped and not self.times:
+            reason = f"that takes {self._took_s:.2g} s, which is much of a round"
+        if reason is None:
+            return None
+        return (
+            "weights-not-put-back",
+            f"The weights and the state of the optimizer did not go back at the beginning of each round: {reason}. So "
+            "the job trained on few batches for all of the diagnosis, and a step whose time goes with the weights was "
+            "not always the same. Diagnose on a machine with more memory, or with a smaller learning rate.",
+        )
+
+
+def _trained(search: Search, scalers: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    """Yield what training changes, each tensor once."""
+    seen: set[int] = set()
+    for tensor in _with_repetitions(search, scalers):
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield tensor
+
+
+def _with_repetitions(search: Search, scalers: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    for module in search.found(torch.nn.Module):
+        yield from (parameter for parameter in module.parameters() if parameter.requires_grad)
+        yield from module.buffers()
+    for optimizer in search.found(torch.optim.Optimizer):
+        yield from (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
+        yield from _tensors_in(optimizer.state)
+    for scaler in scalers:
+        yield from _tensors_in(vars(scaler))
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has memory that can simply be written: not a sparse one, nor one that stands for others."""
+    return (
+        not is_lazy(tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not is_traceable_wrapper_subclass(tensor)
+        and not tensor.is_nested
+        and tensor.numel() > 0
+        and tensor.untyped_storage().nbytes() > 0
+    )

@@ -1,0 +1,1 @@
+"""Workers tried for real on a job that has none."""

@@ -1,0 +1,1 @@
+"""What the job uses of the machine while its blocks run."""

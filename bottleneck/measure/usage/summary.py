@@ -1,0 +1,204 @@
+"""Turns what was watched into the evidence `utilisation`: sums for each experiment, in SI units."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.usage.machine import is_rotational
+from bottleneck.measure.usage.process import memory_growth
+from bottleneck.measure.usage.samples import TimedReading, Watched, WatchedBlock
+
+_OFTEN = 0.25
+"""The share of samples from which on a reason for low clocks is told."""
+
+
+def summarise_utilisation(
+    seen: Watched, ladder: Ladder, *, interval_s: float, usable_cores: float, cache_bytes: int
+) -> dict[str, Any]:
+    """Return the evidence `utilisation`, but for what is missing.
+
+    Args:
+        seen: What was watched.
+        ladder: Names the experiments.
+        interval_s: Time between two samples.
+        usable_cores: Cores that the job may use, its quota counted in.
+        cache_bytes: What the caches of the diagnosis take in all workers together.
+    """
+    by_arm: dict[Arm, list[WatchedBlock]] = {}
+    for block in seen.blocks:
+        by_arm.setdefault(block.arm, []).append(block)
+    usages = {arm: BlockUsage(seen, blocks) for arm, blocks in by_arm.items()}
+    named = [(name, mode, usages[arm]) for name, mode, arm in named_arms(ladder) if arm in usages]
+    raw = usages.get(ladder.raw)
+    return {
+        "interval_s": interval_s,
+        "samples": sum(usage.samples for usage in usages.values()),
+        "cores": {"usable": usable_cores, "quota": seen.quota_cores, "allowed": seen.cores},
+        "experiments": [{"name": name, "mode": mode, **usage.row()} for name, mode, usage in named],
+        "main": {"threads": seen.main_threads},
+        "workers": {**_workers(seen, raw), "cache_bytes": cache_bytes},
+        "shared_memory": _shared_memory(seen),
+        "gpu_other_processes": seen.gpu_other_processes,
+    }
+
+
+def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
+    """Yield name, mode and arm of every experiment; several may share an arm."""
+    for rung in ladder.rungs:
+        for mode, arm in (("coupled", rung.coupled), ("drained", rung.drained), ("workers", rung.workers)):
+            if arm is not None:
+                yield rung.name, mode, arm
+    for stage, arm in ladder.without:
+        yield stage, "without", arm
+    for stage, arm in ladder.without_alone:
+        yield stage, "workers without", arm
+    if ladder.serving is not None:
+        yield "raw", "serving", ladder.serving
+
+
+def _workers(seen: Watched, raw: BlockUsage | None) -> dict[str, Any]:
+    last = seen.memory[-1] if seen.memory else None
+    growth = memory_growth(seen.memory)
+    return {
+        "count": seen.workers,
+        "threads": seen.worker_threads,
+        "private_bytes": last.private_bytes if last is not None else None,
+        "shared_bytes": last.shared_bytes if last is not None else None,
+        "private_growth_bytes_per_s": growth.bytes_per_s if growth is not None else None,
+        "private_growth_error_bytes_per_s": growth.error_bytes_per_s if growth is not None else None,
+        "cores_busy": raw.cores_of_workers() if raw is not None else [],
+        "affinity_cores": min((len(cores) for cores in seen.affinity), default=None),
+        "affinity_cores_together": len(frozenset().union(*seen.affinity)) if seen.affinity else None,
+        "main_affinity_cores": seen.main_affinity,
+    }
+
+
+def _shared_memory(seen: Watched) -> dict[str, int] | None:
+    if seen.shm_size_bytes is None:
+        return None
+    return {"size_bytes": seen.shm_size_bytes, "peak_used_bytes": seen.shm_peak_bytes}
+
+
+class BlockUsage:
+    """Some blocks together.
+
+    Args:
+        seen: Everything.
+        blocks: Those that count, such as those of one arm.
+    """
+
+    def __init__(self, seen: Watched, blocks: Sequence[WatchedBlock]) -> None:
+        self._seen, self._blocks = seen, blocks
+        self._grown: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+        for block in blocks:
+            self._add(block)
+
+    def _add(self, block: WatchedBlock) -> None:
+        inside = [r for r in self._seen.readings if block.begin.time_s <= r.time_s <= block.end.time_s]
+        first: dict[str, tuple[float, float]] = {}
+        last: dict[str, tuple[float, float]] = {}
+        for reading in (block.begin, *inside, block.end):
+            for key, value in reading.values.items():
+                first.setdefault(key, (reading.time_s, value))
+                last[key] = (reading.time_s, value)
+        for key, (began_s, value) in first.items():
+            ended_s, end_value = last[key]
+            if ended_s > began_s:
+                self._grown[key] = self._grown.get(key, 0.0) + end_value - value
+                self._seconds[key] = self._seconds.get(key, 0.0) + ended_s - began_s
+
+    def _per_s(self, key: str) -> float | None:
+        seconds = self._seconds.get(key, 0.0)
+        return max(0.0, self._grown[key] / seconds) if seconds > 0 else None
+
+    def _inside(self, time_s: float, window_s: float) -> bool:
+        return any(b.begin.time_s <= time_s - window_s and time_s <= b.end.time_s for b in self._blocks)
+
+    @property
+    def _ticks(self) -> list[TimedReading]:
+        return [sample for sample in self._seen.samples if self._inside(sample.time_s, 0.0)]
+
+    @property
+    def samples(self) -> int:
+        """Samples that lie in the blocks."""
+        return len(self._ticks)
+
+    def cores_of_workers(self) -> list[float]:
+        """Cores that each worker keeps busy; a worker that could not be read is left out."""
+        found = (self._per_s(f"worker:{number}") for number in range(self._seen.workers))
+        return [cores for cores in found if cores is not None]
+
+    def row(self) -> dict[str, Any]:
+        """Return the numbers of an experiment; None for what is not known."""
+        main, per_worker = self._per_s("main_s"), self.cores_of_workers()
+        workers = sum(per_worker) if len(per_worker) == self._seen.workers else None
+        busy = self._cores_busy()
+        others = None if busy is None or main is None or workers is None else max(0.0, busy - main - workers)
+        return {
+            "seconds": sum(block.end.time_s - block.begin.time_s for block in self._blocks),
+            "samples": self.samples,
+            "cores_busy": busy,
+            "cores_main": main,
+            "cores_workers": workers,
+            "cores_other": others,
+            "runnable_per_core": self._runnable_per_core(),
+            "throttled_share": self._throttled_share(),
+            "disk_read_bytes_per_s": self._per_s("disk_read_bytes"),
+            "disk_write_bytes_per_s": self._per_s("disk_write_bytes"),
+            **self._busiest_disk(),
+            "network_bytes_per_s": self._per_s("network_bytes"),
+            "gpu": self._gpu() if self._seen.has_gpu else None,
+        }
+
+    def _cores_busy(self) -> float | None:
+        total_s = self._grown.get("total_s", 0.0)
+        return self._seen.cores * min(1.0, max(0.0, self._grown["busy_s"] / total_s)) if total_s > 0 else None
+
+    def _runnable_per_core(self) -> float | None:
+        counts = [sample.values["runnable"] for sample in self._ticks if "runnable" in sample.values]
+        # The queue is that of the whole machine: it says nothing about a part of its cores.
+        whole = self._seen.cores == self._seen.machine_cores
+        return statistics.fmean(counts) / self._seen.cores if counts and whole else None
+
+    def _throttled_share(self) -> float | None:
+        if "periods" not in self._grown:
+            return None
+        periods = self._grown["periods"]
+        return min(1.0, self._grown["throttled_periods"] / periods) if periods > 0 else 0.0
+
+    def _busiest_disk(self) -> dict[str, Any]:
+        shares = {
+            key.partition(":")[2]: share
+            for key in self._grown
+            if key.startswith("busy_s:") and (share := self._per_s(key)) is not None
+        }
+        if not shares:
+            return {"disk_busy_share": None}
+        busiest = max(shares, key=lambda name: shares[name])
+        return {
+            "disk_busy_share": min(1.0, shares[busiest]),
+            "disk_requests_in_flight": self._per_s(f"queued_s:{busiest}"),
+            "disk_rotational": is_rotational(busiest),
+        }
+
+    def _gpu(self) -> dict[str, Any]:
+        inside = [sample for sample in self._seen.gpu if self._inside(sample.time_s, sample.window_s)]
+        reasons = [sample.throttled for sample in inside if sample.throttled is not None]
+        counted = {reason: sum(reason in found for found in reasons) for found in reasons for reason in found}
+        values = {
+            key: [sample.values[key] for sample in inside if key in sample.values]
+            for key in ("busy_share", "memory_bytes", "pcie_bytes_per_s", "sm_clock_hz")
+        }
+        means: Mapping[str, float | None] = {
+            key: statistics.fmean(found) if found else None for key, found in values.items()
+        }
+        return {
+            **means,
+            "memory_bytes": max(values["memory_bytes"], default=None),
+            "max_sm_clock_hz": self._seen.max_sm_clock_hz,
+            "throttled": sorted(reason for reason, times in counted.items() if times >= _OFTEN * len(reasons)),
+        }

@@ -1,0 +1,270 @@
+"""Utilisation over time as shapes in user units of an SVG: a bar for each block, panel above panel.
+
+The evidence may come from any file, so that what makes no sense is left out. All texts are ready to be shown; the
+template escapes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bottleneck.analysis.lookup import number_at, rows_at, text_at
+from bottleneck.reports import numbers, sanitize
+from bottleneck.reports.charts.charts import LABEL_WIDTH, WIDTH
+from bottleneck.results.records import Result
+
+RIGHT = 12
+ROOM = WIDTH - LABEL_WIDTH - RIGHT
+MOST_SPANS = 480
+MOST_LANES = 24
+_PANEL, _GAP, _LANE, _AXIS = 46, 22, 13, 24
+_LONGEST_S = 1e6
+_LEAST_WIDTH = 0.8
+_MAX_LABEL = 20
+
+Kind = Literal["job", "step", "loader"]
+"""The job as it is; another experiment with the train step; the loader alone."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of one block in one panel."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    faint: bool = False
+    """Behind another: what others use of the machine."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """One block, or some neighbours: its bars in every panel, with one text for all."""
+
+    kind: Kind
+    tip: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A text at a place: the name of a panel or of a lane, or a number on an axis."""
+
+    x: float
+    y: float
+    text: str
+    anchor: Literal["start", "middle", "end"]
+    soft: bool = False
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The chart."""
+
+    height: float
+    spans: tuple[Span, ...]
+    marks: tuple[Mark, ...]
+    rules: tuple[tuple[float, float, float, float], ...]
+    """Lines: the feet of panels and lanes, and the ticks of the axis."""
+    memory: str
+    """The line of the memory, as points of a polyline; empty where it is not known."""
+    shared_blocks: int
+    """How many blocks share a bar."""
+    width: float = WIDTH
+
+
+@dataclass(frozen=True)
+class _Block:
+    begin_s: float
+    end_s: float
+    name: str
+    mode: str
+    row: Mapping[str, Any]
+
+    def value(self, key: str) -> float | None:
+        found = number_at(self.row, key)
+        return found if found is not None and 0 <= found < numbers.LARGEST else None
+
+    @property
+    def kind(self) -> Kind:
+        if self.mode in ("drained", "workers", "workers without", "serving"):
+            return "loader"
+        return "job" if (self.name, self.mode) == ("raw", "coupled") else "step"
+
+    @property
+    def lane(self) -> str:
+        """What is written in front of it: many experiments have little to tell apart here."""
+        if self.kind == "loader":
+            return "loader alone"
+        return self.name if self.mode == "coupled" else "without a stage" if self.mode == "without" else "several"
+
+
+@dataclass(frozen=True)
+class _Panel:
+    title: str
+    key: str
+    behind: str | None
+    written: Callable[[float], str]
+
+
+_PANELS = (
+    _Panel("cores busy", "cores_job", "cores_busy", lambda value: f"{value:,.1f}"),
+    _Panel("device busy", "gpu_busy_share", None, numbers.percent),
+    _Panel("read from disk", "disk_read_bytes_per_s", None, lambda value: f"{numbers.size(value)}/s"),
+)
+
+
+def timeline(result: Result) -> Timeline | None:
+    """Utilisation over the time of the diagnosis; None where no series was kept."""
+    blocks = list(_blocks(result))[:MOST_SPANS]
+    if not blocks:
+        return None
+    end_s = max(block.end_s for block in blocks)
+    return _Drawing(result, blocks, end_s).draw()
+
+
+def _blocks(result: Result) -> Iterator[_Block]:
+    for row in rows_at(result.evidence, "utilisation", "series", "blocks"):
+        begin_s, end_s = number_at(row, "begin_s"), number_at(row, "end_s")
+        if begin_s is not None and end_s is not None and 0 <= begin_s < end_s < _LONGEST_S:
+            yield _Block(begin_s, end_s, text_at(row, "name") or "", text_at(row, "mode") or "", row)
+
+
+class _Drawing:
+    def __init__(self, result: Result, blocks: Sequence[_Block], end_s: float) -> None:
+        self._result, self._blocks, self._end_s = result, blocks, end_s
+        self._bars: list[list[Bar]] = [[] for _ in blocks]
+        self._marks: list[Mark] = []
+        self._rules: list[tuple[float, float, float, float]] = []
+        self._top = 0.0
+
+    def draw(self) -> Timeline:
+        """Draw one panel below the other, then the lanes and the axis."""
+        for panel in _PANELS:
+            self._panel(panel)
+        memory = self._memory()
+        self._lanes()
+        self._axis()
+        spans = zip(self._blocks, self._bars, strict=True)
+        return Timeline(
+            height=self._top,
+            spans=tuple(Span(block.kind, self._tip(block), tuple(bars)) for block, bars in spans),
+            marks=tuple(self._marks),
+            rules=tuple(self._rules),
+            memory=memory,
+            shared_blocks=self._shared_blocks(),
+        )
+
+    def _x(self, time_s: float) -> float:
+        return LABEL_WIDTH + ROOM * time_s / self._end_s
+
+    def _panel(self, panel: _Panel) -> None:
+        """Draw a value of all blocks, as far as any has it; in front of it the part of the job itself."""
+        keys = [key for key in (panel.behind, panel.key) if key is not None]
+        values = [value for block in self._blocks for key in keys if (value := block.value(key)) is not None]
+        if not values:
+            return
+        most = 1.0 if panel.key == "gpu_busy_share" else max(*values, self._usable() if panel.behind else 0.0)
+        foot = self._begin_panel(panel.title, f"top: {panel.written(most)}" if most > 0 else "none")
+        for block, bars in zip(self._blocks, self._bars, strict=True):
+            for key in keys:
+                value = block.value(key)
+                if value is not None and most > 0:
+                    height = _PANEL * min(1.0, value / most)
+                    bars.append(self._bar(block, foot - height, height, faint=key == panel.behind))
+
+    def _usable(self) -> float:
+        usable = number_at(self._result.evidence, "utilisation", "cores", "allowed")
+        return usable if usable is not None and 0 < usable < numbers.LARGEST else 0.0
+
+    def _begin_panel(self, title: str, most: str) -> float:
+        """Write what a panel is and what its top stands for; return its foot."""
+        self._top += 8
+        foot = self._top + _PANEL
+        self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 16, title, "end"))
+        self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 32, most, "end", soft=True))
+        self._rules.append((LABEL_WIDTH, foot, WIDTH - RIGHT, foot))
+        self._top = foot + _GAP - 8
+        return foot
+
+    def _bar(self, block: _Block, y: float, height: float, *, faint: bool = False) -> Bar:
+        x = self._x(block.begin_s)
+        return Bar(x, y, max(_LEAST_WIDTH, self._x(block.end_s) - x), height, faint)
+
+    def _memory(self) -> str:
+        """Draw the memory of the workers as a line; return its points."""
+        points = [
+            (time_s, private + (number_at(row, "shared_bytes") or 0.0))
+            for row in rows_at(self._result.evidence, "utilisation", "series", "memory")[:MOST_SPANS]
+            if (time_s := number_at(row, "time_s")) is not None
+            and (private := number_at(row, "private_bytes")) is not None
+            and 0 <= time_s <= self._end_s
+        ]
+        points = [(time_s, size) for time_s, size in points if 0 < size < numbers.LARGEST]
+        if len(points) < 2:
+            return ""
+        most = max(size for _, size in points)
+        foot = self._begin_panel("memory of workers", f"top: {numbers.size(most)}")
+        return " ".join(f"{self._x(time_s):.1f},{foot - _PANEL * size / most:.1f}" for time_s, size in sorted(points))
+
+    def _lanes(self) -> None:
+        """Draw which experiment ran when."""
+        names = dict.fromkeys(e.name for e in self._result.experiments if e.available)
+        lanes = dict.fromkeys([*names, "without a stage", "loader alone", *(block.lane for block in self._blocks)])
+        there = {block.lane for block in self._blocks}
+        tops = {}
+        self._top += 6
+        for lane in [lane for lane in lanes if lane in there][:MOST_LANES]:
+            tops[lane] = self._top
+            self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 10, _short(lane), "end", soft=True))
+            self._top += _LANE
+        for block, bars in zip(self._blocks, self._bars, strict=True):
+            if block.lane in tops:
+                bars.append(self._bar(block, tops[block.lane] + 2, _LANE - 4))
+
+    def _axis(self) -> None:
+        y = self._top + 4
+        self._rules.append((LABEL_WIDTH, y, WIDTH - RIGHT, y))
+        for tick_s in _ticks(self._end_s):
+            x = self._x(tick_s)
+            self._rules.append((x, y, x, y + 4))
+            self._marks.append(Mark(x, y + 17, f"{tick_s:,.10g} s", "middle", soft=True))
+        self._top = y + _AXIS
+
+    def _tip(self, block: _Block) -> str:
+        what = " ".join(filter(None, (block.name, block.mode))) or "several experiments"
+        if block.mode in ("without", "workers without"):
+            what = f"without {block.name}" + (", loader alone" if block.mode != "without" else "")
+        parts = [f"{what}, {block.begin_s:.1f} to {block.end_s:.1f} s"]
+        busy, job = block.value("cores_busy"), block.value("cores_job")
+        if busy is not None:
+            parts.append(f"{busy:,.2f} cores busy" + (f", {job:,.2f} of them by the job" if job is not None else ""))
+        for panel in _PANELS[1:]:
+            value = block.value(panel.key)
+            if value is not None:
+                parts.append(f"{panel.title}: {panel.written(value)}")
+        return _shown("; ".join(parts))
+
+    def _shared_blocks(self) -> int:
+        shared = number_at(self._result.evidence, "utilisation", "series", "blocks_per_row")
+        return int(shared) if shared is not None and 1 <= shared < numbers.LARGEST else 1
+
+
+def _ticks(end_s: float) -> list[float]:
+    """Round times from zero on, some five of them."""
+    step = 10.0 ** math.floor(math.log10(end_s / 5))
+    step *= next(factor for factor in (1, 2, 5, 10) if end_s / (factor * step) <= 7)
+    return [number * step for number in range(int(end_s / step) + 1)]
+
+
+def _short(text: str) -> str:
+    text = _shown(text)
+    return text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"
+
+
+def _shown(text: str) -> str:
+    return sanitize.public(sanitize.one_line(text))

@@ -1,0 +1,1 @@
+"""What a report says, table by table, for every format."""

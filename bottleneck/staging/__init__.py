@@ -1,1 +1,0 @@
-"""Serve data from a cache placed at any point of the user's input pipeline, without restarting its workers."""

@@ -1,0 +1,348 @@
+"""Where a dataset can be cut is found without calling or changing anything."""
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, IterDataPipe, StackDataset, Subset
+from torchvision import datasets, transforms
+from torchvision.transforms import v2
+
+from bottleneck.errors import PipelineError
+from bottleneck.job.cuts import find_sites
+from bottleneck.job.key_paths import resolve
+
+
+def by_name(sites):
+    return {site.name: site.stage for site in sites}
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    folder = tmp_path / "cat"
+    folder.mkdir()
+    for number in range(3):
+        Image.fromarray(np.full((8, 8, 3), number, np.uint8)).save(folder / f"{number}.png")
+    return tmp_path
+
+
+class Photos(Dataset):
+    """Loads in a method, augments with an attribute."""
+
+    def __init__(self, augment=None):
+        self.paths = ["a", "b"]
+        self.augment = augment or transforms.Compose([])
+        self.label_encoder = str.upper
+        self.cache = {}
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return self.augment(self._read_image(self.paths[index]))
+
+    def _read_image(self, path):
+        return self.decode(path)
+
+    @staticmethod
+    def decode(path):
+        return torch.zeros(3)
+
+    def never_used(self):
+        raise AssertionError
+
+
+class Records(IterableDataset):
+    def __init__(self):
+        self.transform = abs
+
+    def __iter__(self):
+        for record in self.parse_records():
+            yield self.transform(record)
+
+    def parse_records(self):
+        return range(3)
+
+
+class Samples(Dataset):
+    """A callable whose class says what it is for, and one that says nothing."""
+
+    def __init__(self):
+        self.first = v2.RandomHorizontalFlip()
+        self.second = torch.nn.Identity()
+        self.third = len
+        self.kind = list
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_image_folder_has_a_loader_and_a_transform(photographs):
+    dataset = datasets.ImageFolder(str(photographs), transforms.ToTensor(), target_transform=abs)
+    found = by_name(find_sites(dataset))
+    assert found["loader"] == "load"
+    assert found["transform"] == "augment"
+    assert found["target_transform"] == "augment"
+
+
+def test_a_transform_that_is_none_is_no_site(photographs):
+    found = by_name(find_sites(datasets.ImageFolder(str(photographs))))
+    assert "loader" in found
+    assert not {"transform", "target_transform", "transforms"} & found.keys()
+
+
+def test_vision_dataset_with_joint_transforms(tmp_path):
+    def jointly(image, target):
+        return image, target
+
+    dataset = datasets.VisionDataset(str(tmp_path), transforms=jointly)
+    assert by_name(find_sites(dataset))["transforms"] == "augment"
+    separate = datasets.VisionDataset(str(tmp_path), transform=abs)
+    found = by_name(find_sites(separate))
+    assert found["transforms"] == "augment"  # torchvision's StandardTransform around it
+    assert found["transform"] == "augment"
+
+
+def test_random_images_of_torchvision():
+    assert by_name(find_sites(datasets.FakeData(transform=abs)))["transform"] == "augment"
+
+
+def test_methods_that_the_item_method_calls_are_found_also_indirectly():
+    found = by_name(find_sites(Photos()))
+    assert found["augment"] == "augment"
+    assert found["_read_image"] == "load"
+    assert found["decode"] == "load"
+    assert found["label_encoder"] is None
+    assert "never_used" not in found
+    assert "cache" not in found
+    assert "paths" not in found
+
+
+def test_iterable_datasets_have_sites_too():
+    found = by_name(find_sites(Records()))
+    assert found == {"transform": "augment", "parse_records": "load"}
+
+
+def test_a_callable_is_known_by_its_class_where_its_name_says_nothing():
+    found = by_name(find_sites(Samples()))
+    assert found == {"first": "augment", "second": "augment", "third": None}
+
+
+def test_nested_datasets_are_searched_and_their_paths_resolve():
+    inner = Photos()
+    dataset = Subset(ConcatDataset([Subset(inner, [0]), Photos()]), [0, 1])
+    sites = find_sites(dataset)
+    names = {site.name for site in sites}
+    assert {"dataset.datasets[0].dataset.augment", "dataset.datasets[1]._read_image"} <= names
+    for site in sites:
+        assert callable(getattr(resolve(dataset, site.path), site.attribute))
+    first = next(site for site in sites if site.name == "dataset.datasets[0].dataset.augment")
+    assert resolve(dataset, first.path) is inner
+
+
+def test_datasets_that_contain_each_other_end_the_search():
+    dataset = Photos()
+    dataset.parent = Subset(dataset, [0])
+    assert by_name(find_sites(dataset))["augment"] == "augment"
+
+
+def test_nothing_is_called_or_changed():
+    def refuse(*_):
+        raise AssertionError("called")
+
+    dataset = Photos(refuse)
+    before = copy.copy(dataset.__dict__)
+    find_sites(dataset)
+    assert dataset.__dict__ == before
+
+
+@pytest.mark.parametrize("name", ["augment", "dataset.datasets[0].augment", "dataset.datasets.0.augment"])
+def test_the_path_that_the_user_gives_comes_first(name):
+    dataset = Photos() if name == "augment" else Subset(ConcatDataset([Photos()]), [0])
+    sites = find_sites(dataset, name)
+    assert sites[0].chosen
+    assert sites[0].stage == "augment"
+    assert callable(getattr(resolve(dataset, sites[0].path), sites[0].attribute))
+    assert sum(site.attribute == "augment" for site in sites) == 1  # not found by guessing once more
+
+
+def test_our_guesses_of_augmentations_yield_to_the_users_choice():
+    class Both(Photos):
+        def __init__(self):
+            super().__init__()
+            self.normalise = abs
+
+    found = find_sites(Both(), "normalise")
+    assert [site.name for site in found if site.stage != "load"] == ["normalise"]
+    assert "_read_image" in by_name(found)
+
+
+def test_several_paths():
+    dataset = Photos()
+    dataset.normalise = abs
+    sites = find_sites(dataset, ["augment", "normalise"])
+    assert [site.name for site in sites if site.chosen] == ["augment", "normalise"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tranform",
+        "dataset.transform",
+        "paths",
+        "datasets[3].transform",
+        "paths[0]",
+        "",
+        ".",
+        "augment.",
+        "[0]",
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_in_one_sentence(name):
+    if name == "augment.":
+        assert find_sites(Photos(), name)[0].name == "augment"  # a slip of the pen does no harm
+        return
+    with pytest.raises(PipelineError) as caught:
+        find_sites(Photos(), name)
+    assert repr(name) in caught.value.message
+    assert "Photos" in caught.value.message
+    assert "augment=" in caught.value.remedy
+    assert "\n" not in str(caught.value)
+
+
+# --- several callables in one attribute ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("transforms_", "names"),
+    [
+        ([abs, abs], ["transforms[0]", "transforms[1]"]),
+        ((abs,), ["transforms[0]"]),
+        ({"train": abs, "test": abs}, ["transforms['train']", "transforms['test']"]),
+        ([abs, 3], []),
+        ([], []),
+    ],
+)
+def test_functions_in_a_container_are_found_by_its_name(transforms_, names):
+    class Listed(Dataset):
+        def __init__(self):
+            self.transforms = transforms_
+            self.callbacks = [abs]
+
+    sites = find_sites(Listed())
+    assert [site.name for site in sites] == names
+    assert {site.stage for site in sites} <= {"augment"}
+
+
+@pytest.mark.parametrize("name", ["transforms[1]", "transforms.1", "options['crop']", 'options["crop"]'])
+def test_the_user_may_name_an_entry_of_a_container(name):
+    class Listed(Dataset):
+        def __init__(self):
+            self.transforms, self.options = [abs, len], {"crop": len}
+
+    (site,) = (site for site in find_sites(Listed(), name) if site.chosen)
+    assert resolve(Listed(), site.whole_path) is len
+
+
+def test_no_item_is_loaded_to_find_what_the_user_names():
+    class Touchy(Photos):
+        def __getitem__(self, index):
+            raise AssertionError("loaded")
+
+    with pytest.raises(PipelineError):
+        find_sites(Touchy(), "[0].transform")
+
+
+def test_a_function_is_known_by_its_own_name_where_the_attribute_says_nothing():
+    def decode(data):
+        return data
+
+    class Named(Dataset):
+        def __init__(self):
+            self.first, self.second = decode, partial(decode)
+
+    assert by_name(find_sites(Named())) == {"first": "load", "second": "load"}
+
+
+class LoadImageFromFile:
+    def __call__(self, record):
+        return record
+
+
+class Flip(LoadImageFromFile):
+    pass
+
+
+def test_an_object_is_known_by_its_own_class_where_the_attribute_says_nothing():
+    class Held(Dataset):
+        def __init__(self):
+            self.first, self.second, self.third = LoadImageFromFile(), Flip(), Flip.__call__
+
+    assert by_name(find_sites(Held())) == {"first": "load", "second": None, "third": None}
+
+
+def test_what_loads_in_a_list_of_transforms_is_known_by_its_class():
+    class Listed(Dataset):
+        def __init__(self):
+            self.pipeline, self.steps = [LoadImageFromFile(), Flip()], [LoadImageFromFile(), Flip()]
+            self.callbacks = [Flip()]
+
+    assert by_name(find_sites(Listed())) == {
+        "pipeline[0]": "load",
+        "pipeline[1]": "augment",
+        "steps[0]": "load",
+        "steps[1]": None,
+    }
+
+
+def test_a_composed_transform_is_cut_member_by_member_where_one_of_them_loads():
+    class Composed(Dataset):
+        def __init__(self, *members):
+            self.transform = transforms.Compose(members)
+
+    assert by_name(find_sites(Composed(LoadImageFromFile(), Flip()))) == {
+        "transform.transforms[0]": "load",
+        "transform.transforms[1]": "augment",
+    }
+    assert by_name(find_sites(Composed(Flip(), Flip()))) == {"transform": "augment"}
+
+
+@pytest.mark.parametrize("name", ["tokenize", "tokenizer", "tokenise", "pipeline"])
+def test_what_makes_numbers_of_a_text_is_augmentation(name):
+    class Texts(Dataset):
+        def __init__(self):
+            setattr(self, name, len)
+
+    assert by_name(find_sites(Texts())) == {name: "augment"}
+
+
+def test_datasets_in_mappings_are_searched():
+    dataset = StackDataset(photos=Photos())
+    assert "datasets['photos'].augment" in by_name(find_sites(dataset))
+
+
+def test_neither_decorators_nor_derived_classes_hide_what_an_item_method_calls():
+    class Decorated(Dataset):
+        @torch.no_grad()
+        def __getitem__(self, index):
+            return self.augment(index)
+
+        def augment(self, sample):
+            return sample
+
+    class Derived(Decorated):
+        def __getitem__(self, index):
+            return super().__getitem__(index), index
+
+    class Piped(IterDataPipe):  # whose methods PyTorch wraps
+        def __iter__(self):
+            yield self.augment(0)
+
+        augment = Decorated.augment
+
+    assert [site.name for site in find_sites(Decorated())] == ["augment"]
+    assert [site.name for site in find_sites(Derived())] == ["augment"]
+    assert [site.name for site in find_sites(Piped())] == ["augment"]

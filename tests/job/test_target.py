@@ -1,0 +1,180 @@
+import sys
+from textwrap import dedent
+
+import pytest
+
+from bottleneck.errors import PipelineError, TargetError
+from bottleneck.job.target import build_pipeline, load_target
+
+GOOD = """
+from bottleneck.job.description import Pipeline
+
+def build():
+    return Pipeline(dataset=[1, 2, 3], train_step=print, batch_size=2)
+
+def mapping():
+    return {"dataset": [1, 2], "train_step": print}
+
+class Jobs:
+    @staticmethod
+    def small():
+        return build()
+
+default = build()
+LIMIT = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working directory; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text))
+    return path
+
+
+@pytest.mark.parametrize("target", ["job_a:build", "job_a.py:build", "./job_a.py:Jobs.small", "job_a:mapping"])
+def test_modules_and_files_build_a_pipeline(folder, target):
+    write(folder, "job_a.py", GOOD)
+    assert build_pipeline(target).train_step is print
+
+
+def test_a_module_in_a_package(folder):
+    write(folder, "pack/__init__.py", "")
+    write(folder, "pack/parts.py", "SIZE = 2\n")
+    write(folder, "pack/job_b.py", "from .parts import SIZE\ndef build(): return {'dataset': [1] * SIZE}\n")
+    assert len(build_pipeline("pack.job_b:build").dataset) == 2
+    assert len(build_pipeline("pack/job_b.py:build").dataset) == 2
+
+
+def test_a_file_finds_what_lies_beside_it_and_in_the_working_directory(folder):
+    write(folder, "here_c.py", "ONE = 1\n")
+    write(folder, "sub/beside_c.py", "TWO = 2\n")
+    write(folder, "sub/job_c.py", "import here_c, beside_c\ndef build(): return {'dataset': [here_c.ONE]}\n")
+    assert build_pipeline("sub/job_c.py:build").dataset == [1]
+
+
+def test_a_file_with_the_name_of_a_library_is_loaded_all_the_same(folder):
+    write(folder, "json.py", "def build(): return {'dataset': [7]}\n")
+    json = sys.modules["json"]
+    assert build_pipeline("json.py:build").dataset == [7]
+    assert sys.modules["json"] is json
+
+
+def test_classes_of_a_file_can_be_pickled_by_name(folder):
+    write(folder, "job_d.py", "class Data: pass\ndef build(): return {'dataset': Data()}\n")
+    dataset = build_pipeline("job_d.py:build").dataset
+    assert getattr(sys.modules[type(dataset).__module__], "Data") is type(dataset)  # noqa: B009 - a name, not an attribute
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("job_e", "names no function.*job_e:build"),
+        ("job_e.py", r"names no function.*job_e\.py:build"),
+        (":build", "names no function"),
+        ("job_e:", "names no function"),
+        ("jobe:build", "no module 'jobe'.*'job_e'"),
+        ("job_e.deeper:build", "no module 'job_e.deeper'"),
+        ("zzz:build", "no module 'zzz'.*path/to/file.py"),
+        ("job e:build", "'job e' is not the name of a module"),
+        ("job_f.py:build", "no file 'job_f.py'.*'job_e.py'"),
+        ("folder.py:build", "'folder.py' is a folder, not a file"),
+        (f"{'long' * 100}.py:build", "no file 'longlong"),
+        ("::", "names no function.*train.py:build"),
+        ("nowhere/train.py:build", "no file 'nowhere/train.py'"),
+        ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
+        ("job_e:zzz", "has no 'zzz'.*Jobs, build, mapping"),
+        ("job_e:Jobs.smal", "job_e:Jobs has no 'smal'.*job_e:Jobs.small"),
+        ("job_e:LIMIT", "is a int, not a function"),
+        ("job_e:default", "is a Pipeline, not a function.*return default"),
+    ],
+)
+def test_a_target_that_is_not_there_is_refused_with_what_is(folder, target, words):
+    write(folder, "job_e.py", GOOD)
+    (folder / "folder.py").mkdir()
+    with pytest.raises(TargetError, match=words) as caught:
+        load_target(target)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("syntax", "def build(:\n", r"SyntaxError: invalid syntax \(job_syntax.py, line 1\)"),
+        (
+            "missing",
+            "import not_there_at_all\n",
+            r"No module named 'not_there_at_all' .*Install not_there_at_all",
+        ),
+        (
+            "raises",
+            "\nraise ValueError('first\\nsecond')\n",
+            r"ValueError: first second \(job_raises.py, line 2\)",
+        ),
+        ("exits", "import sys\nsys.exit(3)\n", r"SystemExit: 3 .*__main__"),
+        ("leaves", "class Leave(BaseException): pass\nraise Leave('at once')\n", "Leave: at once"),
+        (
+            "parses",
+            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('data')\nparser.parse_args([])\n",
+            r"SystemExit: 2 \(job_parses.py, line 4\)",
+        ),
+        (
+            "mute",
+            "class Mute(Exception):\n    def __str__(self): raise OSError\nraise Mute\n",
+            r"raised Mute \(job_mute.py, line 3\)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["job_{}:build", "job_{}.py:build"])
+def test_code_that_fails_at_import_is_shown_on_one_line(folder, form, name, text, words):
+    write(folder, f"job_{name}.py", text)
+    with pytest.raises(TargetError, match=words) as caught:
+        load_target(form.format(name))
+    assert caught.value.__cause__ is not None
+    assert f"job_{name}" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("def build(root, size=3): pass", r"needs arguments: root\..*build\(root=\.\.\.\)"),
+        ("def build(): raise KeyError('train')", r"raised KeyError: 'train' \(job_g.py, line 1\)"),
+        ("def build(): raise SystemExit('usage')", "raised SystemExit: usage"),
+        ("def build(): raise GeneratorExit('left')", "raised GeneratorExit: left"),
+        ("def build(): pass", "returned None, not a Pipeline"),
+        ("def build(): return [1]", "returned a list, not a Pipeline"),
+        ("async def build(): pass", "returned a coroutine.*not with async def"),
+        (
+            "from torch.utils.data import DataLoader\ndef build(): return DataLoader([1])",
+            "returned a DataLoader.*from_loader",
+        ),
+    ],
+)
+def test_a_function_that_builds_no_pipeline_is_refused(folder, body, words):
+    write(folder, "job_g.py", body)
+    with pytest.raises(TargetError, match=words):
+        build_pipeline("job_g.py:build")
+
+
+def test_a_wrong_field_is_reported_as_such(folder):
+    write(folder, "job_h.py", "def build(): return {'dataset': [1], 'modle': 3}\n")
+    with pytest.raises(PipelineError, match="'model'"):
+        build_pipeline("job_h:build")
+
+
+def test_an_interruption_passes(folder):
+    write(folder, "job_i.py", "def build(): raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        build_pipeline("job_i:build")

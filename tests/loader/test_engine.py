@@ -1,0 +1,349 @@
+"""What a worker does in each mode, in this very process: which stages run, and what comes out."""
+
+import pickle
+from types import SimpleNamespace
+
+import pytest
+import torch
+from engine_bench import (
+    EVERYTHING,
+    LADDER,
+    RUN_AUGMENT,
+    RUN_COLLATE,
+    RUN_FINISH,
+    RUN_LOAD,
+    Batched,
+    NothingBehind,
+    Opaque,
+    Photos,
+    Stream,
+    Tail,
+    engines,
+    work,
+)
+from torch.utils.data import ConcatDataset, Subset, default_collate
+
+from bottleneck.loader import modes, requests, trees
+from bottleneck.loader.record.store import storages
+from bottleneck.loader.replay.replay import Replay
+from bottleneck.loader.replay.server import Server
+from bottleneck.loader.requests import Blank, Request, Single
+from bottleneck.loader.worker import engine as engine_module
+
+run_replay = Replay.run
+
+make = pytest.fixture(engines)
+
+
+@pytest.mark.parametrize("kind", [Photos, Tail])
+def test_each_experiment_runs_its_stages_and_no_others(make, kind):
+    bench = make(kind())
+    assert bench.plan.strategy == {"Photos": "replay", "Tail": "tail"}[kind.__name__]
+    ran = {name: bench.run(name)[1] for name in LADDER}
+    assert ran == {
+        "after_collate": set(),
+        "before_collate": {RUN_COLLATE},
+        "after_augment": {RUN_COLLATE, RUN_FINISH},
+        "before_augment": {RUN_COLLATE, RUN_FINISH, RUN_AUGMENT},
+        "raw": EVERYTHING,
+    }
+
+
+def test_each_experiment_where_nothing_follows_the_augmentation(make):
+    bench = make(NothingBehind())
+    assert bench.plan.strategy == "template"
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_AUGMENT}
+    assert bench.run("raw")[1] == {RUN_LOAD, RUN_AUGMENT, RUN_COLLATE}
+
+
+@pytest.mark.parametrize(
+    ("stage", "ran"),
+    [("load", RUN_LOAD), ("augment", RUN_AUGMENT), ("finish", RUN_FINISH), ("collate", RUN_COLLATE)],
+)
+def test_everything_but_one_stage(make, stage, ran):
+    bench = make(Photos())
+    assert bench.run(modes.ALL & ~modes.BIT_OF_STAGE[stage])[1] == EVERYTHING - {ran}
+
+
+class Stacked(Photos):
+    def __getitems__(self, indices):
+        work(self, RUN_LOAD)
+        return torch.zeros(len(indices), 3), torch.tensor(indices)
+
+
+def test_a_batch_that_the_dataset_stacks_has_as_many_samples_as_were_asked_for(make):
+    # Guards: the pair of tensors counted as two samples, so that a job was ten times slower without its loading.
+    bench = make(Stacked(), size=5, collate_fn=lambda batch: batch)
+    assert bench.plan.batch_sizes == (5, 5)
+    batch, ran = bench.run("before_collate")
+    assert len(batch[0]) == 5
+    assert ran == {RUN_COLLATE}
+
+
+@pytest.mark.parametrize("kind", [Photos, NothingBehind, Tail, Opaque, Batched, Stream])
+def test_at_the_price_of_serving_everything_is_real(make, kind, monkeypatch):
+    bench = make(kind())
+    real, ran = bench.run("raw", first=40)
+    samples, dispatched = [], []
+    monkeypatch.setattr(Server, "_sample", lambda server, unit: samples.append(unit) or unit.value)
+    monkeypatch.setattr(Replay, "run", lambda replay, *args: dispatched.append(args) or run_replay(replay, *args))
+    paid, ran_too = bench.run(modes.ALL | modes.PAY_SERVING, first=40)
+    assert ran_too == ran
+    if kind is Stream:  # it goes on
+        return
+    assert torch.equal(paid[0], real[0])
+    assert len(samples if kind is Opaque else dispatched) == (1 if kind is Batched else bench.size)
+
+
+def test_without_the_handoff_the_batch_is_made_and_not_sent(make):
+    bench = make(Photos())
+    batch, ran = bench.run(modes.ALL & ~modes.HANDOFF)
+    assert batch is None
+    assert ran == EVERYTHING
+
+
+@pytest.mark.parametrize("kind", [Photos, Tail, NothingBehind, Opaque, Batched])
+def test_every_experiment_serves_the_recorded_batches_in_turn(make, kind):
+    bench = make(kind())
+    for name in LADDER[:-1]:
+        if bench.plan.strategy == "fetch" and name in ("after_augment", "before_augment"):
+            continue
+        found = [bench.run(name)[0] for _ in range(4)]
+        assert [batch[1].tolist() for batch in found] == [[0, 1], [2, 3]] * 2
+        expected = [default_collate([kind()[i] for i in pair]) for pair in ((0, 1), (2, 3))]
+        assert all(trees.equal(batch, expected[n % 2]) for n, batch in enumerate(found))
+
+
+def test_where_nothing_can_be_cut_only_fetching_as_a_whole_is_replayed(make):
+    bench = make(Opaque())
+    assert bench.plan.within_sample == ("fetch",)
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("raw")[1] == EVERYTHING
+
+
+def test_loading_really_loads_what_was_asked_for_also_where_the_augmentation_is_replayed(make):
+    bench = make(NothingBehind())
+    assert bench.run("raw", first=70)[0][1].tolist() == [70, 71]
+    batch, ran = bench.run(modes.ALL & ~modes.AUGMENT, first=70)
+    assert batch[1].tolist() == [70, 71]
+    assert batch[0][:, 0].tolist() == [0.5, 1.5]  # the recorded output
+    assert RUN_LOAD in ran
+
+
+def test_every_serving_of_a_collated_batch_has_storages_of_its_own(make):
+    # Guards: the same tensor twice is handed over as a mere file descriptor, and decays in the train step.
+    bench = make(Photos(), batches=1)
+    first, second = bench.run("after_collate")[0], bench.run("after_collate")[0]
+    assert not storages(first) & storages(second)
+    first[0].zero_()
+    assert bench.run("after_collate")[0][0].sum() > 0
+
+
+def test_in_a_worker_cached_batches_are_written_where_the_collation_wrote_them(make, monkeypatch):
+    # Guards: otherwise the queue copies them once more, and the hand-off looks dearer than it is.
+    for module in (engine_module, torch.utils.data):  # PyTorch's own collation asks, too
+        monkeypatch.setattr(module, "get_worker_info", lambda: SimpleNamespace(id=0))
+    served = make(Photos(), batches=1).run("after_collate")[0]
+    images, indices = served
+    assert images.is_shared()
+    assert not indices.is_shared()  # made of Python numbers: the queue moves it there
+    assert not storages(served) & storages(make(Photos(), batches=1).run("after_collate")[0])
+
+
+def test_a_collate_function_that_changes_or_keeps_samples_gets_copies(make):
+    def changing(samples):
+        for image, _ in samples:
+            image.add_(100)  # decays from batch to batch, unless it is copied
+        return default_collate(samples)
+
+    def keeping(samples):
+        return samples
+
+    for collate_fn in (changing, keeping):
+        bench = make(Photos(), collate_fn=collate_fn, batches=1)
+        assert bench.plan.copy_samples
+        first, second = bench.run("before_collate")[0], bench.run("before_collate")[0]
+        assert trees.equal(first, second)
+        assert not storages(first) & storages(second)
+    assert not make(Photos()).plan.copy_samples
+
+
+def test_an_augmentation_that_works_in_place_gets_fresh_arguments(make):
+    class InPlace(NothingBehind):
+        def augment(self, image):
+            work(self, RUN_AUGMENT)
+            return image.add_(0.5)
+
+    bench = make(InPlace(), batches=1)
+    assert bench.plan.copy_arguments
+    first, second = bench.run("before_augment")[0], bench.run("before_augment")[0]
+    assert trees.equal(first, second)
+    assert first[0][:, 0].tolist() == [0.5, 1.5]
+
+
+def test_a_second_half_that_changes_its_variables_gets_fresh_ones(make):
+    class Changing(Tail):
+        def __getitem__(self, index):
+            work(self, RUN_LOAD)
+            mask = torch.zeros(2)
+            image = self.augment(torch.full((2,), float(index)))
+            work(self, RUN_FINISH)
+            mask.add_(1)
+            return image + mask, index
+
+    bench = make(Changing(), batches=1)
+    assert bench.plan.copy_locals
+    first, second = bench.run("before_augment")[0], bench.run("before_augment")[0]
+    assert trees.equal(first, second)
+
+
+# --- kinds of datasets -------------------------------------------------------------------------------------
+
+
+def test_an_empty_batch_is_the_users_business(make):
+    bench = make(Photos(), batches=0, collate_fn=list)
+    assert bench.ask(modes.RECORD | modes.ALL, []) in ([], None)
+
+
+def test_batches_from_getitems(make):
+    bench = make(Batched())
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("before_augment")[1] >= {RUN_COLLATE, RUN_AUGMENT}
+    assert RUN_LOAD not in bench.run("before_augment")[1]
+    assert bench.run("raw")[0][1].tolist() == [50, 51]
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda d: Subset(d, range(99, -1, -1)), lambda d: Subset(ConcatDataset([d]), range(99, -1, -1))]
+)
+@pytest.mark.parametrize("kind", [Photos, Tail])
+def test_wrapped_datasets_are_cut_like_the_one_inside(make, wrap, kind):
+    # A plain Subset has __getitems__, but does no more there than ask for each sample.
+    bench = make(wrap(kind()))
+    assert bench.plan.strategy == {"Photos": "replay", "Tail": "tail"}[kind.__name__]
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_FINISH, RUN_AUGMENT}
+    assert bench.run("raw")[0][1].tolist() == [49, 48]
+
+
+def test_without_batching(make):
+    bench = make(Photos(), batched=False, collate_fn=lambda sample: sample, size=1)
+    assert bench.run("raw")[0][1] == 50
+    for name in LADDER[:-1]:
+        assert [bench.run(name)[0][1] for _ in range(4)] == [0, 1, 0, 1]
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_FINISH, RUN_AUGMENT}
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_streams_go_on_for_ever_and_are_cut_too(make, endless):
+    bench = make(Stream(endless=endless))
+    assert bench.plan.strategy == "template"
+    assert bench.run("after_collate")[1] == set()
+    assert bench.run("before_collate")[1] == {RUN_COLLATE}
+    assert bench.run("before_augment")[1] == {RUN_COLLATE, RUN_AUGMENT}
+    found = [bench.run("raw")[0][:, 0].tolist() for _ in range(4)]
+    assert found == [[4.5, 0.5], [1.5, 2.5], [3.5, 4.5], [0.5, 1.5]]  # on from the fifth of five, and round again
+
+
+def test_a_stream_without_batching(make):
+    bench = make(Stream(), batched=False, collate_fn=lambda sample: sample, size=1)
+    assert [bench.run("before_collate")[0][0].item() for _ in range(3)] == [0.5, 1.5, 0.5]
+    assert bench.run("raw")[0][0].item() == 2.5
+
+
+def test_a_worker_without_a_share_of_a_stream_ends(make):
+    bench = make(Stream(length=0), batches=0)
+    bench.control.mode = modes.ALL
+    assert list(bench.stream) == []
+
+
+def test_a_batch_that_was_begun_before_the_recording_is_not_kept(make):
+    bench = make(Stream(length=50), batches=0, size=4)
+    bench.control.mode = modes.ALL
+    begun = [next(bench.stream), next(bench.stream)]
+    bench.control.mode = modes.RECORD | modes.ALL
+    bench.engine.collate([*begun, next(bench.stream), next(bench.stream)])
+    assert bench.engine.report().batch_sizes == ()
+    assert not bench.engine.report().changes_samples
+    bench.record()
+    assert bench.engine.report().batch_sizes == (4,)
+    assert not bench.engine.report().changes_samples
+
+
+# --- left-overs of the mode before -------------------------------------------------------------------------
+
+
+def test_blanks_that_arrive_after_a_switch_to_real_loading_do_no_harm(make):
+    bench = make(Photos())
+    for mode in (modes.ALL, modes.RECORD | modes.ALL):
+        assert bench.ask(mode, Blank(2, 0)) is None
+    assert bench.engine.report().batch_sizes == (2, 2)
+
+
+def test_indices_that_arrive_after_a_switch_away_from_loading_do_no_harm(make):
+    bench = make(Photos())
+    assert bench.ask(modes.HANDOFF, [7, 8])[1].tolist() == [0, 1]
+    assert bench.ask(modes.HANDOFF | modes.COLLATE, [7, 8])[1].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("experiment", ["raw", "before_augment", "before_collate"])
+@pytest.mark.parametrize("dataset", [Photos, Stream])
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_was_asked_for_before_a_switch_is_not_made(make, monkeypatch, dataset, batched, experiment):
+    # Guards: a batch for each place in the queue is made for real at each switch, and thrown away.
+    bench = make(dataset(), batched=batched, collate_fn=list)
+    mode = modes.MODE_OF_EXPERIMENT[experiment]
+    if dataset is Stream:
+        stale = Request([None] * 2, 0) if batched else Single(None, 0)
+    else:
+        indices = Request([7, 8], 0) if batched else Single(7, 0)
+        stale = indices if experiment == "raw" else Blank(2, 0)
+    monkeypatch.setattr(requests, "arrived_generation", None)
+    stale = pickle.loads(pickle.dumps(stale))  # as it comes out of a worker's queue
+    bench.log.clear()
+    bench.control.begin_generation()
+    assert bench.ask(mode, stale) is None
+    assert bench.log == []
+    fresh = pickle.loads(pickle.dumps(type(stale)(7 if isinstance(stale, Single) else [7, 8], 1)))
+    fresh = pickle.loads(pickle.dumps(Blank(2, 1))) if isinstance(stale, Blank) else fresh
+    assert bench.ask(mode, fresh) is not None
+    assert RUN_COLLATE in bench.log
+
+
+@pytest.mark.parametrize("experiment", ["raw", "before_augment"])
+def test_a_batch_of_slow_samples_is_given_up_at_a_switch(make, experiment):
+    # Guards: with samples of seconds, the batch that each worker is at is waited for, and thrown away.
+    class Switching(NothingBehind):
+        switch_at = None
+
+        def augment(self, image):
+            if self.switch_at is not None:
+                bench.control.begin_generation()
+            return super().augment(image)
+
+    dataset = Switching()
+    bench = make(dataset, size=8)
+    bench.engine._source.slow = True
+    dataset = bench.engine._source.dataset
+    dataset.switch_at = 0
+    mode = modes.MODE_OF_EXPERIMENT[experiment]
+    bench.log.clear()
+    assert bench.ask(mode, Request(range(8), 0) if experiment == "raw" else Blank(8, 0)) is None
+    assert bench.log.count(RUN_AUGMENT) == 1
+    dataset.switch_at = None
+    assert len(bench.ask(mode, Request(range(8), 1) if experiment == "raw" else Blank(8, 1))[1]) == 8
+
+
+def test_the_mode_is_read_once_a_batch(make):
+    bench = make(Photos())
+    bench.control.mode = modes.ALL
+    samples = bench.engine.fetch([7, 8])
+    bench.control.mode = modes.HANDOFF  # switched between fetching and collating
+    assert bench.engine.collate(samples)[1].tolist() == [7, 8]
+
+
+def test_when_it_is_stopped_nothing_works_any_more(make):
+    bench = make(Photos())
+    bench.log.clear()
+    assert bench.ask(modes.STOP, [7, 8]) is None
+    assert RUN_COLLATE not in bench.log

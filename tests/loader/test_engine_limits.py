@@ -1,0 +1,196 @@
+"""What an engine does when memory is short, and when the user's code fails."""
+
+import pytest
+import torch
+from engine_bench import RUN_FINISH, RUN_LOAD, Batched, NothingBehind, Opaque, Photos, Stream, Tail, engines, work
+from torch.utils.data import Subset, default_collate
+
+import bottleneck
+from bottleneck.loader import modes, trees
+from bottleneck.loader.worker_errors import UserCodeError, find_failure
+
+make = pytest.fixture(engines)
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+class Large(Photos):
+    def load_image(self, index):
+        return torch.full((2500,), float(index))  # 10 kB
+
+
+class LargeStream(Stream):
+    def __init__(self):
+        super().__init__(endless=True)
+
+    def augment(self, image):
+        return super().augment(image.repeat(1250))
+
+
+@bottleneck.stage("widen")
+def widen(images):
+    return images.double()
+
+
+def test_the_caches_stay_within_their_memory(make):
+    bench = make(Large(), batches=8, cache_bytes=200_000)
+    assert 0 < bench.engine._pool.nbytes <= 200_000
+    assert bench.control.cache_bytes() == bench.engine._pool.nbytes
+    assert 0 < len(bench.engine._pool.batches) < 8
+    held = [(u.value, [(c.args, c.output) for c in u.calls]) for b in bench.engine._pool.batches for u in b.units]
+    assert trees.nbytes(held) <= 200_000
+
+
+def test_local_variables_count_as_memory_and_what_the_dataset_holds_does_not(make):
+    class Masked(Tail):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.zeros(10**6)  # 4 MB, once
+
+        def __getitem__(self, index):
+            work(self, RUN_LOAD)
+            table, mask = self.table, torch.zeros(2500)
+            image = self.augment(torch.full((2,), float(index)))
+            work(self, RUN_FINISH)
+            return image + mask.sum() + table[0], index
+
+    bench = make(Masked(), batches=1)
+    assert bench.plan.strategy == "tail"
+    assert 20_000 < bench.engine._pool.nbytes < 100_000
+
+
+def test_a_batch_that_does_not_fit_is_told(make):
+    nothing = make(Large(), cache_bytes=1000)
+    assert not nothing.plan.has_samples
+    assert not nothing.plan.has_collated
+    only_batch = make(Large(), cache_bytes=22_000)
+    assert only_batch.plan.has_collated
+    assert not only_batch.plan.has_samples
+    assert only_batch.run("after_collate")[0][1].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dataset", [Large, LargeStream])
+def test_no_more_of_a_batch_is_recorded_than_there_is_room_for(make, dataset):
+    # Guards: recorded whole before it was looked at, a batch of large images took its size once more in each worker.
+    bench = make(dataset(), cache_bytes=110_000, batches=0, size=20)
+    recorder = bench.engine._recorder
+    recorded = []
+    note_unit = recorder._note_unit
+    recorder._note_unit = lambda unit, *rest, **given: (note_unit(unit, *rest, **given), recorded.append(unit.nbytes))
+    batch = bench.record()
+    assert len(batch[0] if isinstance(batch, list) else batch) == 20
+    assert sum(recorded[:-1]) <= 110_000 < sum(recorded)
+    report = bench.engine.report()
+    assert report.has_samples
+    assert not report.has_collated
+
+
+def test_what_is_recorded_and_what_is_being_recorded_share_the_room(make):
+    bench = make(Large(), cache_bytes=200_000, batches=8)
+    recorder = bench.engine._recorder
+    bench.record(8)
+    recorder.fetch([0] * 20)
+    assert recorder._left_out
+    assert bench.engine._pool.nbytes + recorder._pending_bytes - recorder._pending[-1].nbytes <= 200_000
+
+
+def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
+    def collate_fn(samples):
+        return widen(default_collate([image for image, _ in samples]))
+
+    whole = make(Large(), cache_bytes=10**6, collate_fn=collate_fn)
+    assert whole.plan.marks.collate == ("@widen",)
+    short = make(Large(), cache_bytes=60_000, collate_fn=collate_fn)
+    assert short.plan.marks.collate == ()
+    assert any("widen" in message and "does not fit" in message for _, message in short.plan.warnings)
+
+
+def test_recordings_that_the_plan_does_not_need_are_let_go(make):
+    bench = make(Opaque())
+    bench.run("before_collate")
+    assert all(not unit.calls and unit.locals is None for b in bench.engine._pool.batches for unit in b.units)
+    bench = make(NothingBehind())
+    bench.run("before_augment")
+    kept = [call for b in bench.engine._pool.batches for unit in b.units for call in unit.calls]
+    assert {bench.engine._tape.stage(call.site) for call in kept} == {"augment"}
+
+
+# --- failures ----------------------------------------------------------------------------------------------
+
+
+def test_a_sample_that_raises_is_told_with_its_index(make):
+    class Broken(Photos):
+        def load_image(self, index):
+            if index == 51:
+                raise ValueError("truncated file")
+            return super().load_image(index)
+
+    for wrap, shown in ((lambda d: d, "51"), (lambda d: Subset(d, range(100)), "51")):
+        bench = make(wrap(Broken()))
+        with pytest.raises(UserCodeError) as caught:
+            bench.run("raw")
+        failure = find_failure(caught.value)
+        assert failure.error == "ValueError: truncated file"
+        assert failure.index == shown
+        assert failure.where == "dataset"
+        assert failure.worker is None
+        assert failure.mode == modes.ALL
+        assert failure.traceback.count("ValueError: truncated file") == 1
+        assert "load_image" in failure.traceback
+        assert caught.value.__suppress_context__
+
+
+def test_a_batch_that_raises_as_a_whole_is_told_with_its_indices(make):
+    class Broken(Batched):
+        def __getitems__(self, indices):
+            if 51 in indices:
+                raise OSError("gone")
+            return super().__getitems__(indices)
+
+    bench = make(Broken())
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("raw")
+    assert find_failure(caught.value).index == "[50, 51]"
+
+
+def test_a_collate_function_that_raises_is_told(make):
+    def collate_fn(samples):
+        if samples[0][1] >= 50:
+            raise RuntimeError("cannot stack")
+        return default_collate(samples)
+
+    bench = make(Photos(), collate_fn=collate_fn)
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("raw")
+    assert find_failure(caught.value).where == "collate_fn"
+
+
+def test_an_augmentation_that_raises_when_replayed_names_the_recorded_index(make):
+    class Moody(NothingBehind):
+        broken = False
+
+        def augment(self, image):
+            if self.broken:
+                raise ValueError("moody")
+            return super().augment(image)
+
+    dataset = Moody()
+    bench = make(dataset)
+    bench.engine._source.dataset.broken = True
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("before_augment")
+    assert find_failure(caught.value).index == "0"
+
+
+def test_a_stream_that_raises_is_told(make):
+    class Broken(Stream):
+        def augment(self, image):
+            if image[0] == 4:
+                raise ValueError("bad record")
+            return super().augment(image)
+
+    bench = make(Broken())
+    with pytest.raises(UserCodeError) as caught:
+        bench.run("raw")
+    assert "bad record" in find_failure(caught.value).error

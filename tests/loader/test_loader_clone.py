@@ -1,0 +1,202 @@
+"""The clone of the user's loader keeps every argument, its class and what hangs on it; the user's stays as it is."""
+
+import itertools
+import multiprocessing
+import pickle
+
+import pytest
+import torch
+from staged_datasets import (
+    INDEX,
+    LOAD_CALL,
+    AsksForItself,
+    Stream,
+    Traced,
+    column,
+    note_dataset,
+    plain,
+    stack,
+    switched,
+    take,
+)
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+
+from bottleneck.job.cuts import find_sites
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import SwitchedLoader
+
+
+class MyLoader(DataLoader):
+    """A subclass with a signature and attributes of its own, and an iterator around PyTorch's."""
+
+    def __init__(self, root, *, scale):
+        super().__init__(Traced(), batch_size=2, num_workers=1, collate_fn=stack)
+        self.root, self.scale = root, scale
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch * self.scale
+
+
+class WithEpochs(DataLoader):
+    """Asks for its own length, and for attributes of its dataset."""
+
+    def __iter__(self):
+        assert len(self) == 10
+        assert self.dataset.length == 40
+        assert len(self.dataset) == 40
+        return super().__iter__()
+
+
+def clone_of(loader):
+    wrapped = SwitchedLoader(loader, find_sites(loader.dataset), seed=0, hang_s=30.0)
+    wrapped.close()
+    return wrapped._loader
+
+
+def forget(number):
+    """A worker_init_fn."""
+
+
+ARGUMENTS = {
+    "batch_size": 3,
+    "num_workers": 2,
+    "pin_memory": True,
+    "drop_last": True,
+    "timeout": 17,
+    "prefetch_factor": 5,
+    "in_order": False,
+    "pin_memory_device": "",
+}
+
+
+def test_every_argument_is_kept():
+    generator = torch.Generator().manual_seed(3)
+    user = DataLoader(
+        Traced(), worker_init_fn=forget, generator=generator, multiprocessing_context="forkserver", **ARGUMENTS
+    )
+    before = dict(user.__dict__)
+    clone = clone_of(user)
+    for name, value in ARGUMENTS.items():
+        assert getattr(clone, name) == value, name
+    assert clone.generator is generator
+    assert clone.multiprocessing_context is user.multiprocessing_context
+    assert clone.persistent_workers
+    assert user.__dict__ == before
+    assert not user.persistent_workers
+
+
+def test_no_argument_of_dataloader_is_forgotten():
+    # One that a later PyTorch adds is kept as well, because the whole state is.
+    user = DataLoader(Traced())
+    user.brand_new = 5
+    replaced = {"dataset", "collate_fn", "worker_init_fn", "persistent_workers", "batch_sampler", "timeout"}
+    clone = clone_of(user)
+    kept = {name for name, value in user.__dict__.items() if clone.__dict__[name] is value}
+    assert set(user.__dict__) - kept <= replaced
+    assert clone.brand_new == 5
+
+
+@pytest.mark.parametrize(("timeout", "workers", "expected"), [(0, 1, 30.0), (17, 1, 17), (0, 0, 0)])
+def test_a_hanging_worker_is_noticed_also_where_the_user_set_no_timeout(timeout, workers, expected):
+    assert clone_of(plain(Traced(), num_workers=workers, timeout=timeout)).timeout == expected
+
+
+def test_without_workers_there_is_nothing_persistent():
+    assert not clone_of(plain(Traced(), num_workers=0)).persistent_workers
+
+
+def test_the_kind_of_dataset_is_kept():
+    assert isinstance(clone_of(plain(Stream(5), num_workers=0)).dataset, IterableDataset)
+    assert not isinstance(clone_of(plain(Traced(), num_workers=0)).dataset, IterableDataset)
+
+
+def test_attributes_of_the_dataset_answer_through_the_clone():
+    clone = clone_of(plain(Traced(length=40), num_workers=0))
+    assert clone.dataset.length == 40
+    with pytest.raises(AttributeError):
+        _ = clone.dataset.no_such_thing
+    assert pickle.loads(pickle.dumps(clone.dataset.engine._sites)) == clone.dataset.engine._sites
+
+
+@pytest.mark.integration
+def test_a_subclass_with_another_signature_and_an_iterator_of_its_own():
+    with switched(MyLoader("data", scale=2)) as wrapped:
+        assert wrapped._loader.root == "data"
+        assert type(wrapped._loader) is MyLoader
+        recorded = column(take(wrapped, "after_collate", 20), INDEX)
+        assert all(index % 2 == 0 for index in recorded)
+        assert not column(take(wrapped, "raw", 4), INDEX) & recorded
+
+
+@pytest.mark.integration
+def test_a_subclass_that_looks_at_itself():
+    with switched(WithEpochs(Traced(length=40), batch_size=4, num_workers=1)) as wrapped:
+        assert len(take(wrapped, "raw", 3)) == 3
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("workers", [0, 1])
+def test_user_code_finds_its_own_dataset(workers):
+    # Guards: get_worker_info().dataset would be a proxy that the user's code does not know.
+    with switched(plain(AsksForItself(), num_workers=workers)) as wrapped:
+        for experiment in ("raw", "before_collate"):
+            assert column(take(wrapped, experiment, 3), LOAD_CALL) == {1}
+
+
+@pytest.mark.integration
+def test_the_worker_init_fn_works_on_the_users_dataset_before_it_is_cut():
+    class SaysLength(Traced):
+        def load(self, index):
+            return torch.tensor([index, self.length, 0, 0])
+
+    with switched(plain(SaysLength(), worker_init_fn=note_dataset)) as wrapped:
+        assert column(take(wrapped, "raw", 6), 1) == {1000, 1001}
+
+
+@pytest.mark.integration
+def test_the_users_loader_and_dataset_are_as_they_were():
+    dataset = Traced()
+    loader = plain(dataset, shuffle=True)
+    before, state = dict(loader.__dict__), dict(dataset.__dict__)
+    with switched(loader) as wrapped:
+        take(wrapped, "raw", 3)
+    assert loader.__dict__ == before
+    assert dataset.__dict__ == state
+
+
+@pytest.mark.integration
+def test_without_workers_the_dataset_is_not_cut_in_place():
+    dataset = Traced()
+    with switched(plain(dataset, num_workers=0)) as wrapped:
+        take(wrapped, "before_augment", 3)
+        assert "augment" not in vars(dataset)
+        assert "load" not in vars(dataset)
+
+
+@pytest.mark.integration
+def test_a_batch_sampler_of_the_users_decides_the_batches():
+    sizes = itertools.cycle([1, 3])
+
+    class Uneven(BatchSampler):
+        def __iter__(self):
+            indices = iter(self.sampler)
+            while batch := list(itertools.islice(indices, next(sizes))):
+                yield batch
+
+    loader = DataLoader(Traced(), batch_sampler=Uneven(SequentialSampler(range(400)), 1, False), num_workers=1)
+    with switched(loader) as wrapped:
+        assert {len(batch) for batch in take(wrapped, "raw", 6)} == {1, 3}
+        for experiment in ("after_collate", "before_collate", "before_augment"):
+            wrapped.switch(modes.MODE_OF_EXPERIMENT[experiment])
+            found = [wrapped.next_batch() for _ in range(8)]
+            assert all(len(batch) == size for batch, size in found)
+            assert {size for _, size in found} == {1, 3}
+
+
+@pytest.mark.integration
+def test_the_users_context_object_is_used():
+    context = multiprocessing.get_context("fork")
+    with switched(plain(Traced(), multiprocessing_context=context, num_workers=1), record=False) as wrapped:
+        assert wrapped._loader.multiprocessing_context is context
+        assert wrapped.next_batch()[1] == 4

@@ -1,0 +1,265 @@
+"""Stages that the user marked are recorded, served and skipped, alone or inside each other."""
+
+import itertools
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset, default_collate
+
+from bottleneck.job import marks
+from bottleneck.job.cuts import find_sites
+from bottleneck.loader import modes
+from bottleneck.loader.record.marking import MarkFacts, plan_marks
+from bottleneck.loader.record.plan import make_plan
+from bottleneck.loader.worker.engine import Engine
+from bottleneck.loader.worker.mailbox import Control
+from tests.loader import marked_datasets as marked
+
+SIZE = 2
+
+
+class Bench:
+    """An engine that has recorded, and tells which stages really run in a mode."""
+
+    def __init__(self, dataset, collate, batches):
+        self.control = Control(1)
+        self.control.worker_cache_bytes = 10**7
+        self.iterable = isinstance(dataset, IterableDataset)
+        self.engine = Engine(
+            dataset, collate, self.control, find_sites(dataset), seed=0, batched=True, iterable=self.iterable
+        )
+        self.stream = self.engine.iterate() if self.iterable else None
+        for number in range(batches):
+            self.make(modes.RECORD, number * SIZE)
+        self.plan = make_plan([self.engine.report()], iterable=self.iterable)
+        self.control.publish_plan(self.plan)
+
+    def make(self, mode, first=40):
+        self.control.mode = mode
+        if self.stream is not None:
+            return self.engine.collate(list(itertools.islice(self.stream, SIZE)))
+        return self.engine.collate(self.engine.fetch(list(range(first, first + SIZE))))
+
+    def ran(self, mode, first=40):
+        """How often each stage really ran for one batch."""
+        marked.RAN.clear()
+        self.batch = self.make(mode, first)
+        return dict(marked.RAN)
+
+    def skipping(self, *names):
+        return modes.ALL | self.plan.marks.bits(f"@{name}" for name in names)
+
+
+@pytest.fixture
+def make():
+    benches = []
+
+    def make_bench(dataset, collate=default_collate, batches=3):
+        benches.append(Bench(dataset, collate, batches))
+        return benches[-1]
+
+    yield make_bench
+    for bench in benches:
+        bench.control.close()
+    assert marks.handler is None
+
+
+def reasons(bench):
+    return {message.split('"')[1]: message for _, message in bench.plan.warnings}
+
+
+# --- in sequence -------------------------------------------------------------------------------------------
+
+
+def test_stages_have_the_users_names_in_the_order_of_execution(make):
+    bench = make(marked.Marked(), marked.collate)
+    assert bench.plan.strategy == "marks"
+    assert bench.plan.marks.sample == ("@decode", "@crop", "@normalize")
+    assert bench.plan.marks.collate == ("@pad",)
+    assert bench.plan.within_sample == ("other", "normalize", "crop", "decode")
+    assert bench.plan.warnings == ()
+
+
+def test_each_stage_can_be_served_while_all_else_works(make):
+    bench = make(marked.Marked(), marked.collate)
+    everything = {"other": 2, "decode": 2, "crop": 4, "normalize": 4, "collate": 1, "pad": 1}
+    assert bench.ran(modes.ALL) == everything
+    for name in ("decode", "crop", "normalize", "pad"):
+        assert bench.ran(bench.skipping(name)) == {k: v for k, v in everything.items() if k != name}
+        assert [part.shape for part in bench.batch] == [(2, 2, 2), (2,)]
+    assert bench.ran(bench.skipping("decode", "crop", "normalize", "pad")) == {"other": 2, "collate": 1}
+
+
+def test_the_code_around_the_stages_can_be_left_out(make):
+    bench = make(marked.Marked(), marked.collate)
+    alone = {"decode": 2, "crop": 4, "normalize": 4, "collate": 1, "pad": 1}
+    assert bench.ran(modes.ALL | modes.SKIP_OTHER) == alone
+    assert bench.plan.marks.sample_alone
+    ran = bench.ran(modes.ALL | modes.SKIP_COLLATE_REST)
+    assert ran == {"other": 2, "decode": 2, "crop": 4, "normalize": 4, "pad": 1}
+    assert bench.plan.marks.collate_alone
+
+
+def test_cached_samples_are_collated_with_and_without_the_stage_inside(make):
+    bench = make(marked.Marked(), marked.collate)
+    inside = modes.HANDOFF | modes.COLLATE
+    assert bench.ran(inside) == {"collate": 1, "pad": 1}
+    assert bench.ran(inside | bench.plan.marks.bits(["@pad"])) == {"collate": 1}
+    assert bench.ran(modes.HANDOFF) == {}
+
+
+def test_recorded_outputs_stand_in_for_those_of_another_item(make):
+    bench = make(marked.Marked(), batches=1)
+    bench.ran(bench.skipping("decode"), first=40)
+    images, labels = bench.batch
+    assert labels.tolist() == [40, 41]  # the code around works for real, on what the sampler asked for
+    assert images[:, 0, 0].tolist() == [-0.5, 0.5]  # decoded from the recorded items 0 and 1
+
+
+# --- inside each other -------------------------------------------------------------------------------------
+
+
+def test_stages_inside_each_other_are_told_apart(make):
+    bench = make(marked.Nested())
+    assert bench.plan.marks.sample == ("@decode", "@inner", "@outer")
+    everything = {"decode": 2, "inner": 2, "outer": 2}
+    assert bench.ran(modes.ALL) == everything
+    assert bench.ran(bench.skipping("inner")) == {"decode": 2, "outer": 2}
+    assert bench.ran(bench.skipping("outer")) == {"decode": 2, "inner": 2}
+    assert bench.ran(bench.skipping("inner", "outer")) == {"decode": 2}
+    assert bench.ran(modes.ALL | modes.SKIP_OTHER) == everything
+
+
+# --- copies ------------------------------------------------------------------------------------------------
+
+
+def test_what_later_code_changes_is_served_as_a_copy(make):
+    bench = make(marked.InPlace(), batches=1)
+    assert bench.plan.marks.copied == {"@decode"}
+    for _ in range(3):
+        bench.ran(bench.skipping("decode"))
+        assert bench.batch[0][:, 0].tolist() == [0.0, 3.0]
+    (warning,) = [message for id_, message in bench.plan.warnings if id_ == "mark-output-changed"]
+    assert "decode" in warning
+    assert "ms a call" in warning
+
+
+# --- streams -----------------------------------------------------------------------------------------------
+
+
+def test_stages_in_a_stream(make):
+    bench = make(marked.Stream())
+    assert bench.plan.strategy == "marks"
+    assert bench.plan.marks.sample == ("@decode",)
+    assert set(bench.ran(modes.ALL)) == {"other", "decode"}
+    assert set(bench.ran(bench.skipping("decode"))) == {"other"}
+    assert set(bench.ran(modes.ALL | modes.SKIP_OTHER)) == {"decode"}
+    assert bench.ran(modes.HANDOFF | modes.COLLATE) == {}
+
+
+def test_a_marked_method_of_a_stream_is_no_cut_of_ours_besides(make):
+    bench = make(marked.MethodStream())
+    assert bench.plan.marks.sample == ("@load",)
+    assert bench.ran(bench.skipping("load")) == {}
+
+
+# --- what is no clean cut ----------------------------------------------------------------------------------
+
+
+def test_another_order_each_time(make):
+    bench = make(marked.Disordered())
+    assert bench.plan.marks.sample == ("@decode",)
+    found = reasons(bench)
+    assert set(found) == {"crop", "normalize"}
+    assert "in another order from item to item" in found["crop"]
+    assert "part of the stage around it" in found["crop"]
+
+
+def test_a_stage_that_only_some_items_need_is_served_to_them_alone(make):
+    bench = make(marked.Sometimes())
+    assert bench.plan.marks.sample == ("@decode", "@normalize")
+    assert bench.ran(modes.ALL) == {"decode": 2, "normalize": 1}
+    assert bench.ran(bench.skipping("normalize")) == {"decode": 2}
+    assert bench.ran(bench.skipping("normalize"), first=41) == {"decode": 2}
+
+
+def test_a_stage_that_shows_late_makes_the_recording_begin_anew(make):
+    bench = make(marked.Rare(), batches=8)
+    assert bench.plan.marks.sample == ("@decode",)
+    assert set(bench.ran(modes.ALL)) == {"decode"}
+    assert bench.ran(bench.skipping("decode")) == {}
+
+
+def test_calls_in_a_thread_of_its_own_are_refused(make):
+    bench = make(marked.InThreads())
+    assert bench.plan.marks.sample == ("@normalize",)
+    assert "in a thread" in reasons(bench)["decode"]
+
+
+def test_generators_are_refused(make):
+    bench = make(marked.Generating())
+    assert bench.plan.marks.sample == ("@normalize",)
+    assert "generator" in reasons(bench)["rows"]
+
+
+def test_what_cannot_be_copied_is_refused(make):
+    bench = make(marked.Opening())
+    assert bench.plan.marks.sample == ("@normalize",)
+    assert "cannot be copied (Handle)" in reasons(bench)["open"]
+
+
+def test_random_stages_replay(make):
+    bench = make(marked.Random())
+    assert bench.plan.marks.sample == ("@decode", "@jitter", "@normalize")
+    assert bench.plan.warnings == ()
+
+
+def test_the_random_generators_are_left_alone_when_stages_are_served(make):
+    bench = make(marked.Random(), batches=1)
+    bench.make(bench.skipping("jitter"))
+    before = torch.get_rng_state()
+    bench.make(bench.skipping("jitter"))
+    assert torch.get_rng_state().equal(before)
+
+
+# --- the plan ----------------------------------------------------------------------------------------------
+
+
+def facts(*orders, **options):
+    calls = {site: 1 for order in orders for site in order}
+    return MarkFacts(orders=set(orders), calls=calls, items=1, **options)
+
+
+def test_orders_of_all_workers_become_one():
+    plan, warnings = plan_marks([facts(("@a", "@c")), facts(("@a", "@b", "@c"), ("@b",))], [], {}, [])
+    assert plan.sample == ("@a", "@b", "@c")
+    assert warnings == []
+
+
+def test_what_one_worker_refuses_none_uses():
+    plan, warnings = plan_marks([facts(("@a", "@b")), facts(("@a", "@b"), refused={"@b": "of this"})], [], {}, [])
+    assert plan.sample == ("@a",)
+    assert [id_ for id_, _ in warnings] == ["mark-not-used"]
+    assert "of this" in warnings[0][1]
+
+
+def test_a_stage_belongs_to_the_sample_or_to_the_batch():
+    plan, warnings = plan_marks([facts(("@a", "@b"))], [facts(("@b",))], {}, [])
+    assert plan.sample == ("@a",)
+    assert plan.collate == ()
+    assert "both in __getitem__ and in collate_fn" in warnings[0][1]
+
+
+def test_a_stage_of_the_collation_cannot_have_the_name_of_another():
+    plan, warnings = plan_marks([facts()], [facts(("@augment",))], {}, ["load", "augment"])
+    assert plan.collate == ()
+    assert "another stage is called augment" in warnings[0][1]
+
+
+def test_there_is_room_for_so_many():
+    many = tuple(f"@{number}" for number in range(40))
+    plan, warnings = plan_marks([facts(many)], [facts(tuple(f"{site}c" for site in many))], {}, [])
+    assert len(plan.sample) + len(plan.collate) == modes.MOST_MARKS
+    assert len(warnings) == 80 - modes.MOST_MARKS
+    assert len({plan.bit(site) for site in (*plan.sample, *plan.collate)}) == modes.MOST_MARKS
+    assert plan.bit(plan.collate[-1]) < 1 << 63

@@ -1,0 +1,423 @@
+"""Indices come in the user's order, without end, without repeats and without partial batches."""
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from bottleneck.loader import modes
+from bottleneck.loader.request_order import RequestOrder, lazy_permutation
+from bottleneck.loader.requests import Blank, Single
+from bottleneck.loader.worker.mailbox import Control
+
+
+class Numbers(Dataset):
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return index
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(10))
+
+
+@pytest.fixture
+def control():
+    control = Control(1)
+    yield control
+    control.close()
+
+
+def order_of(control, loader, iterable=False):
+    return RequestOrder(loader, control, iterable=iterable)
+
+
+def take(order, count):
+    return [asked.index if isinstance(asked, Single) else asked for asked in itertools.islice(order, count)]
+
+
+# --- the permutation ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 3000), st.integers(0, 2**63 - 1))
+def test_every_index_exactly_once(length, seed):
+    assert sorted(lazy_permutation(length, seed)) == list(range(length))
+
+
+@pytest.mark.parametrize("length", [2**n + d for n in (4, 5, 8, 11) for d in (-1, 0, 1)])
+def test_lengths_around_powers_of_two(length):
+    assert sorted(lazy_permutation(length, 3)) == list(range(length))
+
+
+def test_another_seed_gives_another_order_and_the_same_seed_the_same():
+    first = list(lazy_permutation(500, 1))
+    assert first == list(lazy_permutation(500, 1))
+    assert first != list(lazy_permutation(500, 2))
+    assert first != list(range(500))
+
+
+def test_neighbours_are_not_neighbours_any_more():
+    # A drive's read-ahead must not profit from an order that is nearly sequential.
+    order = list(lazy_permutation(10_000, 7))
+    steps = [abs(b - a) for a, b in itertools.pairwise(order)]
+    assert sum(step < 10 for step in steps) < 100  # 20 expected of a random order
+    assert 2900 < sum(steps) / len(steps) < 3700  # a third of the length
+
+
+def test_indices_are_computed_many_at_a_time(monkeypatch):
+    # Guards: one by one a batch of 256 took 7 ms of the process that trains, which was called loading.
+    calls = []
+    arange = np.arange
+    monkeypatch.setattr(np, "arange", lambda *args, **kwargs: calls.append(args) or arange(*args, **kwargs))
+    assert len(set(lazy_permutation(5000, 5))) == 5000
+    assert len(calls) <= 5
+
+
+def test_a_hundred_million_indices_cost_no_more_than_a_few():
+    # Guards: torch.randperm of 10^8 takes seconds and gigabytes. Steps of the walk stand for time.
+    tracemalloc.start()
+    found = list(itertools.islice(lazy_permutation(100_000_000, 5), 1000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(set(found)) == 1000
+    assert max(found) < 100_000_000
+    assert peak < 1_000_000
+
+
+def test_a_loader_over_a_hundred_million_samples_gives_its_first_batch_at_once(control):
+    tracemalloc.start()
+    batches = take(order_of(control, DataLoader(Numbers(10**8), batch_size=8, shuffle=True)), 10)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len({index for batch in batches for index in batch}) == 80
+    assert peak < 1_000_000
+
+
+# --- epochs and batches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_no_index_comes_twice_before_all_others_have(control, shuffle):
+    # Guards: a second visit to a file in one run is served from the page cache and looks free.
+    batches = take(order_of(control, DataLoader(Numbers(24), batch_size=4, shuffle=shuffle)), 18)
+    for epoch in range(3):
+        indices = [index for batch in batches[epoch * 6 : epoch * 6 + 6] for index in batch]
+        assert sorted(indices) == list(range(24))
+
+
+def test_shuffled_epochs_differ(control):
+    batches = take(order_of(control, DataLoader(Numbers(64), batch_size=64, shuffle=True)), 2)
+    assert batches[0] != batches[1]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_partial_batch_at_the_end_is_left_out(control, drop_last):
+    # Guards: in a cache it would be replayed for ever.
+    order = order_of(control, DataLoader(Numbers(10), batch_size=4, drop_last=drop_last))
+    assert take(order, 5) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2 + [[0, 1, 2, 3]]
+    assert set(order.sizes) == {4}
+
+
+def test_a_dataset_shorter_than_a_batch_has_only_partial_batches(control):
+    assert take(order_of(control, DataLoader(Numbers(3), batch_size=8)), 2) == [[0, 1, 2]] * 2
+
+
+def test_a_generator_of_the_users_decides_the_order(control):
+    def order(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return take(order_of(control, DataLoader(Numbers(50), batch_size=5, shuffle=True, generator=generator)), 8)
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+def test_a_sampler_with_replacement_stays_one(control):
+    sampler = RandomSampler(Numbers(5), replacement=True, num_samples=1000)
+    indices = [i for batch in take(order_of(control, DataLoader(Numbers(5), 100, sampler=sampler)), 10) for i in batch]
+    assert set(indices) == set(range(5))
+    assert len(indices) == 1000
+
+
+def test_a_sampler_of_a_part_of_the_epoch_stays_one(control):
+    sampler = RandomSampler(Numbers(100), num_samples=8)
+    order = order_of(control, DataLoader(Numbers(100), batch_size=4, sampler=sampler))
+    assert len({i for batch in take(order, 2) for i in batch}) == 8
+
+
+def test_weights_are_kept(control):
+    sampler = WeightedRandomSampler([0.0, 1.0, 0.0, 3.0], 400)
+    order = order_of(control, DataLoader(Numbers(4), batch_size=100, sampler=sampler))
+    indices = [index for batch in take(order, 4) for index in batch]
+    assert set(indices) == {1, 3}
+    assert indices.count(3) > indices.count(1)
+
+
+def test_other_samplers_run_as_they_are(control):
+    loader = DataLoader(Numbers(10), batch_size=2, sampler=SubsetRandomSampler([7, 8, 9, 1]))
+    assert {i for batch in take(order_of(control, loader), 2) for i in batch} == {7, 8, 9, 1}
+    loader = DataLoader(Numbers(4), batch_size=2, sampler=[3, 1, 2, 0])
+    assert take(order_of(control, loader), 3) == [[3, 1], [2, 0], [3, 1]]
+
+
+def test_a_distributed_sampler_gives_this_ranks_share_and_shuffles_each_epoch_anew(control):
+    sampler = DistributedSampler(Numbers(40), num_replicas=2, rank=0, shuffle=True)
+    order = order_of(control, DataLoader(Numbers(40), batch_size=20, sampler=sampler))
+    first, second = take(order, 2)
+    assert len(set(first)) == 20
+    assert first != second
+
+
+class ByLength(Sampler):
+    """Batches of differing sizes, another order each epoch."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+    def __iter__(self):
+        yield from ([0, 1, 2], [3], [4, 5])
+
+    def __len__(self):
+        return 3
+
+
+def test_a_batch_sampler_of_the_users_gives_all_of_its_batches(control):
+    sampler = ByLength()
+    order = order_of(control, DataLoader(Numbers(6), batch_sampler=sampler))
+    assert take(order, 7) == [[0, 1, 2], [3], [4, 5]] * 2 + [[0, 1, 2]]
+    assert order.sizes == [3, 1, 2, 3, 1, 2, 3]
+    assert sampler.epochs == [0, 1, 2]
+    assert len(order) == 3
+
+
+def test_a_subclass_of_the_batch_sampler_is_not_taken_for_the_original(control):
+    class Reversed(BatchSampler):
+        def __iter__(self):
+            return (batch[::-1] for batch in super().__iter__())
+
+    sampler = Reversed(SequentialSampler(Numbers(4)), 2, drop_last=False)
+    assert take(order_of(control, DataLoader(Numbers(4), batch_sampler=sampler)), 2) == [[1, 0], [3, 2]]
+
+
+def test_without_batching_single_indices_are_asked_for(control):
+    order = order_of(control, DataLoader(Numbers(3), batch_size=None))
+    assert take(order, 5) == [0, 1, 2, 0, 1]
+    assert order.sizes == [1] * 5
+
+
+def test_lists_of_indices_asked_for_as_items_are_full_ones_too(control):
+    sampler = BatchSampler(SequentialSampler(range(5)), 2, drop_last=False)
+    order = order_of(control, DataLoader(Numbers(5), batch_size=None, sampler=sampler))
+    assert take(order, 3) == [[0, 1], [2, 3], [0, 1]]
+    assert order.sizes == [1] * 3
+
+
+def test_batches_that_are_iterators_become_lists(control):
+    class Lazy(Sampler):
+        def __iter__(self):
+            return (iter((first, first + 1)) for first in (0, 2))
+
+    order = order_of(control, DataLoader(Numbers(4), batch_sampler=Lazy()))
+    assert take(order, 3) == [[0, 1], [2, 3], [0, 1]]
+    assert order.sizes == [2] * 3
+
+
+def test_the_samplers_of_the_stateful_loader_are_taken_for_pytorchs_own(control):
+    # Guards: a permutation of all indices in memory, and partial batches.
+    tracemalloc.start()
+    order = order_of(control, StatefulDataLoader(Numbers(10**8 + 1), batch_size=8, shuffle=True))
+    batches = take(order, 10)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len({index for batch in batches for index in batch}) == 80
+    assert peak < 1_000_000
+    assert take(order_of(control, StatefulDataLoader(Numbers(3), batch_size=2)), 2) == [[0, 1]] * 2
+
+
+def test_loaders_that_ask_their_sampler_for_something_get_it(control):
+    loader = DataLoader(Numbers(6), batch_sampler=ByLength())
+    assert order_of(control, loader).epochs == []
+    with pytest.raises(AttributeError):
+        _ = order_of(control, loader).no_such_thing
+
+
+def test_an_empty_sampler_ends_instead_of_turning_for_ever(control):
+    order = order_of(control, DataLoader(Numbers(3), batch_size=1, sampler=SubsetRandomSampler([])))
+    assert take(order, 3) == []
+
+
+def test_iterable_datasets_choose_their_samples_themselves(control):
+    assert take(order_of(control, DataLoader(Stream(), batch_size=3), iterable=True), 2) == [[None] * 3] * 2
+    assert take(order_of(control, DataLoader(Stream(), batch_size=None), iterable=True), 2) == [None] * 2
+
+
+# --- modes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0, modes.HANDOFF, modes.ALL & ~modes.LOAD])
+def test_no_indices_are_used_up_where_nothing_is_loaded(control, mode):
+    # Guards: samplers are not consumed, and raw finds files that nobody has read.
+    order = order_of(control, DataLoader(Numbers(20), batch_size=4))
+    assert take(order, 1) == [[0, 1, 2, 3]]
+    control.mode = mode
+    assert all(isinstance(request, Blank) and len(request) == 4 for request in take(order, 3))
+    control.mode = modes.ALL
+    assert take(order, 1) == [[4, 5, 6, 7]]
+    assert order.sent == 5
+
+
+@pytest.mark.parametrize("mode", [modes.LOAD, modes.ALL & ~modes.AUGMENT])
+def test_real_indices_are_given_where_something_is_loaded(control, mode):
+    control.mode = mode
+    assert take(order_of(control, DataLoader(Numbers(20), batch_size=2)), 2) == [[0, 1], [2, 3]]
+
+
+def record(control, order, batches):
+    control.mode = modes.RECORD
+    taken = take(order, batches)
+    control.mode = modes.ALL
+    return taken
+
+
+@pytest.mark.parametrize("batches", [5, 10, 40])
+def test_batches_are_recorded_from_all_over_those_that_come(control, batches):
+    # Guards: of an epoch that is sorted by length, the longest alone were recorded, and stages cost what those cost.
+    order = order_of(control, DataLoader(Numbers(10_000), batch_size=20))
+    assert take(order, 2) == [list(range(20)), list(range(20, 40))]
+    firsts = sorted(batch[0] // 20 for batch in record(control, order, batches))
+    assert len(set(firsts)) == batches
+    gaps = [after - before for before, after in itertools.pairwise([1, *firsts, 499])]
+    assert max(gaps) < 3 * 500 / batches
+    assert sum(firsts) / batches == pytest.approx(250, abs=300 / batches + 10)
+
+
+def test_what_was_not_recorded_comes_in_its_order_and_nothing_twice(control):
+    order = order_of(control, DataLoader(Numbers(24), batch_size=2))
+    recorded = record(control, order, 5)
+    left = take(order, 7)
+    assert left == sorted(left)
+    assert sorted(index for batch in recorded + left for index in batch) == list(range(24))
+    assert take(order, 2) == [[0, 1], [2, 3]]
+
+
+def test_recording_goes_on_where_all_of_an_epoch_was_recorded(control):
+    order = order_of(control, DataLoader(Numbers(6), batch_size=2))
+    assert sorted(record(control, order, 3)) == [[0, 1], [2, 3], [4, 5]]
+    assert record(control, order, 2) == [[0, 1], [2, 3]]
+
+
+def test_batches_that_pytorch_shuffles_are_recorded_as_they_come(control):
+    loader = DataLoader(Numbers(100), batch_size=5, shuffle=True, generator=torch.Generator().manual_seed(0))
+    expected = take(order_of(control, loader), 4)
+    loader.generator.manual_seed(0)
+    assert record(control, order_of(control, loader), 4) == expected
+
+
+def test_a_sampler_of_no_known_length_is_recorded_in_its_order(control):
+    def numbers():
+        yield from ([number] for number in range(100))
+
+    class Unknown(Sampler):
+        def __iter__(self):
+            return numbers()
+
+    assert record(control, order_of(control, DataLoader(Numbers(100), batch_sampler=Unknown())), 3) == [[0], [1], [2]]
+
+
+def test_a_slow_sampler_is_not_asked_for_more_than_it_gives_in_a_moment(control):
+    now_s = 0.0
+
+    class Slow(ByLength):
+        def __iter__(self):
+            nonlocal now_s
+            for number in range(100):
+                now_s += 0.15
+                yield [number]
+
+        def __len__(self):
+            return 100
+
+    order = RequestOrder(DataLoader(Numbers(100), batch_sampler=Slow()), control, iterable=False, clock=lambda: now_s)
+    record(control, order, 1)
+    assert now_s < 0.5
+
+
+def test_what_the_sampler_raises_is_raised_at_its_place(control):
+    class Breaks(ByLength):
+        def __iter__(self):
+            yield from ([number] for number in range(4))
+            raise RuntimeError("no more")
+
+        def __len__(self):
+            return 50
+
+    order = order_of(control, DataLoader(Numbers(50), batch_sampler=Breaks()))
+    recorded = record(control, order, 2)
+    assert sorted(recorded + take(order, 2)) == [[0], [1], [2], [3]]
+    with pytest.raises(RuntimeError, match="no more"):
+        next(order)
+
+
+def test_blanks_stand_for_batches_of_the_recorded_sizes_in_turn(control):
+    order = order_of(control, DataLoader(Numbers(6), batch_sampler=ByLength()))
+    order.set_blank_sizes((3, 1))
+    control.mode = modes.HANDOFF
+    assert [len(request) for request in take(order, 4)] == [3, 1, 3, 1]
+    order.set_blank_sizes(())
+    assert len(next(order)) == 3
+
+
+def test_it_ends_when_it_is_stopped(control):
+    order = order_of(control, DataLoader(Numbers(6), batch_size=1))
+    next(order)
+    order.stopped = True
+    assert take(order, 3) == []
+
+
+def test_the_time_of_the_sampler_is_known_without_that_of_its_first_batch(control):
+    now_s = 0.0
+
+    class Slow(Sampler):
+        def __iter__(self):
+            nonlocal now_s
+            now_s += 100.0
+            for index in range(8):
+                now_s += 0.5
+                yield index
+
+        def __len__(self):
+            return 8
+
+    loader = DataLoader(range(8), batch_size=2, sampler=Slow())
+    order = RequestOrder(loader, control, iterable=False, clock=lambda: now_s)
+    assert order.choosing_s_per_batch is None
+    take(order, 4)
+    assert order.choosing_s_per_batch == 1.0
+    assert order.first_choice_s == 101.0
+    assert order.permutation_length is None

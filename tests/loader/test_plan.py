@@ -1,0 +1,210 @@
+"""From what the workers found out to how the dataset is cut, with the reason where it is not."""
+
+import dataclasses
+
+import pytest
+
+from bottleneck.loader.record.plan import Report, make_plan
+from bottleneck.loader.record.verification import Facts, ItemTimes, Verification
+
+ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
+GOOD = Verification(reproducible=True, recorded=True, augment=True, replay=True, stop=True, tail=True)
+
+
+def facts(total=1.0, head=0.5, augment=0.5, load=0.5, orders=(("loader", "transform"),)):
+    items = 100
+    times = ItemTimes(total / items, head / items, augment / items, load / items)
+    return Facts([times] * items, set(orders))
+
+
+FINISHING = {"total": 1.0, "head": 0.4, "augment": 0.3, "load": 0.4}
+"""0.3 s of code behind the augmentation."""
+UNCOVERED = {**FINISHING, "load": 0.1}
+"""And 0.3 s in front of it that no cut covers."""
+
+
+def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=None, guessed=(), **times):
+    return Report(
+        facts=facts(**times),
+        verification=verification,
+        augment_alone=augment_alone,
+        site_stages={"loader": "load", "transform": "augment"} if site_stages is None else site_stages,
+        unusable=unusable or {},
+        changes_arguments={},
+        changes_samples=False,
+        batch_sizes=(4, 4),
+        has_samples=True,
+        has_collated=True,
+        guessed=frozenset(guessed),
+    )
+
+
+def plan_for(*reports, iterable=False):
+    return make_plan(list(reports), iterable=iterable)
+
+
+def failed(**held):
+    return dataclasses.replace(GOOD, **held)
+
+
+def test_template_where_nothing_follows_the_augmentation():
+    plan = plan_for(report())
+    assert plan.strategy == "template"
+    assert plan.within_sample == ("augment", "load")
+    assert plan.sites == {"loader", "transform"}
+    assert plan.reason == ""
+    assert plan.warnings == ()
+
+
+def test_what_follows_the_augmentation_of_a_stream_counts_as_loading_and_it_says_so():
+    plan = plan_for(report(None, **FINISHING), iterable=True)
+    assert plan.strategy == "template"
+    assert plan.within_sample == ("augment", "load")
+    assert [id_ for id_, _ in plan.warnings] == ["rest-counts-as-load"]
+    assert plan_for(report(None), iterable=True).warnings == ()
+
+
+def test_template_needs_no_replaying_item():
+    # Loading may do as it likes there, and even not be a cut at all: it is never replayed.
+    assert plan_for(report(failed(replay=False, tail=False), load=0.0)).strategy == "template"
+    assert plan_for(report(None), iterable=True).strategy == "template"
+
+
+def test_replay_where_code_follows_the_augmentation():
+    plan = plan_for(report(**FINISHING))
+    assert plan.strategy == "replay"
+    assert plan.within_sample == ("finish", "augment", "load")
+    assert plan.can_stop
+
+
+def test_replay_of_the_loading_alone():
+    plan = plan_for(report(site_stages={"loader": "load"}, orders=(("loader",),), augment=0.0))
+    assert plan.strategy == "replay"
+    assert plan.within_sample == ("augment", "load")
+    assert plan.sites == {"loader"}
+
+
+def test_a_function_that_does_all_the_work_is_not_what_loads_because_it_takes_an_index():
+    alone = {"site_stages": {"loader": "load"}, "orders": (("loader",),), "augment": 0.0, "head": 1.0, "load": 0.99}
+    plan = plan_for(report(guessed=["loader"], **alone))
+    assert plan.strategy == "fetch"
+    assert "`loader` does all of its work" in plan.reason
+    assert plan.warnings == ()  # nobody said that it is a stage
+    assert plan_for(report(**alone)).strategy == "replay"  # its name says that it loads
+    assert plan_for(report(guessed=["loader"], **alone | {"load": 0.9})).strategy == "replay"
+
+
+def test_tail_where_code_before_the_augmentation_has_no_function_of_its_own():
+    plan = plan_for(report(**UNCOVERED))
+    assert plan.strategy == "tail"
+    assert plan.within_sample == ("finish", "augment", "load")
+
+
+def test_tail_where_the_recorded_calls_do_not_replay():
+    assert plan_for(report(failed(replay=False), **FINISHING)).strategy == "tail"
+
+
+@pytest.mark.parametrize(
+    ("reports", "iterable", "reason"),
+    [
+        ([report(site_stages={}, orders=((),))], False, "no augmentation or loader was found"),
+        ([report(site_stages={"loader": None, "transform": None})], False, "no augmentation or loader was found"),
+        ([report(orders=((),))], False, "no augmentation or loader was found"),
+        ([report(failed(recorded=False))], False, "recording its calls changed"),
+        ([report(augment_alone=False)], False, "augmentation did not replay"),
+        ([report(), report(augment_alone=False)], False, "augmentation did not replay"),
+        ([report(None, site_stages={"loader": "load"}, orders=(ONCE[:1],), augment=0.0)], True, "cannot be asked for"),
+        ([report(orders=(ONCE, TWICE), **FINISHING)], False, "another order or number"),
+        ([report(site_stages={"loader": "load"}, orders=(ONCE[:1], 2 * ONCE[:1]))], False, "another order or number"),
+        ([report(failed(replay=False, tail=False), **FINISHING)], False, "did not replay to what"),
+        ([report(failed(tail=False), **UNCOVERED)], False, "not in a function of its own"),
+    ],
+)
+def test_fetch_says_why(reports, iterable, reason):
+    plan = plan_for(*reports, iterable=iterable)
+    assert plan.strategy == "fetch"
+    assert plan.within_sample == ("fetch",)
+    assert plan.sites == frozenset()
+    assert reason in plan.reason
+
+
+def test_a_cut_that_exists_but_is_not_used_gives_a_warning():
+    plan = plan_for(report(augment_alone=False))
+    assert [id_ for id_, _ in plan.warnings] == ["cut-not-used"]
+    assert plan.reason in plan.warnings[0][1]
+    assert plan_for(report(site_stages={}, orders=((),))).warnings == ()
+
+
+def test_a_site_that_one_worker_could_not_use_is_used_by_none_and_named():
+    plan = plan_for(report(), report(unusable={"transform": "it returns a generator"}))
+    assert "transform" not in plan.sites
+    assert any("`transform`" in message and "generator" in message for _, message in plan.warnings)
+
+
+def test_an_augmentation_that_the_user_named_and_that_was_never_called_is_told():
+    plan = plan_for(dataclasses.replace(report(), chosen=frozenset({"views.crop"})))
+    assert [id_ for id_, _ in plan.warnings] == ["cut-not-called"]
+    assert "`views.crop`" in plan.warnings[0][1]
+    assert "100 recorded items" in plan.warnings[0][1]
+    assert plan_for(dataclasses.replace(report(), chosen=frozenset({"transform"}))).warnings == ()
+
+
+def test_a_site_that_was_never_called_is_no_cut():
+    plan = plan_for(report(site_stages={"loader": "load", "transform": "augment", "other": "augment"}))
+    assert plan.sites == {"loader", "transform"}
+
+
+def test_an_item_that_was_interrupted_decides_nothing():
+    # Another process had the core for 50 ms, in the middle of 100 items of 10 microseconds each.
+    steady = ItemTimes(10e-6, 4e-6, 6e-6, 4e-6)
+    disturbed = ItemTimes(50e-3, 4e-6, 6e-6, 4e-6)
+    facts_ = Facts([steady] * 99 + [disturbed], {ONCE})
+    assert plan_for(dataclasses.replace(report(), facts=facts_)).strategy == "template"
+    assert plan_for(dataclasses.replace(report(), facts=Facts([disturbed] * 100, {ONCE}))).strategy == "replay"
+
+
+def test_a_few_microseconds_behind_the_augmentation_are_no_stage():
+    assert plan_for(report(total=1.0, head=0.5, augment=0.48)).strategy == "template"
+    assert plan_for(report(total=1.0, head=0.5, augment=0.44)).strategy == "replay"
+    # 20 microseconds an item are nothing, even of a very quick item
+    assert plan_for(report(total=0.004, head=0.001, augment=0.0015, load=0.001)).strategy == "template"
+
+
+def test_times_of_all_workers_together_decide():
+    slow, quick = report(**FINISHING), report(total=100.0, head=50.0, augment=50.0, load=50.0)
+    assert plan_for(slow).strategy == "replay"
+    assert plan_for(slow, quick).strategy == "template"
+
+
+def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
+    plan = plan_for(dataclasses.replace(report(), changes_arguments={"transform": 0.0012}))
+    assert plan.copy_arguments == {"transform"}
+    assert [id_ for id_, _ in plan.warnings] == ["cut-changes-its-argument"]
+    assert "`transform`" in plan.warnings[0][1]
+    assert "takes 1.2 ms a call" in plan.warnings[0][1]
+
+
+def test_copies_are_made_only_where_something_changes_what_it_is_given():
+    assert not plan_for(report(**FINISHING)).copy_outputs
+    assert not plan_for(report()).copy_samples
+    assert not plan_for(report(**UNCOVERED)).copy_locals
+    assert plan_for(report(failed(changes_outputs=True))).copy_outputs
+    assert plan_for(report(failed(changes_locals=True))).copy_locals
+    changing = plan_for(report(), dataclasses.replace(report(), changes_samples=True))
+    assert changing.copy_samples
+    assert changing.copy_outputs
+
+
+def test_nothing_can_be_left_out_where_the_calls_differ_from_item_to_item():
+    assert plan_for(report()).can_stop
+    assert not plan_for(report(orders=(ONCE, TWICE))).can_stop
+    assert not plan_for(report(failed(stop=False))).can_stop
+    assert not plan_for(report(None), iterable=True).can_stop
+
+
+def test_sizes_and_room_of_all_workers_together():
+    plan = plan_for(report(), dataclasses.replace(report(), batch_sizes=(3,), has_samples=False))
+    assert plan.batch_sizes == (4, 4, 3)
+    assert not plan.has_samples
+    assert plan.has_collated
+    assert not plan_for(report(), dataclasses.replace(report(), has_collated=False)).has_collated

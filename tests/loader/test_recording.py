@@ -1,0 +1,244 @@
+"""What a worker has recorded is served as fresh copies, in order and within its memory."""
+
+from collections import namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torchvision import tv_tensors
+
+from bottleneck.loader import trees
+from bottleneck.loader.record.store import (
+    Pool,
+    RecordedBatch,
+    Served,
+    Unit,
+    forget_originals,
+    private_copy,
+    shared_copy,
+    storages,
+)
+from bottleneck.loader.record.tape import Call
+from bottleneck.loader.replay.template import Hole, find_holes, make_fill
+
+Pair = namedtuple("Pair", "image label")
+
+
+@dataclass(frozen=True)
+class Sample:
+    image: object
+    meta: dict
+
+
+class Holder:
+    def __init__(self):
+        self.tensor = torch.ones(2)
+
+
+def call(output):
+    return Call("transform", print, (), {}, None, original=output)
+
+
+# --- fresh copies ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [shared_copy, private_copy, trees.copy_leaf])
+def test_a_copy_of_a_tensor_that_wants_a_gradient_can_go_to_another_process(make):
+    copied = make(torch.ones(3, requires_grad=True))
+    assert copied.requires_grad
+    assert copied.is_leaf
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+def test_a_batch_of_small_samples_is_copied_by_one_thread(dtype, monkeypatch):
+    # Guards: two threads waited 6 ms for each other on a busy machine, and no job was faster without its collation.
+    batch = torch.rand(16, 3, 32, 32).mul(9).to(dtype)
+    monkeypatch.setattr(trees, "copy_tensor", lambda tensor: pytest.fail("PyTorch copies it with several threads"))
+    copied = private_copy(batch)
+    assert torch.equal(copied, batch)
+    assert copied.data_ptr() != batch.data_ptr()
+
+
+@pytest.mark.parametrize("make", [shared_copy, private_copy])
+def test_each_serving_has_storages_of_its_own(make):
+    # Guards: the same tensor returned twice by a worker travels as a mere file descriptor.
+    batch = {"x": make(torch.arange(6.0).reshape(2, 3)), "y": [make(torch.ones(2, dtype=torch.int64)), 3]}
+    served = Served(batch)
+    first, second = served.serve(), served.serve()
+    assert trees.equal(first, batch)
+    assert trees.equal(second, batch)
+    assert not storages(first) & storages(second)
+    assert not storages(first) & storages(batch)
+    first["x"].zero_()
+    assert trees.equal(served.serve(), batch)
+
+
+def test_a_copy_is_written_into_shared_memory_where_the_users_collate_function_wrote_there_and_only_there():
+    # Guards: otherwise the queue would copy once more than with the user's own batches, or once less.
+    batch = {"stacked": shared_copy(torch.ones(3)), "own": [torch.zeros(2, 2), shared_copy(torch.ones(2))]}
+    served = Served(batch, travels=True).serve()
+    assert [tensor.is_shared() for tensor in (served["stacked"], *served["own"])] == [True, False, True]
+
+
+@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.zeros(0, 3), torch.eye(2, device="meta")], ids=str)
+def test_tensors_without_memory_of_the_plain_kind_are_served(tensor):
+    assert type(Served([tensor], travels=True).serve()[0]) is type(tensor)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(0, 3),
+        torch.eye(3).to_sparse(),
+        torch.ones(4, dtype=torch.bool),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.arange(12).reshape(3, 4).t(),
+        torch.tensor(5),
+        torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+        torch.arange(4).expand(3, 4),
+        torch.arange(10)[::2],
+        tv_tensors.Image(torch.ones(3, 2, 2)),
+    ],
+    ids=str,
+)
+def test_every_kind_of_tensor_can_be_copied_into_shared_memory(tensor):
+    copied = shared_copy(tensor)
+    assert copied.shape == tensor.shape
+    assert copied.dtype == tensor.dtype
+    assert copied.layout == tensor.layout
+    if tensor.layout == torch.strided:
+        assert torch.equal(copied, tensor)
+    else:
+        assert torch.equal(copied.to_dense(), tensor.to_dense())
+    assert copied is not tensor
+    assert type(copied) is type(tensor)
+    if tensor.layout == torch.strided:  # a step may be faster or slower with another layout
+        assert copied.stride() == tensor.clone().stride()
+
+
+def test_objects_of_the_user_that_may_hold_tensors_are_copied_too():
+    served = Served([Holder()])
+    assert served.serve()[0].tensor.data_ptr() != served.serve()[0].tensor.data_ptr()
+
+
+def test_what_was_recorded_does_not_change_with_the_users_object():
+    batch = [torch.ones(2)]
+    served = Served(batch)
+    batch[0].zero_()
+    assert served.serve()[0].tolist() == [1, 1]
+
+
+def test_its_size_is_known():
+    assert Served(torch.zeros(1000)).nbytes == 4000
+
+
+def test_storages_are_those_of_tensors_and_arrays():
+    base = torch.zeros(4)
+    assert storages([base[:2], {"again": base[2:]}]) == storages(base)
+    array = np.zeros(3)
+    assert storages(array) == storages([array])
+    assert storages([1, "x", torch.zeros(0)]) == set()
+
+
+# --- holes -------------------------------------------------------------------------------------------------
+
+
+def test_the_output_of_a_cut_is_found_in_the_item():
+    image, other = torch.ones(2), torch.zeros(2)
+    for value, path in (
+        (image, ()),
+        ((image, 3), (0,)),
+        ({"a": [other, image]}, ("a", 1)),
+        (Pair(image, other), (0,)),
+        (Sample(image, {}), ("image",)),
+        (Sample(other, {"views": [image]}), ("meta", "views", 0)),
+    ):
+        assert find_holes(value, [call(image)]) == [(0, (), path)]
+
+
+def test_parts_of_an_output_are_found():
+    image, boxes = torch.ones(2), torch.zeros(2)
+    holes = find_holes({"boxes": boxes, "image": image}, [call((image, {"b": boxes}))])
+    assert sorted(holes, key=str) == sorted([(0, (0,), ("image",)), (0, (1, "b"), ("boxes",))], key=str)
+
+
+def test_an_output_that_was_worked_on_afterwards_is_no_hole():
+    image = torch.ones(2)
+    assert find_holes((image * 2, 1), [call(image)]) == []
+
+
+def test_numbers_are_never_taken_for_an_output():
+    assert find_holes((1, None, "a"), [call(1), call(None), call("a")]) == []
+
+
+def test_the_last_call_that_had_the_object_fills_the_hole():
+    image = torch.ones(2)  # in-place augmentations return the object they were given
+    assert find_holes((image,), [call(image), call(image)]) == [(1, (), (0,))]
+
+
+def test_fresh_outputs_are_put_into_a_copy_of_the_sample():
+    sample = Sample(Pair(torch.ones(1), 2), {"views": [torch.zeros(1), "x"]})
+    for path in (("image", 0), ("meta", "views", 1), ("meta",), ()):
+        changed = make_fill(sample, [Hole(1, ("b", 0), path)])(sample, ["not this", {"b": ["new"]}])
+        node = changed
+        for key in path:
+            node = getattr(node, key) if isinstance(node, Sample) else node[key]
+        assert node == "new"
+        assert type(changed) is (Sample if path else str)
+    assert sample.meta["views"][1] == "x"  # the recorded sample stays as it is
+    assert changed != sample
+    kept = make_fill(sample, [Hole(0, (), ("meta", "views", 1))])(sample, ["new"])
+    assert kept.image is sample.image
+
+
+def test_several_outputs_go_into_one_sample():
+    sample = (torch.ones(1), {"a": [1, torch.zeros(1)]}, "label")
+    holes = [Hole(0, (), (0,)), Hole(1, (), (1, "a", 1))]
+    assert make_fill(sample, holes)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
+    assert make_fill(sample, [])(sample, []) == sample
+
+
+def test_originals_are_let_go():
+    unit = Unit(0, None, [call(torch.ones(1))])
+    forget_originals(unit)
+    assert unit.calls[0].original is None
+
+
+# --- the pool ----------------------------------------------------------------------------------------------
+
+
+def batch(size):
+    return RecordedBatch([Unit(n, n, []) for n in range(size)], size)
+
+
+def test_batches_come_in_the_order_in_which_they_were_recorded():
+    # Guards: one cached sample stays hot in the processor's cache; a pool of distinct ones does not.
+    pool = Pool(1000)
+    batches = [batch(2) for _ in range(3)]
+    for each in batches:
+        pool.add(each, 10)
+    assert [id(pool.next_batch(None)) for _ in range(7)] == [id(batches[n]) for n in (0, 1, 2, 0, 1, 2, 0)]
+
+
+def test_a_batch_of_the_wanted_size_is_served_if_there_is_one():
+    pool = Pool(1000)
+    small, large, other = batch(1), batch(4), batch(1)
+    for each in (small, large, other):
+        pool.add(each, 1)
+    found = [pool.next_batch(size) for size in (4, 1, 1, 4)]
+    assert [id(each) for each in found] == [id(each) for each in (large, other, small, large)]
+    assert pool.next_batch(9) in (small, large, other)
+
+
+@given(st.integers(0, 100), st.lists(st.integers(0, 40), max_size=20))
+def test_it_never_takes_more_than_its_memory(budget, sizes):
+    pool = Pool(budget)
+    for size in sizes:
+        if pool.has_room(size):
+            pool.add(batch(1), size)
+    assert pool.nbytes <= budget
+    assert pool.nbytes == sum(sizes[: len(pool.batches)]) or len(pool.batches) < len(sizes)

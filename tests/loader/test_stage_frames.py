@@ -1,0 +1,129 @@
+"""The user's code runs under frames that are named after its stages, and comes out the same."""
+
+import sys
+
+import pytest
+import torch
+from torch.utils.data import Dataset, default_collate
+
+from bottleneck.job import marks
+from bottleneck.job.cuts import find_sites
+from bottleneck.loader.observe.stage_frames import StageFrames, run_in_stage, stage_of_frame
+from bottleneck.loader.record.cutting import install
+from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.loader.record.plan import Plan
+from bottleneck.loader.record.tape import Tape
+from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker_errors import UserCodeError
+
+seen = []
+
+
+def note(what):
+    """Keep what runs and the stages around it, outermost first."""
+    frame, stages = sys._getframe(1), []
+    while frame is not None:
+        stage = stage_of_frame(frame.f_code.co_name, frame.f_code.co_filename)
+        if stage is not None:
+            stages.insert(0, stage)
+        frame = frame.f_back
+    seen.append((what, tuple(stages)))
+
+
+class Augment:
+    def __call__(self, image):
+        note("augment")
+        return image + 1
+
+
+@marks.stage("my decode")
+def decode(index):
+    note("decode")
+    return torch.tensor([float(index)])
+
+
+class Photos(Dataset):
+    def __init__(self):
+        self.transform = Augment()
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        if index > 5:
+            raise ValueError("no such photo")
+        image = decode(index)
+        note("load")
+        image = self.transform(image)
+        note("finish")
+        return image
+
+
+def collate(samples):
+    note("collate")
+    return default_collate(samples)
+
+
+def make(batched=True):
+    seen.clear()
+    dataset, tape = Photos(), Tape()
+    cut = install(dataset, find_sites(dataset), tape, in_place=True)
+    return StageFrames(Source(cut, collate, 0, batched=batched), tape)
+
+
+CUT = Plan("template", sites=("transform",), within_sample=("augment", "load"))
+
+
+def test_a_cut_runs_under_its_stage_inside_that_of_the_code_around_it():
+    samples = make().fetch(CUT, [3])
+    assert samples == [torch.tensor([4.0])]
+    assert seen == [
+        ("decode", ("load",)),
+        ("load", ("load",)),
+        ("augment", ("load", "augment")),
+        ("finish", ("load",)),
+    ]
+
+
+def test_marked_stages_have_frames_of_their_own():
+    make().fetch(Plan("marks", within_sample=("other",), marks=MarkPlan(sample=("@my decode",))), [3])
+    assert ("decode", ("other", "my decode")) in seen
+    assert ("augment", ("other",)) in seen
+
+
+def test_where_loading_and_finishing_share_a_frame_it_names_no_stage():
+    make().fetch(Plan("tail", sites=("transform",), within_sample=("finish", "augment", "load")), [3])
+    assert ("load", ("",)) in seen
+    assert ("augment", ("", "augment")) in seen
+
+
+def test_collation_has_a_frame():
+    frames = make()
+    batch = frames.collate(CUT, frames.fetch(CUT, [1, 2]))
+    assert batch.tolist() == [[2.0], [3.0]]
+    assert seen[-1] == ("collate", ("collate",))
+
+
+def test_failures_of_the_users_code_are_told_and_handlers_taken_away():
+    frames = make()
+    with pytest.raises(UserCodeError):
+        frames.fetch(CUT, [7])
+    assert marks.handler is None
+    assert frames._tape.handler is None
+
+
+@pytest.mark.parametrize("stage", ["load", "a b", "50 %; (x)", "stage:load", "äöü"])
+def test_any_name_of_a_stage_can_be_read_back(stage):
+    def look():
+        code = sys._getframe(1).f_code
+        return code.co_name, code.co_filename
+
+    name, file = run_in_stage(stage, look, (), {})
+    assert ";" not in name
+    assert " " not in name
+    assert stage_of_frame(name, file) == stage
+
+
+def test_a_function_of_the_users_with_such_a_name_is_no_stage():
+    assert stage_of_frame("stage:load", "/jobs/data.py") is None
+    assert stage_of_frame("load", "/jobs/data.py") is None

@@ -1,0 +1,318 @@
+"""Trees of every container that datasets and collate functions return are copied, compared and sized."""
+
+import dataclasses
+import math
+import threading
+import warnings
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from bottleneck.job import containers
+from bottleneck.loader import trees
+
+
+class Pair(NamedTuple):
+    image: object
+    label: object
+
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class Box:
+    corners: torch.Tensor
+    name: str = "box"
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenBox:
+    corners: torch.Tensor
+    tags: list
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlottedBox:
+    corners: torch.Tensor
+
+
+@dataclasses.dataclass
+class LateField:
+    """A field that only some code sets."""
+
+    value: int
+    late: int = dataclasses.field(init=False)
+
+
+class Encoding(UserDict):
+    """Like a tokenizer's batch."""
+
+
+class Refusing:
+    """Neither copied nor pickled: it holds a lock."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __eq__(self, other):
+        raise RuntimeError("not comparable")
+
+    __hash__ = None
+
+
+class Plain:
+    def __init__(self, number):
+        self.number = number
+
+
+class Graph:
+    """Holds tensors, and compares by identity, as the samples of graph and detection libraries do."""
+
+    def __init__(self, nodes):
+        self.__dict__["store"] = {"nodes": nodes}
+        self.__dict__["whole"] = self
+
+
+class Slots:
+    __slots__ = ("nodes",)
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+
+class Ambiguous(Plain):
+    """Its comparison gives an array."""
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+    __hash__ = None
+
+
+def nested(*lengths):
+    with warnings.catch_warnings():  # of a prototype
+        warnings.simplefilter("ignore")
+        return torch.nested.as_nested_tensor([torch.ones(length) for length in lengths])
+
+
+def samples():
+    image = Image.new("RGB", (4, 3), (1, 2, 3))
+    return [
+        {"x": torch.arange(6).reshape(2, 3), "y": [1, "two", None, b"3"]},
+        OrderedDict(b=torch.ones(2), a=np.arange(3)),
+        defaultdict(list, {"a": [torch.zeros(1)]}),
+        Encoding({"ids": torch.arange(4)}),
+        Pair(image, 7),
+        Point(torch.tensor(1.0), (np.float32(2.0), 3)),
+        Box(torch.ones(4)),
+        FrozenBox(torch.ones(4), ["a", torch.zeros(2)]),
+        SlottedBox(torch.ones(4)),
+        [torch.tensor([1.0, math.nan]), np.array([math.nan, 1.0]), math.nan],
+        torch.return_types.max((torch.ones(2), torch.zeros(2, dtype=torch.int64))),
+        torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)]),
+        (torch.Size([2, 3]), 1 + 2j),
+        torch.eye(3).to_sparse(),
+        torch.zeros(0, 3),
+        Graph(torch.ones(2)),
+        Slots(torch.ones(2)),
+        Ambiguous(torch.ones(2)),
+        nested(2, 3),
+    ]
+
+
+@pytest.mark.parametrize("value", samples(), ids=lambda value: type(value).__name__)
+def test_copy_is_equal_of_the_same_type_and_shares_no_data(value):
+    copied = trees.copy_deep(value)
+    assert type(copied) is type(value)
+    assert trees.equal(value, copied)
+    assert trees.similar(value, copied)
+    for before, after in zip(trees.leaves(value), trees.leaves(copied), strict=True):
+        if isinstance(before, torch.Tensor) and before.layout == torch.strided and before.numel():
+            assert before.data_ptr() != after.data_ptr()
+        elif isinstance(before, (np.ndarray, Image.Image)):
+            assert before is not after
+
+
+def test_a_change_in_a_copy_is_seen_and_does_not_reach_the_original():
+    original = {"box": FrozenBox(torch.ones(4), [np.zeros(2)]), "pair": Pair(Image.new("L", (2, 2)), 1)}
+    for change in (
+        lambda tree: tree["box"].corners.mul_(2),
+        lambda tree: tree["box"].tags[0].fill(1),
+        lambda tree: tree["box"].tags.append(1),
+        lambda tree: tree["pair"].image.putpixel((0, 0), 9),
+        lambda tree: tree.update(more=1),
+    ):
+        copied = trees.copy_deep(original)
+        change(copied)
+        assert not trees.equal(original, copied)
+        assert trees.equal(original, trees.copy_deep(original))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (torch.ones(2), torch.ones(2, dtype=torch.float64)),
+        (torch.ones(2), torch.ones(2, 1)),
+        (torch.tensor([1.0, math.nan]), torch.tensor([math.nan, 1.0])),
+        (np.ones(2), np.ones(2, dtype=np.float32)),
+        (np.ones(4), np.ones((2, 2))),
+        (Image.new("RGB", (2, 2)), Image.new("L", (2, 2))),
+        (Image.new("L", (2, 2)), Image.new("L", (2, 3))),
+        ([1, 2], (1, 2)),
+        ([1, 2], [1, 2, 3]),
+        ({"a": 1}, {"b": 1}),
+        (1, 1.0),
+        (True, 1),
+        (math.nan, 0.0),
+        (Plain(1), Plain(2)),
+        (Graph(torch.ones(2)), Graph(torch.zeros(2))),
+        (Slots(torch.ones(2)), Slots(torch.zeros(2))),
+        (Ambiguous(torch.ones(2)), Ambiguous(torch.zeros(2))),
+        (nested(2, 3), nested(2, 2)),
+        (Pair(1, 2), Pair(1, 3)),
+    ],
+)
+def test_what_differs_is_not_equal(a, b):
+    assert not trees.equal(a, b)
+
+
+def test_not_a_number_equals_itself():
+    assert trees.equal(math.nan, float("nan"))
+    assert trees.equal(torch.tensor([math.nan, 1.0]), torch.tensor([math.nan, 1.0]))
+    assert trees.equal(np.array([math.nan]), np.array([math.nan]))
+
+
+def test_objects_without_an_equality_of_their_own_are_compared_by_their_pickles():
+    assert trees.equal(Plain(1), Plain(1))
+
+
+def test_what_refuses_to_be_copied_is_handed_on_and_counts_as_equal():
+    value = {"handle": Refusing(), "x": torch.ones(2)}
+    copied = trees.copy_deep(value)
+    assert copied["handle"] is value["handle"]
+    assert copied["x"] is not value["x"]
+    assert trees.equal(value, copied)
+    assert trees.nbytes(value) > 0
+
+
+def test_an_immutable_mapping_is_a_leaf_that_cannot_be_rebuilt():
+    value = MappingProxyType({"a": 1})
+    assert trees.copy_deep([value]) == [value]
+
+
+def test_a_field_that_is_not_set_yet_is_left_out():
+    value = LateField(3)
+    copied = trees.copy_deep(value)
+    assert copied.value == 3
+    assert not hasattr(copied, "late")
+    assert trees.equal(value, copied)
+
+
+def test_similar_compares_kinds_not_sizes():
+    a = {"x": torch.zeros(3, 4), "boxes": [1, 2, 3], "image": Image.new("RGB", (4, 4))}
+    b = {"x": torch.ones(5, 2), "boxes": [9], "image": Image.new("RGB", (2, 7))}
+    assert trees.similar(a, b)
+    assert not trees.similar(a, {**b, "x": torch.ones(5)})
+    assert not trees.similar(a, {**b, "x": torch.ones(5, 2, dtype=torch.int64)})
+    assert not trees.similar(a, {**b, "image": Image.new("L", (2, 7))})
+    assert not trees.similar(a, {"x": b["x"]})
+    assert not trees.similar(np.zeros(3), np.zeros((3, 1)))
+
+
+def test_gradients_are_not_carried_by_a_copy_of_plain_data():
+    assert not trees.copy_leaf(torch.ones(2)).requires_grad
+    assert trees.copy_leaf(torch.ones(2, requires_grad=True)).requires_grad
+
+
+def test_nbytes_counts_data_once_and_containers_too():
+    tensor = torch.zeros(1000)
+    assert 4000 <= trees.nbytes([tensor]) < 4300
+    assert trees.nbytes([tensor, tensor]) < 4300
+    assert trees.nbytes([tensor, tensor.clone()]) >= 8000
+    assert trees.nbytes({"a": np.zeros(500), "b": Image.new("L", (100, 10))}) >= 5000
+    assert trees.nbytes(["x" * 1000, b"y" * 1000]) >= 2000
+    assert trees.nbytes(Plain("z" * 1000)) >= 1000
+
+
+def test_copier_copies_a_leaf_once_until_it_changes():
+    copier, leaf = trees.Copier(), torch.zeros(3)
+    first = copier.copy([leaf])[0]
+    assert copier.copy({"again": leaf})["again"] is first
+    leaf.add_(1)
+    later = copier.copy(leaf)
+    assert later is not first
+    assert first.tolist() == [0, 0, 0]
+    assert later.tolist() == [1, 1, 1]
+
+
+def test_copier_never_takes_a_new_object_for_an_old_one_that_is_gone():
+    copier = trees.Copier()
+    for number in range(100):  # the interpreter gives the same address again and again
+        assert copier.copy(np.array([number])).tolist() == [number]
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(max_size=5),
+    st.lists(st.floats(width=32), max_size=4).map(torch.tensor),
+    st.lists(st.integers(0, 9), max_size=4).map(np.array),
+)  # fmt: skip
+TREES = st.recursive(
+    LEAVES,
+    lambda part: st.one_of(
+        st.lists(part, max_size=3),
+        st.lists(part, max_size=3).map(tuple),
+        st.dictionaries(st.text(max_size=3), part, max_size=3),
+        st.tuples(part, part).map(lambda pair: Pair(*pair)),
+        st.tuples(part).map(lambda one: FrozenBox(torch.ones(1), [*one])),
+    ),
+    max_leaves=12,
+)
+
+
+@given(TREES)
+def test_any_tree_equals_its_copy(value):
+    copied = trees.copy_deep(value)
+    assert trees.equal(value, copied)
+    assert trees.equal(copied, value)
+    assert trees.similar(value, copied)
+    assert len(list(trees.leaves(copied))) == len(list(trees.leaves(value)))
+
+
+@given(TREES, TREES)
+def test_equality_is_symmetric(a, b):
+    assert trees.equal(a, b) == trees.equal(b, a)
+
+
+@given(TREES)
+def test_rebuilding_from_the_children_gives_the_same_tree(value):
+    parts = None if trees.is_primitive(value) else containers.children(value)
+    if parts is not None:
+        assert trees.equal(containers.rebuild(value, parts), value)
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+@pytest.mark.parametrize("shape", [(1000, 3), (1, 3000), (3000,), (7, 1, 500)])
+def test_large_data_is_compared_a_piece_at_a_time(monkeypatch, shape, as_array):
+    # Guards: to compare a batch of 500 MB at once takes over a GB more, on a device that the job may nearly fill.
+    monkeypatch.setattr(trees, "_PIECE_BYTES", 1000)
+    compared = []
+    name = "_equal_bytes" if as_array else "_equal_elements"
+    real = getattr(trees, name)
+    monkeypatch.setattr(trees, name, lambda a, b: compared.append(a.nbytes) or real(a, b))
+    a = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape)
+    a.view(-1)[5] = math.nan
+    b = a.clone()
+    convert = torch.Tensor.numpy if as_array else torch.Tensor.clone
+    assert trees.equal(convert(a), convert(b))
+    assert sum(compared) == a.nbytes
+    assert max(compared) <= 1000
+    b.view(-1)[-1] += 1
+    assert not trees.equal(convert(a), convert(b))

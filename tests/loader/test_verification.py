@@ -1,0 +1,300 @@
+"""A recording is used only where it replays to what the direct path gives."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from bottleneck.job.cuts import CutSite
+from bottleneck.loader.record.cutting import install
+from bottleneck.loader.record.tape import Call, RngState, Tape
+from bottleneck.loader.record.verification import FETCHES, Facts, ItemTimes, verify
+from bottleneck.loader.replay.tail import make_tail
+
+SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))
+
+
+class Photos(Dataset):
+    """Random in all three ways, with a random step behind the augmentation."""
+
+    def __getitem__(self, index):
+        image = self.load_image(index)
+        image = self.augment(image)
+        return self.finish(image), index
+
+    def load_image(self, index):
+        return torch.arange(4.0) + index + torch.rand(1)
+
+    def augment(self, image):
+        return image * random.random() + np.random.rand()
+
+    def finish(self, image):
+        return image + torch.rand(1)
+
+
+def check(dataset, tail=True):
+    tape = Tape()
+    cut = install(dataset, SITES, tape, in_place=False)
+    tape.tail = make_tail(cut, SITES[1:]) if tail else None
+    return verify(lambda index: cut[index], 3, tape, seed=11), tape
+
+
+def test_a_clean_dataset_passes_every_check():
+    found, _ = check(Photos())
+    assert found.reproducible
+    assert found.recorded
+    assert found.augment
+    assert found.replay
+    assert found.stop
+    assert found.tail
+    assert not found.changes_arguments
+    assert not found.changes_outputs
+    assert not found.changes_locals
+
+
+def test_the_random_number_generators_are_left_alone():
+    for dataset in (Photos(), ChangesKind()):  # from the state that the first one leaves, were it left
+        before = RngState.capture()
+        expected = [random.random(), np.random.rand(), torch.rand(1).item()]
+        after_drawing = RngState.capture()
+        before.restore()
+        check(dataset)
+        assert [random.random(), np.random.rand(), torch.rand(1).item()] == expected
+        after_drawing.restore()
+
+
+def test_without_a_second_half_nothing_is_said_of_it():
+    assert not check(Photos(), tail=False)[0].tail
+
+
+class Irreproducible(Photos):
+    """Draws from a generator of its own, which no seed of ours reaches."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng()
+
+    def augment(self, image):
+        return image[: self.rng.integers(1, 4)] * float(self.rng.random())
+
+
+def test_where_an_item_never_comes_twice_types_and_shapes_are_compared():
+    found, _ = check(Irreproducible())
+    assert not found.reproducible
+    assert found.recorded
+    assert found.augment
+    assert found.replay
+
+
+class ChangesKind(Irreproducible):
+    """Served from a recording, the item would be of another kind."""
+
+    def __getitem__(self, index):
+        self.fresh = False
+        image = self.augment(self.load_image(index))
+        return image if self.fresh else image.long()
+
+    def augment(self, image):
+        self.fresh = True
+        return super().augment(image)
+
+
+def test_another_kind_of_item_is_seen_even_then():
+    found, _ = check(ChangesKind())
+    assert found.recorded
+    assert not found.replay
+
+
+class FewOutcomes(Photos):
+    """Draws from a generator of its own, and gives the same item twice before it gives another."""
+
+    def __init__(self):
+        self.drawn = iter([0, 0, 1, *(n % 3 == 0 for n in range(1000))])
+
+    def augment(self, image):
+        return image.flip(0) if next(self.drawn) else image.clone()
+
+    def finish(self, image):
+        return image * 2
+
+
+def test_an_item_that_came_twice_by_chance_is_compared_by_its_kind():
+    found, _ = check(FewOutcomes())
+    assert not found.reproducible
+    assert found.augment
+    assert found.replay
+
+
+class InPlace(Photos):
+    def augment(self, image):
+        return image.mul_(2)
+
+
+def test_an_augmentation_that_changes_its_argument_is_detected():
+    found, _ = check(InPlace())
+    assert set(found.changes_arguments) == {"augment"}
+    assert found.augment
+    assert found.replay
+
+
+class ChangesOutput(Photos):
+    def finish(self, image):
+        return image.add_(1)
+
+
+def test_code_that_changes_an_output_is_detected_and_the_recording_is_mended():
+    found, _ = check(ChangesOutput())
+    assert found.changes_outputs
+    assert found.replay
+
+
+class ChangesLocals(Photos):
+    def __getitem__(self, index):
+        mask = torch.zeros(4)
+        image = self.augment(self.load_image(index))
+        mask.add_(1)
+        return image + mask
+
+
+def test_a_second_half_that_changes_its_variables_is_detected():
+    found, _ = check(ChangesLocals())
+    assert found.changes_locals
+    assert found.tail
+
+
+class DependsOnTheFirstHalf(Photos):
+    """What the second half gives depends on something that only loading sets."""
+
+    def __getitem__(self, index):
+        self.loads = getattr(self, "loads", 0)
+        image = self.load_image(index)
+        image = self.augment(image)
+        result = image * 0 + self.loads
+        self.loads = 0
+        return result
+
+    def load_image(self, index):
+        self.loads += 1
+        return super().load_image(index)
+
+
+def test_a_second_half_that_gives_another_item_is_refused():
+    found, _ = check(DependsOnTheFirstHalf())
+    assert found.recorded
+    assert not found.tail
+    assert not found.replay  # skipping the loading gives 0 instead of 1
+
+
+class HandleFromLoading(Photos):
+    """Loading leaves a handle behind, which the rest uses up: without loading it raises."""
+
+    handle = None
+
+    def __getitem__(self, index):
+        image = self.augment(self.load_image(index))
+        return image + self.handle.pop()
+
+    def load_image(self, index):
+        self.handle = [index]
+        return super().load_image(index)
+
+
+def test_an_error_in_a_replay_is_not_the_users():
+    found, _ = check(HandleFromLoading())
+    assert found.recorded
+    assert not found.replay
+    assert not found.tail
+
+
+class AugmentNeedsContext(Photos):
+    context = None
+
+    def __getitem__(self, index):
+        self.context = [1.0]
+        return super().__getitem__(index)
+
+    def augment(self, image):
+        return image + self.context.pop()
+
+
+def test_an_augmentation_that_cannot_be_called_alone_is_not_called_so():
+    found, _ = check(AugmentNeedsContext(), tail=False)
+    assert not found.augment
+    assert found.replay
+
+
+class StopBreaks(Photos):
+    """Catches everything, so that it cannot be left half-way."""
+
+    def __getitem__(self, index):
+        try:
+            return super().__getitem__(index)
+        except BaseException:
+            return 0
+
+
+def test_code_that_catches_everything_cannot_be_left_early():
+    assert not check(StopBreaks(), tail=False)[0].stop
+
+
+class NoticesRecording(Photos):
+    """Compares identities of arguments, which stand-ins cannot keep."""
+
+    def __getitem__(self, index):
+        return 0 if type(self.load_image).__name__.startswith("Cut") and self.noticed() else 1
+
+    def noticed(self):
+        self.calls = getattr(self, "calls", 0) + 1
+        return self.calls > 1 + FETCHES
+
+
+def test_an_item_that_recording_changes_is_refused():
+    assert not check(NoticesRecording())[0].recorded
+
+
+def test_errors_of_the_users_own_are_passed_on():
+    class Broken(Photos):
+        def load_image(self, index):
+            raise OSError("no such file")
+
+    with pytest.raises(OSError, match="no such file"):
+        check(Broken())
+
+
+# --- facts -------------------------------------------------------------------------------------------------
+
+
+def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
+    tape = Tape()
+    install(Photos(), SITES, tape, in_place=False)
+    calls = [
+        Call(site, print, (), {}, None, started_s=started, ended_s=ended)
+        for site, started, ended in (("load_image", 1.0, 4.0), ("augment", 6.0, 8.0), ("augment", 8.0, 9.0))
+    ]
+    tape.copies = [(5.0, 0.5), (8.5, 0.25)]
+    facts = Facts()
+    facts.add(tape, calls, started_s=0.0, ended_s=10.0)
+    assert facts.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
+    assert facts.orders == {("load_image", "augment", "augment")}
+    tape.copies = []
+    facts.add(tape, [], started_s=0.0, ended_s=1.0)
+    assert ItemTimes.sum(facts.items).total_s == 10.25
+
+
+def test_the_slowest_items_are_left_out_of_the_sums():
+    items = [ItemTimes(total_s=1.0, head_s=0.5)] * 19 + [ItemTimes(total_s=50.0)]
+    assert ItemTimes.sum(items) == ItemTimes(total_s=18.0, head_s=9.0)  # a tenth
+    assert ItemTimes.sum(items[-3:]).total_s == 52.0  # of a few, all count
+
+
+@pytest.mark.parametrize(("calls", "behind_s"), [(1, 1.0), (4, 4.0)])
+def test_what_follows_the_augmentation_of_a_batch_counts_once_for_each_call(calls, behind_s):
+    tape = Tape()
+    install(Photos(), SITES, tape, in_place=False)
+    tape.copies = []
+    made = [Call("augment", print, (), {}, None, started_s=4.0 + n, ended_s=5.0 + n) for n in range(calls)]
+    facts = Facts()
+    facts.add(tape, made, started_s=0.0, ended_s=5.0 + calls, samples=4)
+    (times,) = facts.items
+    assert times.total_s - times.head_s - times.augment_s == behind_s
