@@ -1,4 +1,4 @@
-"""The README and docs/: links lead somewhere, commands and options exist, code is code, pictures are small."""
+"""The README, its neighbours and docs/: links lead somewhere, what is named exists, pictures are small."""
 
 import ast
 import inspect
@@ -14,7 +14,11 @@ from benchmarks import bench
 from bottleneck.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
+BESIDE_DOCS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+PAGES = {
+    str(path.relative_to(ROOT)): path
+    for path in (*(ROOT / name for name in BESIDE_DOCS), *sorted((ROOT / "docs").rglob("*.md")))
+}
 FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 OF_OTHER_TOOLS = {
     *("--cap-add", "--ipc", "--shm-size", "--editable"),  # docker, pip
