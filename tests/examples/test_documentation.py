@@ -83,6 +83,14 @@ def test_every_page_is_linked_from_the_readme(page):
     assert page == "README.md" or page in linked
 
 
+def test_every_page_is_in_the_menu_of_the_site():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", menu, flags=re.MULTILINE)
+    beside = {f"docs/project/{Path(name).stem.lower()}.md" for name in (*BESIDE_DOCS, "benchmarks/RESULTS.md")}
+    assert {f"docs/{name}" for name in listed} == (set(PAGES) - set(BESIDE_DOCS)) | beside
+    assert len(listed) == len(set(listed))
+
+
 @pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=[f"{p}: {' '.join(w)}" for p, w in COMMAND_LINES])
 def test_every_command_is_understood(page, words):
     command = cli.get_command(click.Context(cli), words[0])
