@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.installed-docs
+UNIT := not integration and not environments and not gpu and not frameworks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-frameworks test-environments bench tutorial pictures gpu-check clean
+.PHONY: help demo test lint coverage test-frameworks test-environments bench docs tutorial pictures gpu-check clean
 
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -17,11 +19,15 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install torch torchvision --editable '.[dev,frameworks]'
 	touch $@
 
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --editable '.[docs]'
+	touch $@
+
 demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write report.md
 	$(BIN)/bottleneck demo
 
 test: lint  ## lint; unit tests and jobs that sleep side by side; one by one what measures
-	$(BIN)/python -m pytest -n 2 -m "not integration and not environments and not gpu and not frameworks"
+	$(BIN)/python -m pytest -n 2 -m "$(UNIT)"
 	$(BIN)/python -m pytest -n 3 -m integration tests/kinds
 	$(BIN)/python -m pytest -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
 
@@ -31,6 +37,11 @@ lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+coverage: $(INSTALLED)  ## what the unit tests run of the package: a table, and pages in build/coverage
+	$(BIN)/python -m coverage run -m pytest -m "$(UNIT)" $(TESTS)
+	$(BIN)/python -m coverage html
+	$(BIN)/python -m coverage report
+
 test-frameworks: $(INSTALLED)  ## on the real datasets and training loops of other packages
 	$(BIN)/python -m pytest -m frameworks
 
@@ -39,6 +50,9 @@ test-environments: $(INSTALLED)  ## beside pandas, xarray, astropy and pydata's 
 
 bench: $(INSTALLED)  ## measure the numbers to hold, write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.bench
+
+docs: $(DOCS_INSTALLED)  ## build the site into build/site
+	PYTHONPATH=. $(BIN)/properdocs build --strict -f mkdocs.yml
 
 tutorial: $(INSTALLED)  ## run the tutorial anew, on a quiet machine, and write its outputs and pictures
 	$(BIN)/python -m docs.make.tutorial
@@ -53,5 +67,5 @@ gpu-check: $(INSTALLED)  ## pipelines and traps on a real accelerator; writes be
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove what the other targets made here, the virtual environment included
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache report.md
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage report.md
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

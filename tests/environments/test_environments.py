@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def wheel(tmp_path_factory):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "bottleneck", source / "bottleneck", ignore=ignored)
     for path in ROOT.iterdir():
-        if path.is_file() and path.suffix in (".toml", ".md"):
+        if path.is_file() and (path.suffix in (".toml", ".md") or path.name == "LICENSE"):
             shutil.copy(path, source)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "-w", folder, source], check=True)
@@ -152,6 +153,16 @@ def theirs_last(tmp_path_factory, wheel, large):
 @pytest.fixture(params=["alone", "ours_last", "theirs_last"])
 def environment(request):
     return request.getfixturevalue(request.param)
+
+
+def test_the_wheel_holds_the_licence_the_types_and_the_templates(wheel):
+    held = set(zipfile.ZipFile(wheel).namelist())
+    templates = {path.name for path in (ROOT / "bottleneck/reports/templates").iterdir() if path.is_file()}
+    assert templates
+    assert {f"bottleneck/reports/templates/{name}" for name in templates} <= held
+    assert "bottleneck/py.typed" in held
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in held)
+    assert not {name for name in held if name.startswith(("tests/", "docs/", "benchmarks/", "examples/"))}
 
 
 @pytest.mark.parametrize("user", USERS)

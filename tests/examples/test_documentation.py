@@ -1,4 +1,4 @@
-"""The README and docs/: links lead somewhere, commands and options exist, code is code, pictures are small."""
+"""The README, its neighbours and docs/: links lead somewhere, what is named exists, pictures are small."""
 
 import ast
 import inspect
@@ -14,7 +14,11 @@ from benchmarks import bench
 from bottleneck.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
+BESIDE_DOCS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+PAGES = {
+    str(path.relative_to(ROOT)): path
+    for path in (*(ROOT / name for name in BESIDE_DOCS), *sorted((ROOT / "docs").rglob("*.md")))
+}
 FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 OF_OTHER_TOOLS = {
     *("--cap-add", "--ipc", "--shm-size", "--editable"),  # docker, pip
@@ -77,6 +81,14 @@ def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(page):
 def test_every_page_is_linked_from_the_readme(page):
     linked = {str(Path(one or other)).partition("#")[0] for one, other in links_of("README.md")}
     assert page == "README.md" or page in linked
+
+
+def test_every_page_is_in_the_menu_of_the_site():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", menu, flags=re.MULTILINE)
+    beside = {f"docs/project/{Path(name).stem.lower()}.md" for name in (*BESIDE_DOCS, "benchmarks/RESULTS.md")}
+    assert {f"docs/{name}" for name in listed} == (set(PAGES) - set(BESIDE_DOCS)) | beside
+    assert len(listed) == len(set(listed))
 
 
 @pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=[f"{p}: {' '.join(w)}" for p, w in COMMAND_LINES])
