@@ -14,8 +14,8 @@ from benchmarks.checks import Check, checks_table, markdown_table, off_list
 
 _INTRODUCTION = (
     "Written by `make bench`, not edited by hand. A train step that sleeps stands for an accelerator. Costs are per "
-    "batch, of the loader alone. They are judged by what the stage takes in a plain loop over a plain DataLoader, with "
-    "a clock around it, before and after the diagnosis."
+    "batch, of the loader alone. They are judged by plain loops before and after the diagnosis: by what goes when the "
+    "stage is taken out or, where that cannot be done, by a clock around it."
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.advice.stage_idle_time import waiting_share
+from bottleneck.analysis.advice.stage_idle_time import CORE_WAIT, waiting_share
 from bottleneck.analysis.lookup import list_at, number_at, text_at
 from bottleneck.analysis.names import COMPUTE
 from bottleneck.results.records import Stage
@@ -152,6 +152,16 @@ def gain_of_part(case: Case, stage: Stage, part: float) -> float:
     """
     saved = 1 - 1 / max(case.gain_of(stage), 1.0)
     return 1 / (1 - min(max(part, 0.0), 1.0) * saved)
+
+
+def undisturbed_s_per_batch(case: Case, stage: Stage) -> float | None:
+    """Return what a batch takes of a process with a core to itself, without the time that it stood ready for one."""
+    work_s = work_s_per_batch(case, stage)
+    if work_s is None or stage.wall_s_per_batch is None or stage.cpu_s_per_batch is None:
+        return work_s
+    cpu_s = stage.cpu_s_per_batch * max(1.0, case.number("num_workers") or 0.0)
+    core_wait = max(0.0, case.evidence_number(CORE_WAIT) or 0.0)
+    return max(min(cpu_s, work_s), work_s - core_wait * cpu_s)
 
 
 def work_s_per_batch(case: Case, stage: Stage) -> float | None:

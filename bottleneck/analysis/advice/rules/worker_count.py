@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.saturation import find_saturation
-from bottleneck.analysis.advice.transforms import held_stage, setting, work_s_per_batch
+from bottleneck.analysis.advice.transforms import held_stage, setting, undisturbed_s_per_batch
 from bottleneck.analysis.advice.worker_gain import (
     WORTH,
     Way,
@@ -190,7 +190,8 @@ def _no_workers(case: Case) -> Iterator[Item]:
     workers = setting(case, "num_workers")
     if not workers or held_stage(case, "handoff") is None:
         return
-    works = [work_s_per_batch(case, s) for s in case.stages if s.name != COMPUTE and not goes_beyond_the_worker(s.name)]
+    own = [stage for stage in case.stages if stage.name != COMPUTE and not goes_beyond_the_worker(stage.name)]
+    works = [undisturbed_s_per_batch(case, stage) for stage in own]
     known = [work for work in works if work is not None]
     if not known or len(known) < len(works):
         return
