@@ -1,8 +1,9 @@
 """The batches that raw received, for `device` and `host` to replay: on the same batches, their mix cancels.
 
 The first batches of an epoch do not stand for all. Where they are sorted by length, or change their size every few
-batches, an upper bound measured on them can lie below the job itself. Holding on to a batch costs nothing within a
-timed block; it is copied afterwards, unless shared memory is too small for that.
+batches, an upper bound measured on them can lie below the job itself. A batch is held on to within a timed block and
+copied afterwards, unless shared memory is too small for that. To let go of a batch takes its time, too, some 6 ms for
+each 100 MB, which the job pays: what one block holds is let go of in the next one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from bottleneck.loader import trees
 from bottleneck.measure.batch_cache import CachedBatch, keep_on_host, tensors_of
 
 _MOST_BATCHES = 64
-_MOST_TENSORS = 256
+_MOST_TENSORS = 128
 """Each tensor in shared memory holds a file descriptor, of which a process often has 1,024."""
-_SHARED_MEMORY_SHARE = 0.25
-"""Of what is free of /dev/shm: the workers need the rest."""
+_SHARED_MEMORY_SHARE = 0.125
+"""Of what is free of /dev/shm, for the batches of a block, beside those of the last one; the workers need the rest."""
 _LONGER_THAN_PLANNED = 1.3
 """A block goes on until the queue is as it was."""
 _SAMPLED_BATCHES = 2
@@ -71,6 +72,8 @@ class Replays:
         self._shapes: set[Hashable] = set()
         self._largest_bytes = self._most_tensors = 1
         self._gathered: list[CachedBatch] = []
+        self._held: list[CachedBatch] = []
+        """Those of the last block, of which there are copies."""
         self._stride, self._passed, self._most = 1, 0, 0
         self._copies = False
         for cached in known:
@@ -98,12 +101,16 @@ class Replays:
         if self._passed % self._stride == 0 and len(self._gathered) < self._most:
             kept = keep_on_host(batch) if self._copies else batch
             self._gathered.append(CachedBatch(kept, samples))
+            if self._held:
+                self._held.pop()
         self._passed += 1
 
     def take(self) -> list[CachedBatch]:
         """Return what was gathered since the last time, in memory of its own."""
         gathered, self._gathered = self._gathered, []
         fresh = gathered if self._copies else [CachedBatch(keep_on_host(c.batch), c.samples) for c in gathered]
+        if gathered:
+            self._held = [] if self._copies else gathered
         for cached in fresh:
             self._look_at(cached.batch)
         return fresh
