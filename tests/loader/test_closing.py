@@ -138,23 +138,23 @@ def test_a_worker_that_is_stopped_with_nothing_left_to_do_is_killed():
 
 
 def test_while_a_worker_hangs_in_a_sample():
-    dataset = SlowAt(slow_index=100, slow_s=600.0)
+    dataset = SlowAt(slow_index=600, slow_s=600.0)
     loader = plain(dataset, batch_size=1, num_workers=1, sampler=range(1000))
 
     def hang(wrapped):
         wrapped.switch(modes.ALL)
-        while int(wrapped.next_batch()[0][0, 0]) < 99:
+        while int(wrapped.next_batch()[0][0, 0]) < 599:
             pass
 
     assert closed(loader, hang) < BOUND_S
 
 
 def test_a_worker_that_hangs_is_noticed():
-    dataset = SlowAt(slow_index=100, slow_s=600.0)
+    dataset = SlowAt(slow_index=600, slow_s=600.0)
     loader = plain(dataset, batch_size=1, num_workers=1, sampler=range(1000))
     with switched(loader, hang_s=0.5) as wrapped, pytest.raises(RuntimeError, match="timed out"):
         wrapped.switch(modes.ALL)
-        for _ in range(200):
+        for _ in range(800):
             wrapped.next_batch()
 
 
@@ -173,28 +173,28 @@ def test_after_a_sample_raised():
     def fail(wrapped):
         wrapped.switch(modes.ALL)
         with pytest.raises(Exception, match="truncated") as caught:
-            for _ in range(200):
+            for _ in range(800):
                 wrapped.next_batch()
         failure = find_failure(caught.value)
-        assert failure.index == "150"
+        assert failure.index == "650"
         assert failure.worker in (0, 1)
         assert failure.where == "dataset"
         assert failure.mode == modes.ALL
-        assert failure.traceback.count("truncated file 150") == 1
+        assert failure.traceback.count("truncated file 650") == 1
 
-    closed(plain(FailsAt(150), batch_size=1), fail)
+    closed(plain(FailsAt(650), batch_size=1), fail)
 
 
 def test_after_a_collate_function_raised():
     def collate(samples):
-        if int(samples[0][0]) == 150:
+        if int(samples[0][0]) == 650:
             raise RuntimeError("sizes differ")
         return default_collate(samples)
 
     def fail(wrapped):
         wrapped.switch(modes.ALL)
         with pytest.raises(Exception, match="sizes differ") as caught:
-            for _ in range(200):
+            for _ in range(800):
                 wrapped.next_batch()
         assert find_failure(caught.value).where == "collate_fn"
 
@@ -204,14 +204,14 @@ def test_after_a_collate_function_raised():
 def test_failures_still_in_flight_do_no_harm():
     class AlwaysFails(Traced):
         def load(self, index):
-            if index >= 100:
+            if index >= 600:
                 raise ValueError(index)
             return super().load(index)
 
     def fail(wrapped):
         wrapped.switch(modes.ALL)
         with pytest.raises(Exception, match="UserCodeError"):
-            for _ in range(200):
+            for _ in range(800):
                 wrapped.next_batch()
 
     closed(plain(AlwaysFails(), batch_size=1), fail)
@@ -257,9 +257,9 @@ def test_nothing_is_in_flight_any_more_when_the_workers_are_told_to_end(monkeypa
 def test_quiet_when_a_worker_hangs_and_when_one_was_killed():
     done = run_script(
         "import os, signal\n"
-        "with switched(plain(SlowAt(100, 600.0), batch_size=1, num_workers=1)) as wrapped:\n"
-        "    wrapped.switch(stages.ALL)\n"
-        "    while int(wrapped.next_batch()[0][0, 0]) < 99:\n"
+        "with switched(plain(SlowAt(600, 600.0), batch_size=1, num_workers=1)) as wrapped:\n"
+        "    wrapped.switch(modes.ALL)\n"
+        "    while int(wrapped.next_batch()[0][0, 0]) < 599:\n"
         "        pass\n"
         "with switched(plain(Traced())) as wrapped:\n"
         "    take(wrapped, 'raw', 3)\n"
