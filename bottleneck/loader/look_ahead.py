@@ -31,7 +31,7 @@ class Ahead:
     def __init__(self, requests: Callable[[], _Request], batches: int, clock: Callable[[], float]) -> None:
         self._left: dict[int, _Request] = {}
         self._raised: Exception | None = None
-        self._chosen = self._first = 0
+        self._first = 0
         until_s, indices = clock() + _MOST_SECONDS, 0
         while len(self._left) < min(batches, _MOST_BATCHES) and indices < _MOST_INDICES and clock() < until_s:
             try:

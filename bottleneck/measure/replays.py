@@ -2,7 +2,7 @@
 
 The first batches of an epoch do not stand for all. Where they are sorted by length, or change their size every few
 batches, an upper bound measured on them can lie below the job itself. A batch is held on to within a timed block and
-copied afterwards, unless shared memory is too small for that. To let go of a batch takes its time, too, some 6 ms for
+copied afterwards, unless shared memory is too small for that. To let go of a batch takes its time, too, some 13 ms for
 each 100 MB, which the job pays: what one block holds is let go of in the next one.
 """
 

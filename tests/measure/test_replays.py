@@ -92,7 +92,7 @@ def test_a_cache_serves_what_it_is_given():
 
 
 def test_what_one_block_holds_is_let_go_of_within_the_next():
-    # Guards: to let go of a batch of 300 MB takes 16 ms, which the job pays and a block that only holds does not.
+    # Guards: to let go of a batch of 300 MB takes 40 ms, which the job pays and a block that only holds does not.
     found, alive = replays(known=(25, 10)), []
 
     def block(batches):
