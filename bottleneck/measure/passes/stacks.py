@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import bottleneck
 from bottleneck.loader.observe.stack_sampler import SampledStacks
 from bottleneck.loader.observe.stage_frames import stage_of_frame
 from bottleneck.results.stacks import Frame, Stack
 
-_PACKAGE = os.path.dirname(bottleneck.__file__)
+_PACKAGE = Path(__file__).resolve().parents[2]
 _OWN_FOLDERS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("loader", "job", "measure"))
 RawFrames = tuple[tuple[str, str, int | None], ...]
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)", re.DOTALL)
