@@ -147,8 +147,8 @@ def noticed_marks() -> Iterator[set[str]]:
     """Gather the names of the marked stages that are called inside the block, in this process."""
     called: set[str] = set()
 
-    def notice(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        called.add(name)
+    def notice(site: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        called.add(marks.name_of(site))
         return function(*args, **kwargs)
 
     marks.handler = notice

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bottleneck.job import marks
+from bottleneck.job.marks import is_mark
 from bottleneck.loader.observe.observation import Clocks, Meter, Observation, Spent, TransformSpent
 from bottleneck.loader.observe.pixels import PixelNotes
 from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
@@ -146,28 +146,27 @@ class Observer:
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
         self._stage, self._calls = stage, StageCalls(self._tape, self._plan, marked)
-        with self._timers.installed():
-            self._tape.handler, self._members.handler = self._answer_cut, self._answer_transform
-            marks.handler = self._answer_mark
+        with self._timers.installed(), self._tape.answered_by(self._answer):
+            self._members.handler = self._answer_transform
             before = self._meter.enter(self._spent(stage))
             try:
                 yield
             finally:
                 self._meter.go_back(before)
-                self._tape.handler = self._members.handler = marks.handler = None
+                self._members.handler = None
 
     def _spent(self, stage: str) -> Spent:
         return self._open.stages.setdefault(stage, Spent())
 
-    def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._calls.elsewhere:
-            return function(*args, **kwargs)
+    def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stage = self._calls.stage_of(site)
+        if is_mark(site) or self._calls.elsewhere:
+            return function(*args, **kwargs) if stage is None else self._run_in(stage, function, args, kwargs)
         if self._tape.stage(site) == "augment" and not self._calls.inside_cut:
             with self._meter.uncharged():
                 self._pixels.see_loaded(args, kwargs)
         if site in self._single:
             function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
-        stage = self._calls.stage_of_cut(site)
         if stage is None:
             return function(*args, **kwargs)
         self._calls.inside_cut = True
@@ -178,11 +177,6 @@ class Observer:
             if self._plan.strategy == "tail" and stage == "augment" and self._stage == "load":
                 self._stage = "finish"
                 self._meter.enter(self._spent("finish"))
-
-    def _answer_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._calls.is_marked(name):
-            return function(*args, **kwargs)
-        return self._run_in(name, function, args, kwargs)
 
     def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self._stage = self._stage, stage

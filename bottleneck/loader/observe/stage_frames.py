@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from bottleneck.job import marks
+from bottleneck.job.marks import is_mark
 from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
@@ -64,26 +64,20 @@ class StageFrames:
     @contextmanager
     def _answering(self, plan: Plan, marked: tuple[str, ...]) -> Iterator[None]:
         self._calls = StageCalls(self._tape, plan, marked)
-        self._tape.handler, marks.handler = self._answer_cut, self._answer_mark
-        try:
+        with self._tape.answered_by(self._answer):
             yield
-        finally:
-            self._tape.handler = marks.handler = None
 
-    def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        stage = self._calls.stage_of_cut(site)
+    def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stage = self._calls.stage_of(site)
         if stage is None:
             return function(*args, **kwargs)
+        if is_mark(site):
+            return run_in_stage(stage, function, args, kwargs)
         self._calls.inside_cut = True
         try:
             return run_in_stage(stage, function, args, kwargs)
         finally:
             self._calls.inside_cut = False
-
-    def _answer_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._calls.is_marked(name):
-            return function(*args, **kwargs)
-        return run_in_stage(name, function, args, kwargs)
 
 
 def _base_stage(plan: Plan) -> str:

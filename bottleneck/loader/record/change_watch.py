@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 from bottleneck.job import containers
+from bottleneck.job.marks import is_mark
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.lazy import is_lazy_image, is_shared_map
 from bottleneck.loader.record.plan import Plan
@@ -215,12 +216,10 @@ def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[Unit
 
 def _served_of_calls(calls: list[Call], plan: Plan, tape: Tape) -> Iterator[tuple[What, Call, Any]]:
     for call in calls:
-        marked = call.site.startswith("@")
-        copied = plan.marks.copied if marked else frozenset({call.site} if plan.copy_outputs else ())
-        if call.site not in copied and (marked or plan.strategy in ("replay", "tail")):
+        marked = is_mark(call.site)
+        if call.site not in plan.copy_outputs and (marked or plan.strategy in ("replay", "tail")):
             yield "outputs", call, call.output
-        changing = plan.marks.changes_arguments if marked else plan.copy_arguments
         runs = marked or (plan.strategy in ("template", "tail") and tape.stage(call.site) == "augment")
-        if call.site not in changing and runs:
+        if call.site not in plan.copy_arguments and runs:
             given = [*call.args, *call.kwargs.values()]
             yield "arguments", call, [value for value in given if not marked or trees.is_data(value)]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.record.lazy import READ_BY_COPY, is_lazy_image, name_lazy
-from bottleneck.loader.record.marking import MarkFacts
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.store import (
     Pool,
@@ -30,8 +28,9 @@ from bottleneck.loader.record.verification import (
     Facts,
     Verification,
     check_augment_alone,
+    check_marks,
+    time_copy,
     verify,
-    verify_marks,
 )
 from bottleneck.loader.replay.template import find_holes
 from bottleneck.loader.worker.mailbox import Control
@@ -40,6 +39,8 @@ from bottleneck.loader.worker.user_code import Source
 _SLOW_ITEM_S = 0.5
 _NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
 _LOOKED_AT = 8
+_CHECKED = 2
+"""Items, or batches, that are checked as they are recorded, where an item cannot be fetched again."""
 _WORTH_GIVING_UP_S = 5e-3
 """Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
@@ -78,18 +79,16 @@ class Recorder:
         self._in_worker, self._iterable = in_worker, iterable
         self._facts = Facts()
         self._verification: Verification | None = None
-        self._augment_alone = True
-        self._changing: dict[str, float] = {}
+        self._sample_alone = self._collate_alone = True
+        self._collate_orders: set[tuple[str, ...]] = set()
         self._changes_samples = False
         self._pending: list[Unit] = []
         self._pending_bytes = self._left_out = 0
         """Bytes of the pending units, and items of the same batch for whose recording there was no room."""
-        self._sample_marks, self._collate_marks = MarkFacts(), MarkFacts()
         self._spoiled = False
-        self._recorded_bytes = 0
+        self._recorded_bytes = self._collated = 0
         self._lazy: set[tuple[str, str]] = set()
         self._looked_at = 0
-        self._lazy_outputs = False
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
@@ -115,25 +114,10 @@ class Recorder:
             return UNCHECKED
         slow = took_s > _SLOW_ITEM_S or THOROUGH_FETCHES * took_s > self._checking_s
         fetches = 1 if slow else FETCHES
-        if self._tape.marked:
-            for item in requests[: 1 if slow else 2]:
-                verify_marks(run, item, self._tape, self._seed, self._sample_marks, fetches)
-            return Verification()
         results = [verify(run, item, self._tape, self._seed, fetches) for item in requests[: 1 if slow else 2]]
-        for result in results:
-            self._changing |= result.changes_arguments
-        self._augment_alone = all(result.augment for result in results)
-        return Verification(
-            reproducible=all(result.reproducible for result in results),
-            recorded=all(result.recorded for result in results),
-            augment=self._augment_alone,
-            replay=all(result.replay for result in results),
-            stop=all(result.stop for result in results),
-            tail=all(result.tail for result in results),
-            changes_locals=any(result.changes_locals for result in results),
-            changes_arguments=dict(self._changing),
-            changes_outputs=any(result.changes_outputs for result in results),
-        )
+        found = Verification.of_all(results)
+        self._sample_alone = found.alone
+        return found
 
     def _forget_pending(self) -> None:
         self._pending, self._pending_bytes, self._left_out = [], 0, 0
@@ -172,25 +156,27 @@ class Recorder:
         self._tape.restarted = False
         self._spoiled = True
         self._pool.clear()
-        self._facts, self._verification = Facts(), None
+        self._facts, self._verification, self._sample_alone = Facts(), None, True
 
     def _note_unit(self, unit: Unit, value: Any, started_s: float, ended_s: float, samples: int) -> None:
         """Find out what a recorded item says about the cuts."""
         calls = unit.calls
         self._note_lazy(unit)
-        if self._tape.marked:
-            self._sample_marks.add(calls)
-            if self._iterable and calls:
-                self._sample_marks.check(calls, unit.value, self._source.next_item, trees.similar)
-            unit.nbytes = trees.nbytes((unit.value, [(c.args, c.kwargs, c.output) for c in calls]))
-            return
-        unit.locals = self._tape.locals
-        unit.holes = find_holes(value, calls)
-        self._facts.add(self._tape, calls, started_s, ended_s, samples)
-        kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
+        tape = self._tape
+        kept: list[Any] = []
+        if not tape.marked:
+            unit.locals = tape.locals
+            unit.holes = find_holes(value, calls)
+            kept = tape.tail.copies(unit.locals) if tape.tail is not None and unit.locals else []
+        self._facts.add(tape, calls, started_s, ended_s, samples)
         unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
-        if self._checks_alone and calls and len(self._facts.items) <= (2 if self._iterable else 1):
-            self._check_calls_alone(calls)
+        checked = _CHECKED if self._iterable else 1
+        if not calls or len(self._facts.items) > checked or not self._checks_alone:
+            return
+        if not tape.marked:
+            self._sample_alone &= check_augment_alone(calls, tape, trees.similar)
+        elif self._iterable:
+            self._sample_alone &= check_marks(calls, tape, unit.value, self._source.next_item, trees.similar)
 
     def _note_lazy(self, unit: Unit) -> None:
         """Note values that are read only when they are used, and what uses them; the first items tell."""
@@ -199,29 +185,21 @@ class Recorder:
         self._looked_at += 1
         self._lazy |= {(name, READ_BY_COPY) for name in self._tape.copier.read}
         self._changes_samples |= self._notes_lazy(unit.value, "collate")
+        tape = self._tape
         for call in unit.calls:
-            if call.site.startswith("@"):
-                if self._notes_lazy(call.output, f"what follows {call.site[1:]}"):
-                    self._sample_marks.outputs_changed[call.site] = self._copying_s(call.output)
-            elif self._tape.stage(call.site) == "augment" and self._notes_lazy((call.args, call.kwargs), "augment"):
-                self._changing[call.site] = self._copying_s((call.args, call.kwargs))
-                self._lazy_outputs = True  # what gave the argument did
+            if marks.is_mark(call.site):
+                if self._notes_lazy(call.output, f"what follows {marks.name_of(call.site)}"):
+                    tape.changed_outputs[call.site] = time_copy(call.output, tape)
+            elif tape.stage(call.site) == "augment" and self._notes_lazy((call.args, call.kwargs), "augment"):
+                # What gave the argument gave it out lazy, too.
+                copy_s = time_copy((call.args, call.kwargs), tape)
+                tape.changes_arguments[call.site] = tape.changed_outputs[call.site] = copy_s
 
     def _notes_lazy(self, value: Any, stage: str) -> bool:
         """Note what of a recorded value is read when it is used, each time anew: each serving needs a copy."""
         names = {name for leaf in trees.leaves(value) if (name := name_lazy(leaf)) is not None}
         self._lazy |= {(name, stage) for name in names}
         return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
-
-    def _copying_s(self, value: Any) -> float:
-        started = self._tape.clock()
-        trees.copy_deep(value)
-        return self._tape.clock() - started
-
-    def _check_calls_alone(self, calls: list[Call]) -> None:
-        held, changing = check_augment_alone(calls, self._tape, trees.similar)
-        self._augment_alone = self._augment_alone and held
-        self._changing |= changing
 
     def drop(self) -> None:
         """Forget the batch that is being recorded: it will be thrown away."""
@@ -236,7 +214,7 @@ class Recorder:
         whole = self._source.fetches_batches and not self._iterable
         # A dataset that fetches whole batches may give them as it likes: stacked, as a pair of tensors.
         size = len(units[0].request if whole else samples) if self._source.batched else 1
-        with self._tape.recording_collation() as calls:
+        with self._tape.recording(keep_rng=True, collating=True) as calls:
             batch = self._source.collate(samples)
         if self._spoiled:
             self._spoiled = False
@@ -250,10 +228,11 @@ class Recorder:
         if not trees.equal(values, seen) or storages(samples) & storages(batch):
             self._changes_samples = True
         calls = [call for call in calls if call.site not in self._tape.unusable]
-        self._collate_marks.add(calls)
-        if calls and not left_out:
+        self._collate_orders.add(tuple(call.site for call in calls))
+        self._collated += 1
+        if calls and not left_out and self._collated <= _CHECKED:
             again = partial(_collate_copy, self._source, values)
-            self._collate_marks.check(calls, trees.copy_deep(batch), again, trees.equal)
+            self._collate_alone &= check_marks(calls, self._tape, trees.copy_deep(batch), again, trees.equal)
         self._keep(units, size, batch, calls, all_units=(len(units) + left_out) / len(units))
         self._control.write_report(self._worker, self.report())
         return batch
@@ -284,26 +263,26 @@ class Recorder:
 
     def report(self) -> Report:
         """Tell the main process what recording has found out."""
-        batches, verified = self._pool.batches, self._verification
-        if verified is not None and self._lazy_outputs:
-            verified = replace(verified, changes_outputs=True)
+        batches, tape = self._pool.batches, self._tape
         return Report(
             facts=self._facts,
-            verification=verified,
-            augment_alone=self._augment_alone,
-            site_stages=dict(self._tape.stages),
-            unusable=dict(self._tape.unusable),
-            changes_arguments=dict(self._changing),
+            verification=self._verification,
+            site_stages=dict(tape.stages),
+            unusable=dict(tape.unusable),
+            changes_arguments=dict(tape.changes_arguments),
+            changed_outputs=dict(tape.changed_outputs),
+            sample_alone=self._sample_alone,
+            collate_alone=self._collate_alone,
+            collate_orders=frozenset(self._collate_orders),
             changes_samples=self._changes_samples,
             batch_sizes=tuple(batch.size for batch in batches),
             has_samples=bool(batches) and all(batch.units for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
             recorded_bytes=self._recorded_bytes,
-            chosen=frozenset(self._tape.chosen),
-            guessed=frozenset(self._tape.guessed),
-            sample_marks=self._sample_marks,
-            collate_marks=self._collate_marks,
-            marked=frozenset(marks.names),
+            chosen=frozenset(tape.chosen),
+            guessed=frozenset(tape.guessed),
+            marked=tape.marked,
+            mark_names=frozenset(marks.names),
             lazy=frozenset(self._lazy),
         )
 

@@ -14,7 +14,7 @@ import torch
 from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Call
-from bottleneck.loader.replay.replay import MarkReplay, Replay
+from bottleneck.loader.replay.replay import Replay
 from bottleneck.loader.replay.template import Fill, Hole
 
 
@@ -34,7 +34,7 @@ class Unit:
     locals: dict[str, Any] | None = None
     """Local variables at the first call of the augmentation; see `bottleneck.loader.replay.tail`."""
     nbytes: int = 0
-    replays: dict[int, Replay | MarkReplay] = field(default_factory=dict)
+    replays: dict[int, Replay] = field(default_factory=dict)
     """How its item is made again in a mode, once it has been."""
 
 
@@ -48,7 +48,7 @@ class RecordedBatch:
     collated: Served | None = None
     calls: list[Call] = field(default_factory=list)
     """Calls of marked stages within the collate function."""
-    replays: dict[int, MarkReplay] = field(default_factory=dict)
+    replays: dict[int, Replay] = field(default_factory=dict)
     """How it is collated again in a mode, once it has been."""
 
 

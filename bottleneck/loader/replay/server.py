@@ -7,11 +7,10 @@ from itertools import cycle, islice
 from typing import Any
 
 from bottleneck.loader import modes, trees
-from bottleneck.loader.record.marking import recorded_by_site
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.store import Pool, RecordedBatch, Unit
 from bottleneck.loader.record.tape import Call, Tape
-from bottleneck.loader.replay.replay import MarkReplay, Playback, Replay, StopAfterCut, recorded_arguments
+from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
 from bottleneck.loader.replay.tail import copy_locals
 from bottleneck.loader.replay.template import Hole, make_fill
 from bottleneck.loader.worker.user_code import Source
@@ -45,8 +44,8 @@ class Server:
         self._latest: RecordedBatch | None = None
         """What was served last."""
         self._sample_bits = self._collate_bits = 0
-        self._playbacks: dict[int, Playback] = {}
-        """Mode -> how its replays are done, once asked for."""
+        self._configs: dict[int, ReplayConfig] = {}
+        """Mode -> how samples are replayed in it, once asked for."""
 
     @property
     def has_batches(self) -> bool:
@@ -56,7 +55,7 @@ class Server:
     def use_plan(self, plan: Plan) -> None:
         """Serve by another plan, and drop what it does not need."""
         self.plan = plan
-        self._playbacks.clear()
+        self._configs.clear()
         found = plan.marks
         self._sample_bits = modes.SKIP_OTHER | found.bits(found.sample)
         self._collate_bits = modes.SKIP_COLLATE_REST | found.bits(found.collate)
@@ -68,8 +67,10 @@ class Server:
         self._spare = {}
         if found.sample or found.collate:
             batches = self._pool.batches
-            calls = [call for batch in batches for unit in batch.units for call in unit.calls]
-            self._spare = recorded_by_site([*calls, *(call for batch in batches for call in batch.calls)])
+            for call in [call for batch in batches for unit in batch.units for call in unit.calls]:
+                self._spare.setdefault(call.site, []).append(call)
+            for call in [call for batch in batches for call in batch.calls]:
+                self._spare.setdefault(call.site, []).append(call)
 
     def forget_order(self) -> None:
         """Begin anew with what is left of the recording."""
@@ -197,13 +198,13 @@ class Server:
     def _replay_marks(self, mode: int, unit: Unit, request: Any, run: Callable[[Any], Any]) -> Any:
         """Run the dataset's code with the recorded outputs of some marked stages, or the stages without that code."""
         replay = self.replay_of(unit, mode)
-        if mode & modes.SKIP_OTHER and isinstance(replay, MarkReplay):
+        if mode & modes.SKIP_OTHER:
             return self._run_marks_alone(replay, unit)
         return replay.run(run, unit.request if mode & modes.OWN_ITEMS else request)
 
-    def _run_marks_alone(self, replay: MarkReplay, unit: Unit) -> Any:
+    def _run_marks_alone(self, replay: Replay, unit: Unit) -> Any:
         try:
-            replay.run_calls(unit.calls, self.plan.marks.changes_arguments)
+            replay.run_calls(unit.calls)
         except BaseException as error:
             raise self._source.failure(error, unit.request) from None
         return self._sample(unit)
@@ -235,10 +236,10 @@ class Server:
         batch, self._served = self._served or self._pool.next_batch(size), None
         replay = batch.replays.get(mode)
         if replay is None:
-            replay = batch.replays[mode] = self._mark_replay(self.plan.marks.collate, batch.calls, mode)
+            replay = batch.replays[mode] = self._replay(batch.calls, self._mark_config(self.plan.marks.collate, mode))
         if mode & modes.SKIP_COLLATE_REST:
             try:
-                replay.run_calls(batch.calls, self.plan.marks.changes_arguments)
+                replay.run_calls(batch.calls)
             except BaseException as error:
                 raise self._source.failure(error, None, "collate_fn") from None
             return batch.collated.serve() if batch.collated is not None else None
@@ -247,33 +248,37 @@ class Server:
             samples = recorded if self._source.batched else recorded[0]
         return replay.run(self._source.collate, samples)
 
-    def _mark_replay(self, sites: Iterable[str], calls: list[Call], mode: int) -> MarkReplay:
-        own = recorded_by_site(calls)
-        skipped = self.plan.marks.skipped(sites, mode)
-        recorded = {site: own.get(site) or self._spare.get(site, []) for site in skipped}
-        return MarkReplay({site: found for site, found in recorded.items() if found}, self.plan.marks.copied)
-
-    def replay_of(self, unit: Unit, mode: int) -> Replay | MarkReplay:
+    def replay_of(self, unit: Unit, mode: int) -> Replay:
         """Return what makes a unit's item again in a mode."""
         replay = unit.replays.get(mode)
-        if replay is None and self.plan.strategy == "marks":
-            replay = unit.replays[mode] = self._mark_replay(self.plan.marks.sample, unit.calls, mode)
         if replay is None:
-            if mode not in self._playbacks:
-                self._playbacks[mode] = self._playback(mode)
-            replay = unit.replays[mode] = Replay(self._tape, unit.calls, self._playbacks[mode])
+            if mode not in self._configs:
+                marked = self.plan.strategy == "marks"
+                self._configs[mode] = self._mark_config(self.plan.marks.sample, mode) if marked else self._config(mode)
+            replay = unit.replays[mode] = self._replay(unit.calls, self._configs[mode])
         return replay
 
-    def _playback(self, mode: int) -> Playback:
-        """Return how a replay is done in a mode."""
-        replayed = frozenset(
+    def _replay(self, calls: list[Call], config: ReplayConfig) -> Replay:
+        """Return a replay of some calls, with spare ones of marked stages that are served and were not called."""
+        missing = (config.served - {call.site for call in calls}) & self._spare.keys()
+        return Replay(self._tape, [*calls, *(call for site in missing for call in self._spare[site])], config)
+
+    def _mark_config(self, sites: Iterable[str], mode: int) -> ReplayConfig:
+        return ReplayConfig(
+            served=self.plan.marks.skipped(sites, mode),
+            copy_outputs=self.plan.copy_outputs,
+            copy_arguments=self.plan.copy_arguments,
+        )
+
+    def _config(self, mode: int) -> ReplayConfig:
+        served = frozenset(
             site
             for site in self.plan.sites
             if not mode & (modes.AUGMENT if self._tape.stage(site) == "augment" else modes.LOAD)
         )
-        return Playback(
-            replayed=replayed,
-            real=self.plan.sites - replayed,
+        return ReplayConfig(
+            served=served,
+            real=self.plan.sites - served,
             stop_after_augment=not mode & modes.FINISH and "finish" in self.plan.within_sample,
             copy_outputs=self.plan.copy_outputs,
             recorded_arguments=self.plan.strategy == "tail" and not mode & modes.LOAD,
