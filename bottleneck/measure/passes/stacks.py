@@ -12,8 +12,8 @@ from bottleneck.loader.observe.stack_sampler import SampledStacks
 from bottleneck.loader.observe.stage_frames import stage_of_frame
 from bottleneck.results.stacks import Frame, Stack
 
-_PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_OWN_FOLDERS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("staging", "pipeline", "measure"))
+_PACKAGE = str(Path(__file__).parents[2])
+_OWN_FOLDERS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("loader", "job", "measure"))
 RawFrames = tuple[tuple[str, str, int | None], ...]
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)", re.DOTALL)
 _LIBRARY = re.compile(r".*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[^/\\]*)[/\\]", re.DOTALL)
