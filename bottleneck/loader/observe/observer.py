@@ -15,6 +15,7 @@ from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
 from bottleneck.loader.worker.mailbox import Control
 from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.work import SKIPPED, Work
 
 ENOUGH_S = 2.0
 """Time of whole batches after which a worker observes no more."""
@@ -23,7 +24,7 @@ Roots = Callable[[], list[tuple[str, Any]]]
 """Gives the callables at which the dataset could be cut, by name."""
 
 
-class Observer:
+class Observer(Work):
     """Observes the batches of one worker; nothing of it is timed by the main process.
 
     Args:
@@ -60,10 +61,11 @@ class Observer:
         self._open = Observation()
         """The batch that is being made."""
         self._core_wait_s: float | None = None
-        self._plan = Plan("fetch")
+        self.plan = Plan("fetch")
+        """How the dataset is cut."""
         self._stage = ""
         """The stage that is at work."""
-        self._calls = StageCalls(tape, self._plan)
+        self._calls = StageCalls(tape, self.plan)
         self._pixels = PixelNotes()
 
     # --- batches -------------------------------------------------------------------------------------------
@@ -73,39 +75,31 @@ class Observer:
         """Whether a further batch is not worth its time; where one takes many seconds, a single one has to do."""
         return sum(spent.wall_s for spent in self._total.stages.values()) >= ENOUGH_S
 
-    def fetch(self, plan: Plan, request: Any) -> Any:
-        """Return what a request asks for; it begins a batch.
-
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
+    def fetch(self, request: Any) -> Any:
+        """Return what a request asks for, as long as more is to be seen; it begins a batch."""
         source = self._source
-        self._begin(plan)
+        if self.has_seen_enough:
+            return SKIPPED
+        self._begin()
         if not source.batched:
             return self._item(source.item, request)
         if source.fetches_batches:
             return self._item(source.batch, request, samples=len(request))
         return [self._item(source.item, index) for index in request]
 
-    def next_item(self, plan: Plan) -> Any:
-        """Return the next item of a stream.
-
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream, as long as more is to be seen."""
+        if self.has_seen_enough:
+            return [SKIPPED]
         if not self._open.samples:
-            self._begin(plan)
-        return self._item(self._source.next_item, None)
+            self._begin()
+        return [self._item(self._source.next_item, None)]
 
     def collate(self, samples: Any) -> Any:
-        """Collate the samples that were just fetched, and keep what was seen of the batch.
-
-        Raises:
-            UserCodeError: If the user's collate function raised.
-        """
+        """Collate the samples that were just fetched, and keep what was seen of the batch."""
         # A stream's batch may have been begun before the observation was.
         whole = not self._iterable or self._open.samples == (len(samples) if self._source.batched else 1)
-        with self._observing("collate", self._plan.marks.collate):
+        with self._observing("collate", self.plan.marks.collate):
             batch = self._source.collate(samples)
         if whole and self._open.samples:
             self._open.batches = 1
@@ -118,11 +112,10 @@ class Observer:
         return batch
 
     def drop(self) -> None:
-        """Forget the batch that is being made: it was begun before the observation."""
+        """Forget the batch that is being made."""
         self._open = Observation()
 
-    def _begin(self, plan: Plan) -> None:
-        self._plan = plan
+    def _begin(self) -> None:
         if self._timers is None:
             places, self._single = find_places(self._roots())
             self._names = {place.place: place.name for place in places} | self._single
@@ -132,7 +125,7 @@ class Observer:
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
-        with self._observing(base_stage(self._plan, of_tail="load"), self._plan.marks.sample):
+        with self._observing(base_stage(self.plan, of_tail="load"), self.plan.marks.sample):
             self._pixels.begin()
             value = run(request)
         self._open.samples += samples
@@ -145,7 +138,7 @@ class Observer:
     def _observing(self, stage: str, marked: tuple[str, ...]) -> Iterator[None]:
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
-        self._stage, self._calls = stage, StageCalls(self._tape, self._plan, marked)
+        self._stage, self._calls = stage, StageCalls(self._tape, self.plan, marked)
         with self._timers.installed(), self._tape.answered_by(self._answer):
             self._members.handler = self._answer_transform
             before = self._meter.enter(self._spent(stage))
@@ -174,7 +167,7 @@ class Observer:
             return self._run_in(stage, function, args, kwargs)
         finally:
             self._calls.inside_cut = False
-            if self._plan.strategy == "tail" and stage == "augment" and self._stage == "load":
+            if self.plan.strategy == "tail" and stage == "augment" and self._stage == "load":
                 self._stage = "finish"
                 self._meter.enter(self._spent("finish"))
 

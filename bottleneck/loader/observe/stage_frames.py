@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
@@ -15,6 +14,7 @@ from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
 from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.work import Work
 
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
@@ -22,7 +22,7 @@ UNKNOWN_STAGE = ""
 """Code of which the stack does not tell the stage."""
 
 
-class StageFrames:
+class StageFrames(Work):
     """Runs the user's code of one worker, each stage under a frame of its own.
 
     Args:
@@ -32,40 +32,26 @@ class StageFrames:
 
     def __init__(self, source: Source, tape: Tape) -> None:
         self._source, self._tape = source, tape
-        self._calls = StageCalls(tape, Plan("fetch"))
+        self.plan = Plan("fetch")
+        """How the dataset is cut."""
+        self._calls = StageCalls(tape, self.plan)
 
-    def fetch(self, plan: Plan, request: Any) -> Any:
-        """Return what a request asks for.
+    def fetch(self, request: Any) -> Any:
+        """Return what a request asks for."""
+        return self._run(_base_stage(self.plan), self.plan.marks.sample, self._source.fetch, request)
 
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
-        with self._answering(plan, plan.marks.sample):
-            return run_in_stage(_base_stage(plan), self._source.fetch, (request,), {})
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream."""
+        return [self._run(_base_stage(self.plan), self.plan.marks.sample, self._source.next_item)]
 
-    def next_item(self, plan: Plan) -> Any:
-        """Return the next item of a stream.
+    def collate(self, samples: Any) -> Any:
+        """Collate samples."""
+        return self._run("collate", self.plan.marks.collate, self._source.collate, samples)
 
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
-        with self._answering(plan, plan.marks.sample):
-            return run_in_stage(_base_stage(plan), self._source.next_item, (), {})
-
-    def collate(self, plan: Plan, samples: Any) -> Any:
-        """Collate samples.
-
-        Raises:
-            UserCodeError: If the user's collate function raised.
-        """
-        with self._answering(plan, plan.marks.collate):
-            return run_in_stage("collate", self._source.collate, (samples,), {})
-
-    @contextmanager
-    def _answering(self, plan: Plan, marked: tuple[str, ...]) -> Iterator[None]:
-        self._calls = StageCalls(self._tape, plan, marked)
+    def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
+        self._calls = StageCalls(self._tape, self.plan, marked)
         with self._tape.answered_by(self._answer):
-            yield
+            return run_in_stage(stage, function, args, {})
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         stage = self._calls.stage_of(site)

@@ -25,9 +25,14 @@ class MarkPlan:
     sample_alone: bool = False
     collate_alone: bool = False
 
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.sample, *self.collate)
+
     def bit(self, site: str) -> int:
         """The bit of a mode that skips a site."""
-        return modes.skip_bit((*self.sample, *self.collate).index(site))
+        return modes.skip_bit(self.sites.index(site))
 
     def bits(self, sites: Iterable[str]) -> int:
         """The bits of a mode that skip all of some sites."""
@@ -85,7 +90,7 @@ def warn_of_marks(plan: MarkPlan, refused: dict[str, str], copies_s: dict[str, f
     """
     for site, why in sorted(refused.items()):
         yield "mark-not-used", f"{_written(site)} is not used: {why}. Its work is part of the stage around it."
-    for site in sorted(copies_s.keys() & {*plan.sample, *plan.collate}):
+    for site in sorted(copies_s.keys() & set(plan.sites)):
         yield (
             "mark-output-changed",
             f"What {_written(site)} gives is changed in place by later code, so that a copy of it is served each time; "

@@ -35,6 +35,7 @@ from bottleneck.loader.record.verification import (
 from bottleneck.loader.replay.template import find_holes
 from bottleneck.loader.worker.mailbox import Control
 from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.work import Work
 
 _SLOW_ITEM_S = 0.5
 _NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
@@ -45,7 +46,7 @@ _WORTH_GIVING_UP_S = 5e-3
 """Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
 
-class Recorder:
+class Recorder(Work):
     """Records the batches of one worker.
 
     Args:
@@ -92,7 +93,7 @@ class Recorder:
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
-        self._forget_pending()
+        self.drop()
         one_by_one = self._source.batched and not self._source.fetches_batches
         run = self._source.batch if self._source.fetches_batches else self._source.item
         requests = list(request) if one_by_one else [request]
@@ -119,8 +120,9 @@ class Recorder:
         self._sample_alone = found.alone
         return found
 
-    def _forget_pending(self) -> None:
-        self._pending, self._pending_bytes, self._left_out = [], 0, 0
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream, and remember it."""
+        return [self.fetch_unit()]
 
     def fetch_unit(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
         """Return one item, by default the next of a stream, and remember it as long as there is room."""
@@ -202,13 +204,13 @@ class Recorder:
         return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
 
     def drop(self) -> None:
-        """Forget the batch that is being recorded: it will be thrown away."""
-        self._pending = []
+        """Forget the batch that is being recorded."""
+        self._pending, self._pending_bytes, self._left_out = [], 0, 0
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just recorded, and keep everything that fits."""
         units, left_out = self._pending, self._left_out
-        self._forget_pending()
+        self.drop()
         if not units:
             return None  # a left-over of the mode before
         whole = self._source.fetches_batches and not self._iterable

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch.utils.data import Subset
 
 from bottleneck.loader import modes
+from bottleneck.loader.worker.work import Work
 from bottleneck.loader.worker_errors import PassesThrough, UserCodeError, describe_failure
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ class NoShareError(Exception):
     """An iterable dataset gave not a single item: this worker has no share of the data."""
 
 
-class Source:
+class Source(Work):
     """Calls the user's code.
 
     Args:
@@ -107,6 +108,10 @@ class Source:
             raise NoShareError from None
         except BaseException as error:
             raise self.failure(error, None) from None
+
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream."""
+        return [self.next_item()]
 
     def collate(self, samples: Any) -> Any:
         """Return the batch that the user's collate function makes."""
