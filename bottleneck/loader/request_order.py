@@ -17,7 +17,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.look_ahead import Ahead
 from bottleneck.loader.request_pool import RequestPool, take_distinct
 from bottleneck.loader.requests import Blank, Request, Single
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 
 _PRIME_FACTOR = 2_654_435_761
 _POSITIONS_AT_ONCE = 4096

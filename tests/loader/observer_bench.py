@@ -15,8 +15,8 @@ from bottleneck.loader.observe import observer
 from bottleneck.loader.observe.observation import Clocks
 from bottleneck.loader.observe.observer import Observer
 from bottleneck.loader.record.plan import make_plan
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
-from bottleneck.loader.worker.mailbox import Control
 
 OBSERVE = modes.ALL & ~modes.HANDOFF | modes.OBSERVE
 SIZE = 2
@@ -189,7 +189,7 @@ class Bench:
         return self.seen()
 
     def seen(self):
-        return self.control.read_observations().get(0)
+        return self.control.observations.by_worker().get(0)
 
 
 def patience(monkeypatch):

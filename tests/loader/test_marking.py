@@ -11,8 +11,8 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
 from bottleneck.loader.record.marking import plan_marks
 from bottleneck.loader.record.plan import make_plan
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
-from bottleneck.loader.worker.mailbox import Control
 from tests.loader import marked_datasets as marked
 
 SIZE = 2

@@ -11,7 +11,7 @@ from bottleneck.loader.request_order import RequestOrder
 from bottleneck.loader.request_pool import RequestPool, take_distinct
 from bottleneck.loader.requests import Blank, Request
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.observe.timers import Timers, find_places
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import Source
 from bottleneck.loader.worker.work import SKIPPED, Work
 
@@ -107,7 +107,7 @@ class Observer(Work):
             begun_s = self._core_wait_s
             self._open.core_wait_s = None if ended_s is None or begun_s is None else ended_s - begun_s
             self._total.add(self._open)
-            self._control.write_observation(self._worker, self._total)
+            self._control.observations.write(self._worker, self._total)
         self.drop()
         return batch
 

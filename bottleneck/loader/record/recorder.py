@@ -33,7 +33,7 @@ from bottleneck.loader.record.verification import (
     verify,
 )
 from bottleneck.loader.replay.template import find_holes
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import Source
 from bottleneck.loader.worker.work import Work
 
@@ -236,7 +236,7 @@ class Recorder(Work):
             again = partial(_collate_copy, self._source, values)
             self._collate_alone &= check_marks(calls, self._tape, trees.copy_deep(batch), again, trees.equal)
         self._keep(units, size, batch, calls, all_units=(len(units) + left_out) / len(units))
-        self._control.write_report(self._worker, self.report())
+        self._control.reports.write(self._worker, self.report())
         return batch
 
     def _keep(self, units: list[Unit], size: int, batch: Any, calls: list[Call], all_units: float) -> None:

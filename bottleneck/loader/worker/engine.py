@@ -28,7 +28,7 @@ from bottleneck.loader.record.tape import Tape
 from bottleneck.loader.replay.server import Server
 from bottleneck.loader.replay.tail import make_tail
 from bottleneck.loader.requests import Blank, Request, Single
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.serving import Serving
 from bottleneck.loader.worker.user_code import GivenUp, NoShareError, Source
 from bottleneck.loader.worker.work import SKIPPED, Work, is_placeholder
@@ -177,7 +177,7 @@ class Engine:
             self._sampler = StackSampler(self.sample_rate_hz)
             self._sampler.start()
         else:
-            self._control.write_stacks(self._worker, self._sampler.stop())
+            self._control.stacks.write(self._worker, self._sampler.stop())
             self._sampler = None
 
     def _switch_file_watch(self) -> None:
@@ -185,7 +185,7 @@ class Engine:
             self._file_watch = FileWatch()
             self._file_watch.start()
         else:
-            self._control.write_files(self._worker, self._file_watch.stop())
+            self._control.files.write(self._worker, self._file_watch.stop())
             self._file_watch = None
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Engine:
         """Report once what this process has become by making a batch: libraries are imported late."""
         if not self._reported_facts:
             self._reported_facts = True
-            self._control.write_facts(self._worker, look_at_worker(self.user_dataset, self.handles))
+            self._control.facts.write(self._worker, look_at_worker(self.user_dataset, self.handles))
 
     # --- batches -------------------------------------------------------------------------------------------
 

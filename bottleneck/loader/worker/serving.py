@@ -10,7 +10,7 @@ from bottleneck.loader.record.change_watch import Change, Watch
 from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.replay.server import Server
 from bottleneck.loader.requests import Blank
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import Source
 from bottleneck.loader.worker.work import SKIPPED, Placeholder, Work
 from bottleneck.loader.worker_errors import UserCodeError, find_failure
