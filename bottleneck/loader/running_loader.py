@@ -13,7 +13,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.clone import clone_loader, held_iterators
 from bottleneck.loader.hang_watch import HangWatch
 from bottleneck.loader.request_order import RequestOrder
-from bottleneck.loader.shutdown import disarm, drain, give_up, stop_workers
+from bottleneck.loader.shutdown import disarm, drain, kill_hung_workers, stop_workers
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
 from bottleneck.loader.worker_death import describe_deaths, died_of_unknown
@@ -70,7 +70,7 @@ class RunningLoader:
         self.workers = self._find_workers()
         if self.workers and self._watch is None:  # only now: its thread must not be there when they are forked
             iterator = self._worker_iterator()
-            self._watch = HangWatch(lambda: give_up(iterator), iterator._timeout)
+            self._watch = HangWatch(lambda: kill_hung_workers(iterator), iterator._timeout)
 
     def _find_workers(self) -> tuple[int, ...]:
         return tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
@@ -103,7 +103,7 @@ class RunningLoader:
                 watch.waiting_since_s = time.monotonic()
             batch = self._receive()
         except Exception as error:
-            if watch is not None and watch.gave_up:
+            if watch is not None and watch.hung:
                 raise RuntimeError(f"DataLoader timed out after {watch.limit_s:g} seconds") from error
             if died_of_unknown(error):
                 raise self._explain_death(error) from error

@@ -68,7 +68,7 @@ def _receive_all(iterator: Any, deadline_s: float) -> bool:
     return False
 
 
-def give_up(iterator: Any) -> None:
+def kill_hung_workers(iterator: Any) -> None:
     """Kill workers that stand still, so that whoever waits for them gets an error."""
     disarm(iterator)
     _kill_workers(iterator)

@@ -92,6 +92,14 @@ class SwitchedLoader(RunningLoader):
         self._control.mode = mode
         self.discard_in_flight()
 
+    def switch_real(self, extra: int = 0) -> None:
+        """Make everything real, and hand nothing over where batches may be left out: what is received is not used.
+
+        Args:
+            extra: Further bits of the mode, for what is to happen on the way.
+        """
+        self.switch((modes.ALL & ~modes.HANDOFF if self._can_skip_batches else modes.ALL) | extra)
+
     def discard_in_flight(self) -> None:
         """Receive and drop the batches that have been asked for so far."""
         if not self.num_workers:

@@ -397,8 +397,7 @@ class Session:
     def _observe(self) -> Observation:
         self._tell("observing")
         limit_s = min(LONGEST_S, BUDGET_SHARE * self._budget_s)
-        passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
-        return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
+        return observe(self._loader, limit_s, self._clock)
 
     def _describe_epoch_gap(self, starts_s: Sequence[float]) -> None:
         gap = describe_epoch_gap(

@@ -29,7 +29,7 @@ FILES = tuple(DataFile(f"/data/{n}", 40_960) for n in range(20))
 class FakeLoader:
     """Notes what is asked of it."""
 
-    num_workers, passes_tokens = 2, True
+    num_workers = 2
 
     def __init__(self):
         self.pool_position = self.pool_received = 0
@@ -42,7 +42,7 @@ class FakeLoader:
         self.pool_position = at
         self.log.append(f"restart {at}")
 
-    def switch(self, mode):
+    def switch_real(self):
         self.log.append("switch")
 
     def next_batch(self):
