@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from bottleneck.job.key_paths import write_path
-from bottleneck.job.recipes.interface import Item, Path, attributes, entries
+from bottleneck.job.recipes.interface import Item, KeyPath, attributes, entries
 
 MAX_OBJECTS = 5_000
 MAX_DEPTH = 6
@@ -41,7 +41,7 @@ class Held:
         value: What lies there.
     """
 
-    path: Path
+    path: KeyPath
     name: str
     value: Any
 
@@ -98,7 +98,7 @@ def _children(held: Held, *, functions: bool) -> Iterator[Held]:
             yield _within(held, (key,), entry)
 
 
-def _within(held: Held, path: Path, value: Any) -> Held:
+def _within(held: Held, path: KeyPath, value: Any) -> Held:
     tail = write_path(path)
     joint = "" if not held.name or tail.startswith("[") else "."
     return Held((*held.path, *path), f"{held.name}{joint}{tail}", value)

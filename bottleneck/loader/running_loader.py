@@ -13,7 +13,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.clone import clone_loader, held_iterators
 from bottleneck.loader.hang_watch import HangWatch
 from bottleneck.loader.request_order import RequestOrder
-from bottleneck.loader.shutdown import disarm, drain, kill_hung_workers, stop_workers
+from bottleneck.loader.shutdown import detach_sigchld, drain, kill_hung_workers, stop_workers
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
 from bottleneck.loader.worker_death import describe_deaths, died_of_unknown
@@ -75,7 +75,7 @@ class RunningLoader:
     def _find_workers(self) -> tuple[int, ...]:
         return tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
 
-    def lose_patience_after(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""
         iterator = self._worker_iterator()
         if not self._has_timeout and getattr(iterator, "_timeout", None):
@@ -173,7 +173,7 @@ class RunningLoader:
         iterator, self._iterator = self._worker_iterator(), None
         try:
             # First of all: from then on no death of a worker interrupts what follows.
-            disarm(iterator)
+            detach_sigchld(iterator)
             if self._watch is not None:
                 self._watch.stop()
             if hasattr(iterator, "_workers"):
@@ -191,7 +191,7 @@ class RunningLoader:
                 resource_sharer.stop(timeout=1.0)
 
 
-def hands_on_batches(loader: DataLoader[Any]) -> bool:
+def can_skip_batches(loader: DataLoader[Any]) -> bool:
     """Whether a loader gives what its workers return as it is, so that a batch may be left out of it."""
     owner = next(cls for cls in type(loader).__mro__ if "__iter__" in vars(cls))
     return owner is DataLoader or owner.__module__.startswith("torchdata.stateful_dataloader.")

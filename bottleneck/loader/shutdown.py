@@ -34,7 +34,7 @@ def keep_quiet_about_broken_receivers() -> None:
     sys.excepthook = hook
 
 
-def disarm(iterator: Any) -> None:
+def detach_sigchld(iterator: Any) -> None:
     """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
     if getattr(iterator, "_worker_pids_set", False):
         _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch's own
@@ -70,7 +70,7 @@ def _receive_all(iterator: Any, deadline_s: float) -> bool:
 
 def kill_hung_workers(iterator: Any) -> None:
     """Kill workers that stand still, so that whoever waits for them gets an error."""
-    disarm(iterator)
+    detach_sigchld(iterator)
     _kill_workers(iterator)
 
 

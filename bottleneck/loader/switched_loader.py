@@ -14,11 +14,11 @@ from bottleneck.loader import modes
 from bottleneck.loader.record.change_watch import Change
 from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan, with_copies
-from bottleneck.loader.running_loader import LoaderEnded, RunningLoader, hands_on_batches
+from bottleneck.loader.running_loader import LoaderEnded, RunningLoader, can_skip_batches
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
 
-__all__ = ["LoaderEnded", "SwitchedLoader", "hands_on_batches"]
+__all__ = ["LoaderEnded", "SwitchedLoader", "can_skip_batches"]
 
 
 class SwitchedLoader(RunningLoader):
@@ -49,7 +49,7 @@ class SwitchedLoader(RunningLoader):
         checking_s: float = math.inf,
     ) -> None:
         self.sites = sites
-        self._can_skip_batches = hands_on_batches(loader)
+        self._can_skip_batches = can_skip_batches(loader)
         control = Control(loader.num_workers)
         engine = Engine(
             loader.dataset,
@@ -59,7 +59,7 @@ class SwitchedLoader(RunningLoader):
             seed,
             batched=loader.batch_sampler is not None,
             iterable=isinstance(loader.dataset, IterableDataset),
-            passes_tokens=self._can_skip_batches,
+            can_skip_batches=self._can_skip_batches,
         )
         engine.checking_s = checking_s
         engine.sample_rate_hz = sample_rate_hz
@@ -199,7 +199,7 @@ class SwitchedLoader(RunningLoader):
         return max(0, self.pool_position - (self._order.sent - self._received))
 
     @property
-    def passes_tokens(self) -> bool:
+    def can_skip_batches(self) -> bool:
         """Whether a batch may be left out of what the loader gives."""
         return self._can_skip_batches
 

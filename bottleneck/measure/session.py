@@ -340,7 +340,7 @@ class Session:
                 if batch is not None:
                     break
         self._ledger.evidence["first_batch_s"] = first_batch_s
-        self._loader.lose_patience_after(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
+        self._loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
         slow = self._loader.num_workers and batch is not None and is_slow(first_batch_s, self._budget_s)
         return FirstBatch(trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
 

@@ -164,9 +164,9 @@ class Bench:
         self.engine = Engine(dataset, collate_fn, self.control, sites, seed=0, batched=batched, iterable=self.iterable)
         self.engine.start()
         self.engine._tape.clock = lambda: CLOCK.wall_s
-        source = self.engine._source
+        user_code = self.engine._user_code
         self.engine._observer = Observer(
-            source, self.engine._tape, self.control, 0, self.engine._observer._roots,
+            user_code, self.engine._tape, self.control, 0, self.engine._observer._roots,
             iterable=self.iterable,
             clocks=Clocks(lambda: CLOCK.wall_s, lambda: CLOCK.cpu_s, lambda: CLOCK.ready_s),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from bottleneck.loader.record.cutting import install
 from bottleneck.loader.record.marking import MarkPlan
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Tape
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.user_code import UserCode
 from bottleneck.loader.worker_errors import UserCodeError
 
 seen = []
@@ -71,7 +71,7 @@ def make(plan=CUT):
     seen.clear()
     dataset, tape = Photos(), Tape()
     cut = install(dataset, find_sites(dataset), tape, in_place=True)
-    frames = StageFrames(Source(cut, collate, 0, batched=True), tape)
+    frames = StageFrames(UserCode(cut, collate, 0, batched=True), tape)
     frames.plan = plan
     return frames
 

@@ -14,7 +14,7 @@ from bottleneck.loader.observe.timers import Timers, find_places
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
 from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.user_code import UserCode
 from bottleneck.loader.worker.work import SKIPPED, Work
 
 ENOUGH_S = 2.0
@@ -28,7 +28,7 @@ class Observer(Work):
     """Observes the batches of one worker; nothing of it is timed by the main process.
 
     Args:
-        source: The user's code.
+        user_code: The user's code.
         tape: The tape of the dataset's cuts.
         control: Where the observation goes.
         worker: The number of the worker.
@@ -39,7 +39,7 @@ class Observer(Work):
 
     def __init__(
         self,
-        source: Source,
+        user_code: UserCode,
         tape: Tape,
         control: Control,
         worker: int,
@@ -48,7 +48,7 @@ class Observer(Work):
         iterable: bool,
         clocks: Clocks | None = None,
     ) -> None:
-        self._source, self._tape, self._control, self._worker = source, tape, control, worker
+        self._user_code, self._tape, self._control, self._worker = user_code, tape, control, worker
         self._roots, self._iterable = roots, iterable
         self._clocks = clocks or Clocks()
         self._meter = Meter(self._clocks)
@@ -77,15 +77,15 @@ class Observer(Work):
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, as long as more is to be seen; it begins a batch."""
-        source = self._source
+        user_code = self._user_code
         if self.has_seen_enough:
             return SKIPPED
         self._begin()
-        if not source.batched:
-            return self._item(source.item, request)
-        if source.fetches_batches:
-            return self._item(source.batch, request, samples=len(request))
-        return [self._item(source.item, index) for index in request]
+        if not user_code.batched:
+            return self._item(user_code.item, request)
+        if user_code.fetches_batches:
+            return self._item(user_code.batch, request, samples=len(request))
+        return [self._item(user_code.item, index) for index in request]
 
     def next_items(self) -> list[Any]:
         """Return the next item of a stream, as long as more is to be seen."""
@@ -93,14 +93,14 @@ class Observer(Work):
             return [SKIPPED]
         if not self._open.samples:
             self._begin()
-        return [self._item(self._source.next_item, None)]
+        return [self._item(self._user_code.next_item, None)]
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just fetched, and keep what was seen of the batch."""
         # A stream's batch may have been begun before the observation was.
-        whole = not self._iterable or self._open.samples == (len(samples) if self._source.batched else 1)
+        whole = not self._iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
         with self._observing("collate", self.plan.marks.collate):
-            batch = self._source.collate(samples)
+            batch = self._user_code.collate(samples)
         if whole and self._open.samples:
             self._open.batches = 1
             ended_s = self._clocks.core_wait()

@@ -13,7 +13,7 @@ from bottleneck.job.marks import is_mark
 from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.user_code import UserCode
 from bottleneck.loader.worker.work import Work
 
 STAGE_PREFIX = "stage:"
@@ -26,27 +26,27 @@ class StageFrames(Work):
     """Runs the user's code of one worker, each stage under a frame of its own.
 
     Args:
-        source: The user's code.
+        user_code: The user's code.
         tape: The tape of the dataset's cuts.
     """
 
-    def __init__(self, source: Source, tape: Tape) -> None:
-        self._source, self._tape = source, tape
+    def __init__(self, user_code: UserCode, tape: Tape) -> None:
+        self._user_code, self._tape = user_code, tape
         self.plan = Plan("fetch")
         """How the dataset is cut."""
         self._calls = StageCalls(tape, self.plan)
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for."""
-        return self._run(_base_stage(self.plan), self.plan.marks.sample, self._source.fetch, request)
+        return self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.fetch, request)
 
     def next_items(self) -> list[Any]:
         """Return the next item of a stream."""
-        return [self._run(_base_stage(self.plan), self.plan.marks.sample, self._source.next_item)]
+        return [self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.next_item)]
 
     def collate(self, samples: Any) -> Any:
         """Collate samples."""
-        return self._run("collate", self.plan.marks.collate, self._source.collate, samples)
+        return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
 
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
         self._calls = StageCalls(self._tape, self.plan, marked)

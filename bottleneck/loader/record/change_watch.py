@@ -22,10 +22,11 @@ from bottleneck.job.marks import is_mark
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.lazy import is_lazy_image, is_shared_map
 from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.store import Pool, RecordedBatch, Unit
+from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 
 What = Literal["arguments", "outputs", "locals", "sample"]
+_Holder = RecordedItem | RecordedBatch
 _INNERMOST: tuple[What, ...] = ("arguments", "locals", "outputs", "sample")
 _MOST_OF_THE_TIME = 0.02
 _MANY = 16
@@ -123,18 +124,18 @@ def _same(a: Any, b: Any) -> bool:
     )
 
 
-class Watch:
+class ChangeWatch:
     """Watches what one worker serves without copying it.
 
     Args:
-        pool: The recorded batches.
+        store: The recorded batches.
         tape: The tape of the dataset's cuts.
         clock: Seconds from any beginning.
     """
 
-    def __init__(self, pool: Pool, tape: Tape, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._pool, self._tape, self._clock = pool, tape, clock
-        self._watched: list[tuple[Unit | RecordedBatch, What, str, Snapshot]] = []
+    def __init__(self, store: RecordingStore, tape: Tape, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._store, self._tape, self._clock = store, tape, clock
+        self._watched: list[tuple[_Holder, What, str, Snapshot]] = []
         self._modes: set[int] = set()
         """What was served since everything was compared."""
         self._due_s = 0.0
@@ -144,10 +145,10 @@ class Watch:
         started_s = self._clock()
         self._watched.clear()
         taken = 0
-        for batch in self._pool.batches:
+        for batch in self._store.batches:
             for holder, what, site, value in _served(batch, plan, self._tape):
                 self._watched.append((holder, what, site, Snapshot(value, with_digests=taken <= _MOST_BYTES)))
-            taken += sum(unit.nbytes for unit in batch.units)
+            taken += sum(item.nbytes for item in batch.items)
         self._modes.clear()
         self._note_cost(started_s)
 
@@ -188,28 +189,28 @@ class Watch:
     def _drop(self, changed: set[int]) -> None:
         """Serve only what is as it was recorded, if there is any."""
         kept = [
-            (batch, [unit for unit in batch.units if id(unit) not in changed])
-            for batch in self._pool.batches
+            (batch, [item for item in batch.items if id(item) not in changed])
+            for batch in self._store.batches
             if id(batch) not in changed
         ]
-        kept = [(batch, units) for batch, units in kept if units]
+        kept = [(batch, items) for batch, items in kept if items]
         if not kept:
             return
-        for batch, units in kept:
-            batch.units = units
-        self._pool.batches = [batch for batch, _ in kept]
+        for batch, items in kept:
+            batch.items = items
+        self._store.batches = [batch for batch, _ in kept]
         self._watched = [watched for watched in self._watched if id(watched[0]) not in changed]
 
 
-def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[Unit | RecordedBatch, What, str, Any]]:
+def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[_Holder, What, str, Any]]:
     """Yield what of a batch is served as it is: where it belongs, what it is, whose it is, and the data itself."""
-    for unit in batch.units:
+    for item in batch.items:
         if not plan.copy_samples:
-            yield unit, "sample", "", unit.value
-        if not plan.copy_locals and unit.locals is not None and tape.tail is not None:
-            yield unit, "locals", "", tape.tail.copies(unit.locals)
-        for what, call, value in _served_of_calls(unit.calls, plan, tape):
-            yield unit, what, call.site, value
+            yield item, "sample", "", item.value
+        if not plan.copy_locals and item.locals is not None and tape.tail is not None:
+            yield item, "locals", "", tape.tail.copies(item.locals)
+        for what, call, value in _served_of_calls(item.calls, plan, tape):
+            yield item, what, call.site, value
     for what, call, value in _served_of_calls(batch.calls, plan, tape):
         yield batch, what, call.site, value
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.plan import Plan, Strategy
-from bottleneck.loader.record.store import Unit
+from bottleneck.loader.record.store import RecordedItem
 from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
 from bottleneck.loader.replay.tail import copy_locals
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.user_code import UserCode
 
 
 class MarkReplays:
@@ -46,7 +46,7 @@ class WholeSamples:
     """Strategy `fetch`: there is no cut inside a sample, which is served whole or not at all.
 
     Args:
-        source: The user's code.
+        user_code: The user's code.
         tape: The tape of the dataset's cuts.
         plan: How the dataset is cut.
         marks: Makes replays of marked stages.
@@ -56,29 +56,29 @@ class WholeSamples:
     """Whether stages within a sample can be served one by one."""
     keeps_locals = False
 
-    def __init__(self, source: Source, tape: Tape, plan: Plan, marks: MarkReplays) -> None:
-        self._source, self._tape, self._plan, self._marks = source, tape, plan, marks
-        self._run = source.batch if source.fetches_batches else source.item
+    def __init__(self, user_code: UserCode, tape: Tape, plan: Plan, marks: MarkReplays) -> None:
+        self._user_code, self._tape, self._plan, self._marks = user_code, tape, plan, marks
+        self._run = user_code.batch if user_code.fetches_batches else user_code.item
 
     def keeps(self, _: Call) -> bool:
         """Whether a recorded call is needed."""
         return False
 
-    def sample(self, unit: Unit) -> Any:
+    def sample(self, item: RecordedItem) -> Any:
         """Return a recorded sample."""
-        return trees.copy_deep(unit.value) if self._plan.copy_samples else unit.value
+        return trees.copy_deep(item.value) if self._plan.copy_samples else item.value
 
-    def way_to_serve(self, _: int) -> Callable[[Unit], Any]:
+    def way_to_serve(self, _: int) -> Callable[[RecordedItem], Any]:
         """Return what serves a sample in a mode in which nothing is loaded."""
         return self.sample
 
-    def load(self, _mode: int, _unit: Unit, index: Any) -> Any:
+    def load(self, _mode: int, _unit: RecordedItem, index: Any) -> Any:
         """Return the sample of an index, which is loaded for real; other stages may come from a recorded sample."""
         return self._run(index)
 
-    def next_item(self, _mode: int, _unit: Unit) -> Any:
+    def next_item(self, _mode: int, _unit: RecordedItem) -> Any:
         """Return the next item of a stream in the same way."""
-        return self._source.next_item()
+        return self._user_code.next_item()
 
 
 class Replaying(WholeSamples):
@@ -86,44 +86,44 @@ class Replaying(WholeSamples):
 
     has_parts = True
 
-    def __init__(self, source: Source, tape: Tape, plan: Plan, marks: MarkReplays) -> None:
-        super().__init__(source, tape, plan, marks)
+    def __init__(self, user_code: UserCode, tape: Tape, plan: Plan, marks: MarkReplays) -> None:
+        super().__init__(user_code, tape, plan, marks)
         self._configs: dict[int, ReplayConfig] = {}
 
     def keeps(self, _: Call) -> bool:
         """All calls are needed."""
         return True
 
-    def way_to_serve(self, mode: int) -> Callable[[Unit], Any]:
+    def way_to_serve(self, mode: int) -> Callable[[RecordedItem], Any]:
         """Return what serves a sample in a mode in which nothing is loaded."""
         if not mode & modes.WITHIN_SAMPLE:
             return self.sample
         return self._way_to_serve_parts(mode)
 
-    def _way_to_serve_parts(self, mode: int) -> Callable[[Unit], Any]:
-        return lambda unit: self.load(mode, unit, unit.request)
+    def _way_to_serve_parts(self, mode: int) -> Callable[[RecordedItem], Any]:
+        return lambda item: self.load(mode, item, item.request)
 
-    def load(self, mode: int, unit: Unit, index: Any) -> Any:
+    def load(self, mode: int, item: RecordedItem, index: Any) -> Any:
         """Run `__getitem__` with the recorded outputs of some of its cuts."""
         try:
-            return self._replay_of(unit, mode).run(self._run, index)
+            return self._replay_of(item, mode).run(self._run, index)
         except StopAfterCut:
-            return self.sample(unit)
+            return self.sample(item)
 
-    def next_item(self, mode: int, unit: Unit) -> Any:
+    def next_item(self, mode: int, item: RecordedItem) -> Any:
         """Return the next item of a stream with the recorded outputs of some cuts."""
-        return self._replay_of(unit, mode).run(self._source.next_item)
+        return self._replay_of(item, mode).run(self._user_code.next_item)
 
-    def _replay_of(self, unit: Unit, mode: int) -> Replay:
-        replay = unit.replays.get(mode)
+    def _replay_of(self, item: RecordedItem, mode: int) -> Replay:
+        replay = item.replays.get(mode)
         if replay is None:
-            replay = unit.replays[mode] = self._make_replay(unit, mode)
+            replay = item.replays[mode] = self._make_replay(item, mode)
         return replay
 
-    def _make_replay(self, unit: Unit, mode: int) -> Replay:
+    def _make_replay(self, item: RecordedItem, mode: int) -> Replay:
         if mode not in self._configs:
             self._configs[mode] = self._config(mode)
-        return Replay(self._tape, unit.calls, self._configs[mode])
+        return Replay(self._tape, item.calls, self._configs[mode])
 
     def _config(self, mode: int) -> ReplayConfig:
         plan, stage = self._plan, self._tape.stage
@@ -147,21 +147,21 @@ class FillingTemplate(Replaying):
         """Calls of the augmentation are needed."""
         return self._tape.stage(call.site) == "augment"
 
-    def _way_to_serve_parts(self, _: int) -> Callable[[Unit], Any]:
+    def _way_to_serve_parts(self, _: int) -> Callable[[RecordedItem], Any]:
         return self._fill
 
-    def _fill(self, unit: Unit) -> Any:
-        assert unit.fill is not None
+    def _fill(self, item: RecordedItem) -> Any:
+        assert item.fill is not None
         copied = self._plan.copy_arguments
         try:
             if copied:
-                given = [(call.function, *recorded_arguments(call, copied)) for call in unit.calls]
+                given = [(call.function, *recorded_arguments(call, copied)) for call in item.calls]
                 outputs = [function(*args, **kwargs) for function, args, kwargs in given]
             else:
-                outputs = [call.function(*call.args, **call.kwargs) for call in unit.calls]
+                outputs = [call.function(*call.args, **call.kwargs) for call in item.calls]
         except BaseException as error:
-            raise self._source.failure(error, unit.request) from None
-        return unit.fill(self.sample(unit), outputs)
+            raise self._user_code.failure(error, item.request) from None
+        return item.fill(self.sample(item), outputs)
 
 
 class RunningTail(Replaying):
@@ -169,21 +169,21 @@ class RunningTail(Replaying):
 
     keeps_locals = True
 
-    def _way_to_serve_parts(self, mode: int) -> Callable[[Unit], Any]:
-        return lambda unit: self._run_tail(mode, unit)
+    def _way_to_serve_parts(self, mode: int) -> Callable[[RecordedItem], Any]:
+        return lambda item: self._run_tail(mode, item)
 
-    def _run_tail(self, mode: int, unit: Unit) -> Any:
-        tail, local_variables = self._tape.tail, unit.locals
+    def _run_tail(self, mode: int, item: RecordedItem) -> Any:
+        tail, local_variables = self._tape.tail, item.locals
         if tail is None or local_variables is None:
-            return self.load(mode, unit, unit.request)
+            return self.load(mode, item, item.request)
         if self._plan.copy_locals:
             local_variables = copy_locals(local_variables, tail.self_name)
         try:
-            return self._replay_of(unit, mode).run(tail.function, local_variables)
+            return self._replay_of(item, mode).run(tail.function, local_variables)
         except StopAfterCut:
-            return self.sample(unit)
+            return self.sample(item)
         except BaseException as error:
-            raise self._source.failure(error, unit.request) from None
+            raise self._user_code.failure(error, item.request) from None
 
 
 class ReplayingMarks(Replaying):
@@ -193,25 +193,25 @@ class ReplayingMarks(Replaying):
         """Calls of marked stages are needed."""
         return call.site in self._plan.marks.sample
 
-    def load(self, mode: int, unit: Unit, index: Any) -> Any:
+    def load(self, mode: int, item: RecordedItem, index: Any) -> Any:
         """Run `__getitem__` with the recorded outputs of some marked stages, or the stages alone."""
         if mode & modes.SKIP_OTHER:
-            return self._run_alone(mode, unit)
-        return self._replay_of(unit, mode).run(self._run, unit.request if mode & modes.OWN_ITEMS else index)
+            return self._run_alone(mode, item)
+        return self._replay_of(item, mode).run(self._run, item.request if mode & modes.OWN_ITEMS else index)
 
-    def next_item(self, mode: int, unit: Unit) -> Any:
+    def next_item(self, mode: int, item: RecordedItem) -> Any:
         """The same for the next item of a stream."""
-        return self._run_alone(mode, unit) if mode & modes.SKIP_OTHER else super().next_item(mode, unit)
+        return self._run_alone(mode, item) if mode & modes.SKIP_OTHER else super().next_item(mode, item)
 
-    def _run_alone(self, mode: int, unit: Unit) -> Any:
+    def _run_alone(self, mode: int, item: RecordedItem) -> Any:
         try:
-            self._replay_of(unit, mode).run_calls(unit.calls)
+            self._replay_of(item, mode).run_calls(item.calls)
         except BaseException as error:
-            raise self._source.failure(error, unit.request) from None
-        return self.sample(unit)
+            raise self._user_code.failure(error, item.request) from None
+        return self.sample(item)
 
-    def _make_replay(self, unit: Unit, mode: int) -> Replay:
-        return self._marks.make(self._plan.marks.sample, unit.calls, mode)
+    def _make_replay(self, item: RecordedItem, mode: int) -> Replay:
+        return self._marks.make(self._plan.marks.sample, item.calls, mode)
 
 
 STRATEGIES: dict[Strategy, type[WholeSamples]] = {

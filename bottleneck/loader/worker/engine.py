@@ -19,18 +19,18 @@ from bottleneck.loader.observe.file_watch import FileWatch
 from bottleneck.loader.observe.observer import Observer
 from bottleneck.loader.observe.stack_sampler import StackSampler
 from bottleneck.loader.observe.stage_frames import StageFrames
-from bottleneck.loader.record.change_watch import Watch
+from bottleneck.loader.record.change_watch import ChangeWatch
 from bottleneck.loader.record.cutting import callables_at, install
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.recorder import Recorder
-from bottleneck.loader.record.store import Pool
+from bottleneck.loader.record.store import RecordingStore
 from bottleneck.loader.record.tape import Tape
 from bottleneck.loader.replay.server import Server
 from bottleneck.loader.replay.tail import make_tail
 from bottleneck.loader.requests import Blank, Request, Single
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.serving import Serving
-from bottleneck.loader.worker.user_code import GivenUp, NoShareError, Source
+from bottleneck.loader.worker.user_code import GivenUp, NoShareError, UserCode
 from bottleneck.loader.worker.work import SKIPPED, Work, is_placeholder
 from bottleneck.loader.worker.worker_facts import look_at_worker
 
@@ -48,7 +48,7 @@ class Engine:
         seed: Seed for checking recordings.
         batched: Whether the loader collates lists of samples (`batch_size` is not None).
         iterable: Whether the dataset is an iterable one.
-        passes_tokens: Whether nothing may be sent in the place of a batch that will be discarded; a loader with an
+        can_skip_batches: Whether nothing may be sent in the place of a batch that will be discarded; a loader with an
             iterator of its own works on every batch.
     """
 
@@ -62,7 +62,7 @@ class Engine:
         *,
         batched: bool,
         iterable: bool,
-        passes_tokens: bool = True,
+        can_skip_batches: bool = True,
     ) -> None:
         self.user_dataset = dataset
         self._collate_fn = collate_fn
@@ -71,7 +71,7 @@ class Engine:
         self._seed = seed
         self._batched = batched
         self._iterable = iterable
-        self._passes_tokens = passes_tokens
+        self._passes_tokens = can_skip_batches
         self.checking_s = math.inf
         """What it may take to check that recordings replay."""
         self.sample_rate_hz: float | None = None
@@ -105,23 +105,25 @@ class Engine:
         dataset = install(self.user_dataset, self._sites, self._tape, in_place=in_worker)
         if not self._iterable:
             self._tape.tail = make_tail(dataset, tuple(site for site in self._sites if site.stage == "augment"))
-        self._pool = Pool()
-        self._source = Source(dataset, self._collate_fn, worker if in_worker else None, batched=self._batched)
-        self._source.is_stale = self._is_stale
+        self._store = RecordingStore()
+        self._user_code = UserCode(dataset, self._collate_fn, worker if in_worker else None, batched=self._batched)
+        self._user_code.is_stale = self._is_stale
         self._recorder = Recorder(
-            self._source, self._tape, self._pool, self._control, worker, self._seed,
+            self._user_code, self._tape, self._store, self._control, worker, self._seed,
             in_worker=in_worker, iterable=self._iterable, checking_s=self.checking_s,
         )  # fmt: skip
-        self._server = Server(self._source, self._tape, self._pool, iterable=self._iterable)
-        self._watch = Watch(self._pool, self._tape)
-        self._serving = Serving(self._source, self._server, self._watch, self._control, worker, iterable=self._iterable)
+        self._server = Server(self._user_code, self._tape, self._store, iterable=self._iterable)
+        self._watch = ChangeWatch(self._store, self._tape)
+        self._serving = Serving(
+            self._user_code, self._server, self._watch, self._control, worker, iterable=self._iterable
+        )
         self._observer = Observer(
-            self._source, self._tape, self._control, worker,
+            self._user_code, self._tape, self._control, worker,
             lambda: [*callables_at(dataset, self._sites), ("collate_fn", self._collate_fn)],
             iterable=self._iterable,
         )  # fmt: skip
-        self._stage_frames = StageFrames(self._source, self._tape)
-        self._work: Work = self._source
+        self._stage_frames = StageFrames(self._user_code, self._tape)
+        self._work: Work = self._user_code
 
     def _work_for(self, mode: int) -> Work:
         """Return what does the work that a mode asks for."""
@@ -134,9 +136,9 @@ class Engine:
             if mode & bits:
                 return work
         real = self._server.makes_samples_for_real(mode) and self._server.collates_for_real(mode)
-        return self._source if real else self._serving
+        return self._user_code if real else self._serving
 
-    def latch_mode(self) -> int:
+    def refresh_mode(self) -> int:
         """Read the mode for one batch, and pick up a new plan if there is one."""
         self.start()
         # The plan first: a worker that knows it must not record any more, and the mode said so before.
@@ -148,7 +150,7 @@ class Engine:
             self._serving.look_for_changes(whole=bool(mode & modes.CHECK))
             self._switch_watchers(mode)
         if new_plan or mode != before:
-            self._mode = self._source.mode = self._serving.mode = mode
+            self._mode = self._user_code.mode = self._serving.mode = mode
             work = self._work_for(mode)
             if work is not self._work:
                 self._work.drop()
@@ -208,7 +210,7 @@ class Engine:
         Raises:
             UserCodeError: If the user's dataset raised.
         """
-        mode = self.latch_mode()
+        mode = self.refresh_mode()
         self._generation = getattr(request, "generation", None)
         self._skips = self._is_stale()
         if self._skips:
@@ -228,7 +230,7 @@ class Engine:
     def iterate(self) -> Iterator[Any]:
         """Yield samples of a stream for ever, each in the mode that is present when it is asked for."""
         while True:
-            self.latch_mode()
+            self.refresh_mode()
             self._generation = requests.arrived_generation
             self._skips = self._is_stale()
             if self._skips:

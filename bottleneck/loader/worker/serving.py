@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from bottleneck.loader import modes
-from bottleneck.loader.record.change_watch import Change, Watch
+from bottleneck.loader.record.change_watch import Change, ChangeWatch
 from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.replay.server import Server
 from bottleneck.loader.requests import Blank
 from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.user_code import UserCode
 from bottleneck.loader.worker.work import SKIPPED, Placeholder, Work
 from bottleneck.loader.worker_errors import UserCodeError, find_failure
 
@@ -20,7 +20,7 @@ class Serving(Work):
     """Serves the batches of one worker.
 
     Args:
-        source: The user's code.
+        user_code: The user's code.
         server: Serves what is recorded.
         watch: Notices changes of what is recorded.
         control: Where what cannot be served is reported.
@@ -29,9 +29,9 @@ class Serving(Work):
     """
 
     def __init__(
-        self, source: Source, server: Server, watch: Watch, control: Control, worker: int, *, iterable: bool
+        self, user_code: UserCode, server: Server, watch: ChangeWatch, control: Control, worker: int, *, iterable: bool
     ) -> None:
-        self._source, self._server, self._watch = source, server, watch
+        self._user_code, self._server, self._watch = user_code, server, watch
         self._control, self._worker, self._iterable = control, worker, iterable
         self._faults: list[Fault | Change] = []
         self._request: Any = None
@@ -49,10 +49,10 @@ class Serving(Work):
 
     def fetch(self, request: Any) -> Any:
         """Return the samples that are asked for, or recorded ones."""
-        mode, size = self.mode, len(request) if self._source.batched else 1
+        mode, size = self.mode, len(request) if self._user_code.batched else 1
         self._request = None if isinstance(request, Blank) else request
         if self._request is not None and self._server.makes_samples_for_real(mode):
-            return self._source.fetch(request)
+            return self._user_code.fetch(request)
         try:
             return self._server.samples(mode, size, self._request)
         except UserCodeError as error:
@@ -60,7 +60,7 @@ class Serving(Work):
 
     def next_items(self) -> list[Any]:
         """Return the next item of a stream, or the samples of a recorded batch."""
-        mode, batched = self.mode, self._source.batched
+        mode, batched = self.mode, self._user_code.batched
         if mode & modes.LOAD:
             return [self._next_item(mode)]
         if not mode & (modes.WITHIN_SAMPLE | modes.COLLATE):
@@ -73,7 +73,7 @@ class Serving(Work):
 
     def _next_item(self, mode: int) -> Any:
         if self._server.makes_samples_for_real(mode) or not self._server.has_parts:
-            return self._source.next_item()
+            return self._user_code.next_item()
         try:
             return self._server.stream_item(mode)
         except UserCodeError as error:
@@ -85,10 +85,10 @@ class Serving(Work):
         if not mode & modes.COLLATE:
             return self.collate_placeholder(samples)
         try:
-            return self._source.collate(samples) if server.collates_for_real(mode) else server.collate(mode, samples)
+            return self._user_code.collate(samples) if server.collates_for_real(mode) else server.collate(mode, samples)
         except UserCodeError as error:
-            size = len(samples) if self._source.batched else None
-            return self._source.collate(self._make_instead(error, size))
+            size = len(samples) if self._user_code.batched else None
+            return self._user_code.collate(self._make_instead(error, size))
 
     def collate_placeholder(self, samples: Any) -> Any:
         """Return a recorded batch; of the wanted size if there is one."""
@@ -107,11 +107,11 @@ class Serving(Work):
         Raises:
             UserCodeError: If the user's dataset raised again.
         """
-        source = self._source
+        user_code = self._user_code
         if self._iterable:
-            samples = source.next_item() if size is None else [source.next_item() for _ in range(size)]
+            samples = user_code.next_item() if size is None else [user_code.next_item() for _ in range(size)]
         else:
-            samples = source.fetch(self._request if self._request is not None else self._server.recorded_request())
+            samples = user_code.fetch(self._request if self._request is not None else self._server.recorded_request())
         if self.look_for_changes(whole=True):
             return samples  # which explains the error; what is left is as it was recorded
         if self.mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:

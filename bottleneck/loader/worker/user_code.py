@@ -22,7 +22,7 @@ class NoShareError(Exception):
     """An iterable dataset gave not a single item: this worker has no share of the data."""
 
 
-class Source(Work):
+class UserCode(Work):
     """Calls the user's code.
 
     Args:

@@ -78,7 +78,7 @@ def faults(bench):
 
 
 def recorded(bench):
-    return [call.args[-1].tolist() for b in bench.engine._pool.batches for unit in b.units for call in unit.calls]
+    return [call.args[-1].tolist() for b in bench.engine._store.batches for item in b.items for call in item.calls]
 
 
 @pytest.mark.parametrize(("kind", "asks"), [(Erasing, modes.HANDOFF), (ErasingArrays, modes.HANDOFF | modes.CHECK)])
@@ -88,7 +88,7 @@ def test_an_argument_that_decays_is_copied_from_then_on(make, kind, asks):
     bench.run("before_augment")
     bench.run("after_collate")
     assert faults(bench) == []
-    bench.engine._source.dataset.erases = True
+    bench.engine._user_code.dataset.erases = True
     bench.run(modes.ALL & ~modes.HANDOFF)  # serves nothing, and so is not to blame
     bench.run("before_augment")
     bench.run(asks)
@@ -114,7 +114,7 @@ def test_an_output_that_decays_is_copied_from_then_on(make):
 
     bench = make(Scaling(), batches=3)
     assert bench.plan.strategy == "replay"
-    bench.engine._source.dataset.scales = True
+    bench.engine._user_code.dataset.scales = True
     bench.run("after_augment")
     bench.run("after_collate")
     assert {(change.what, change.site) for change in faults(bench)} == {("outputs", "augment")}
@@ -123,7 +123,7 @@ def test_an_output_that_decays_is_copied_from_then_on(make):
 
 def test_a_mode_in_which_nothing_is_served_is_not_looked_at(make):
     bench = make(Erasing(), batches=2)
-    bench.engine._source.dataset.erases = True
+    bench.engine._user_code.dataset.erases = True
     bench.run("raw")
     bench.run(modes.HANDOFF | modes.CHECK)
     assert faults(bench) == []
