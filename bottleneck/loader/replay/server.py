@@ -1,4 +1,4 @@
-"""Serve recorded data in the place of some stages, while the others work for real."""
+"""Make batches of which some stages are served from recordings; where that fails, make them for real and report it."""
 
 from __future__ import annotations
 
@@ -6,38 +6,59 @@ from itertools import cycle, islice
 from typing import Any
 
 from bottleneck.loader import modes
+from bottleneck.loader.record.change_watch import Change, ChangeWatch
+from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.replay.strategies import STRATEGIES, MarkReplays
 from bottleneck.loader.replay.template import OutputSlot, make_fill
+from bottleneck.loader.requests import Blank
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import UserCode
-from bottleneck.loader.worker.work import Placeholder
+from bottleneck.loader.worker.work import Placeholder, Work
+from bottleneck.loader.worker_errors import UserCodeError, find_failure
 
 
-class Server:
-    """Serves the recorded batches of one worker.
+class Server(Work):
+    """Serves the recorded batches of one worker, while some stages work for real.
 
     Args:
         user_code: The user's code, for the stages that work for real.
         tape: The tape of the dataset's cuts.
         store: The recorded batches.
+        control: Where what cannot be served is reported.
+        worker: The number of the worker.
         iterable: The dataset is an iterable one.
     """
 
-    def __init__(self, user_code: UserCode, tape: Tape, store: RecordingStore, *, iterable: bool) -> None:
-        self._user_code, self._tape, self._store, self._iterable = user_code, tape, store, iterable
+    def __init__(
+        self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control, worker: int, *, iterable: bool
+    ) -> None:
+        self._user_code, self._tape, self._store = user_code, tape, store
+        self._control, self._worker, self._iterable = control, worker, iterable
+        self._batched = user_code.batched
+        self._single = not self._batched or (user_code.fetches_batches and not iterable)
+        """A recorded batch is one item."""
+        self._watch = ChangeWatch(store, tape)
+        self._faults: list[Fault | Change] = []
         self._left: list[RecordedItem] = []
-        """Samples of the present batch that a stream has not been served yet."""
+        """Items of the present batch that a stream has not been served yet."""
         self._served: RecordedBatch | None = None
         """Where the samples of the present batch come from; None if they were all made for real."""
         self._latest: RecordedBatch | None = None
         """What was served last."""
+        self._request: Any = None
+        """What the samples of the present batch were asked for with; None for a blank."""
+        self.mode = modes.ALL
+        """The stages that work for real."""
         self._adopt(Plan("fetch"))
 
+    # --- the plan ------------------------------------------------------------------------------------------
+
     def _adopt(self, plan: Plan) -> None:
-        self.plan, marks = plan, plan.marks
-        self._sample_bits = modes.SKIP_OTHER | marks.bits(marks.sample)
+        self._plan, marks = plan, plan.marks
+        self._sample_bits = modes.SKIP_OTHER | modes.PAY_SERVING | marks.bits(marks.sample)
         self._collate_bits = modes.SKIP_COLLATE_REST | marks.bits(marks.collate)
         in_samples = [call for batch in self._store.batches for item in batch.items for call in item.calls]
         recorded = [*in_samples, *(call for batch in self._store.batches for call in batch.calls)]
@@ -53,6 +74,7 @@ class Server:
             batch.calls = [call for call in batch.calls if call.site in plan.marks.collate]
             batch.replays.clear()
             _forget_rng(batch.calls)
+        self._watch.begin(plan)
 
     def _keep_what_is_needed(self, item: RecordedItem) -> None:
         kept = [number for number, call in enumerate(item.calls) if self._strategy.keeps(call)]
@@ -65,29 +87,49 @@ class Server:
             item.locals = None
         _forget_rng(item.calls)
 
-    @property
-    def has_batches(self) -> bool:
-        """Whether anything has been recorded."""
-        return bool(self._store.batches)
+    def is_needed(self, mode: int) -> bool:
+        """Whether anything is served in a mode, or the price of serving paid."""
+        return not (self._makes_samples(mode) and self._collates(mode))
 
-    @property
-    def has_parts(self) -> bool:
-        """Whether stages within a sample can be served one by one."""
-        return self._strategy.has_parts
+    def _makes_samples(self, mode: int) -> bool:
+        """Whether samples are the user's code alone."""
+        return mode & modes.WITHIN_SAMPLE == modes.WITHIN_SAMPLE and not mode & self._sample_bits
 
-    def forget_order(self) -> None:
-        """Begin anew with what is left of the recording."""
-        self._left, self._served = [], None
-
-    def makes_samples_for_real(self, mode: int) -> bool:
-        """Whether samples of a mode are the user's code alone."""
-        return mode & modes.WITHIN_SAMPLE == modes.WITHIN_SAMPLE and not mode & (self._sample_bits | modes.PAY_SERVING)
-
-    def collates_for_real(self, mode: int) -> bool:
-        """Whether the collation of a mode is the user's code alone."""
+    def _collates(self, mode: int) -> bool:
+        """Whether the collation is the user's code alone."""
         return bool(mode & modes.COLLATE) and not mode & self._collate_bits
 
-    def samples(self, mode: int, size: int | None, request: Any) -> Any:
+    # --- samples -------------------------------------------------------------------------------------------
+
+    def fetch(self, request: Any) -> Any:
+        """Return the samples that are asked for, or recorded ones."""
+        self._request = None if isinstance(request, Blank) else request
+        if self._request is not None and self._makes_samples(self.mode):
+            return self._user_code.fetch(request)
+        try:
+            return self._samples(self.mode, len(request) if self._batched else 1, self._request)
+        except UserCodeError as error:
+            return self._make_instead(error)
+
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream, or the samples of a recorded batch."""
+        mode = self.mode
+        if mode & modes.LOAD and (self._makes_samples(mode) or not self._strategy.has_parts):
+            return [self._user_code.next_item()]
+        try:
+            if mode & modes.LOAD:
+                return [self._next_item(mode)]
+            served = self._samples(mode, None if self._batched else 1, None)
+        except UserCodeError as error:
+            return [self._make_instead(error)]
+        return served if isinstance(served, list) and self._batched else [served]
+
+    def _next_item(self, mode: int) -> Any:
+        if not self._left:
+            self._left = list(self._store.next_batch(None).items)
+        return self._strategy.next_item(mode, self._left.pop(0))
+
+    def _samples(self, mode: int, size: int | None, request: Any) -> Any:
         """Return samples of which some stages come from the cache.
 
         Args:
@@ -97,10 +139,9 @@ class Server:
         """
         if not mode & (modes.WITHIN_SAMPLE | modes.COLLATE):
             return Placeholder(size or 0)
-        user_code, strategy = self._user_code, self._strategy
-        batch = self._served = self._latest = self._store.next_batch(size if user_code.batched else None)
+        user_code, strategy, single = self._user_code, self._strategy, self._single
+        batch = self._served = self._latest = self._store.next_batch(size if self._batched else None)
         wanted = batch.size if size is None else size
-        single = not user_code.batched or (user_code.fetches_batches and not self._iterable)
         if single:
             items = batch.items[:1]
         else:
@@ -118,25 +159,24 @@ class Server:
         pairs = user_code.while_wanted(zip(items, request, strict=False))
         return [strategy.load(mode, item, index) for item, index in pairs]
 
-    def recorded_request(self) -> Any:
-        """What the batch was asked for with that was served last."""
-        assert self._latest is not None
-        requests = [item.request for item in self._latest.items]
-        return requests[0] if not self._user_code.batched or self._user_code.fetches_batches else requests
+    # --- batches -------------------------------------------------------------------------------------------
 
-    def stream_item(self, mode: int) -> Any:
-        """Return the next item of a stream, with what a mode leaves out served from the recording."""
-        if not self._left:
-            self._left = list(self._store.next_batch(None).items)
-        return self._strategy.next_item(mode, self._left.pop(0))
+    def collate(self, samples: Any) -> Any:
+        """Return a recorded batch, or collate samples with some of the marked stages inside served."""
+        if not self.mode & modes.COLLATE:
+            return self.collated(0)
+        try:
+            return self._user_code.collate(samples) if self._collates(self.mode) else self._collate(self.mode, samples)
+        except UserCodeError as error:
+            return self._user_code.collate(self._make_instead(error, len(samples) if self._batched else None))
 
-    def collate(self, mode: int, samples: Any) -> Any:
+    def _collate(self, mode: int, samples: Any) -> Any:
         """Collate samples with some of the marked stages inside served, or those stages without the code around."""
-        size = len(samples) if self._user_code.batched else None
+        size = len(samples) if self._batched else None
         batch, self._served = self._served or self._store.next_batch(size), None
         replay = batch.replays.get(mode)
         if replay is None:
-            replay = batch.replays[mode] = self._marks.make(self.plan.marks.collate, batch.calls, mode)
+            replay = batch.replays[mode] = self._marks.make(self._plan.marks.collate, batch.calls, mode)
         if mode & modes.SKIP_COLLATE_REST:
             try:
                 replay.run_calls(batch.calls)
@@ -145,14 +185,61 @@ class Server:
             return batch.collated.serve() if batch.collated is not None else None
         if mode & modes.OWN_ITEMS:
             recorded = [self._strategy.sample(item) for item in batch.items]
-            samples = recorded if self._user_code.batched else recorded[0]
+            samples = recorded if self._batched else recorded[0]
         return replay.run(self._user_code.collate, samples)
 
-    def collated(self, size: int | None) -> Any:
-        """Return a fresh copy of the next recorded batch; of the wanted size if there is one."""
+    def collated(self, size: int) -> Any:
+        """Return a fresh copy of the next recorded batch, if there is any; of the wanted size if there is one."""
         self._served = None
+        if not self._store.batches:
+            return None
         batch = self._store.next_batch(size or None)
         return batch.collated.serve() if batch.collated is not None else None
+
+    # --- what cannot be served -----------------------------------------------------------------------------
+
+    def look_for_changes(self, *, whole: bool) -> bool:
+        """Report what has changed of what was served in the present mode, and serve it no more."""
+        changes = self._watch.look(self.mode, whole=whole)
+        if changes:
+            self._left, self._served = [], None  # begins anew with what is left of the recording
+            self._report(changes)
+        return bool(changes)
+
+    def _make_instead(self, error: UserCodeError, size: int | None = None) -> Any:
+        """Make samples for real where the job's code raised on what was served, and report that.
+
+        What was recorded of one item may not fit to another, or may have been changed. Where the code raises as well
+        when everything is real, it is the job that fails.
+
+        Args:
+            error: What was raised.
+            size: Samples wanted of a stream; None: a single one, not in a list.
+
+        Raises:
+            UserCodeError: If the user's dataset raised again.
+        """
+        user_code = self._user_code
+        if self._iterable:
+            samples = user_code.next_item() if size is None else [user_code.next_item() for _ in range(size)]
+        else:
+            samples = user_code.fetch(self._request if self._request is not None else self._recorded_request())
+        if self.look_for_changes(whole=True):
+            return samples  # which explains the error; what is left is as it was recorded
+        if self.mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:
+            failure = find_failure(error)
+            self._report([Fault(self.mode, failure.error if failure is not None else str(error))])
+        return samples
+
+    def _recorded_request(self) -> Any:
+        """What the batch was asked for with that was served last."""
+        assert self._latest is not None
+        requests = [item.request for item in self._latest.items]
+        return requests[0] if self._single else requests
+
+    def _report(self, faults: list[Fault] | list[Change]) -> None:
+        self._faults.extend(faults)
+        self._control.write_faults(self._worker, self._faults)
 
 
 def _forget_rng(calls: list[Call]) -> None:

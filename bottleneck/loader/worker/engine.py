@@ -19,7 +19,6 @@ from bottleneck.loader.observe.file_watch import FileWatch
 from bottleneck.loader.observe.observer import Observer
 from bottleneck.loader.observe.stack_sampler import StackSampler
 from bottleneck.loader.observe.stage_frames import StageFrames
-from bottleneck.loader.record.change_watch import ChangeWatch
 from bottleneck.loader.record.cutting import callables_at, install
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.recorder import Recorder
@@ -29,9 +28,8 @@ from bottleneck.loader.replay.server import Server
 from bottleneck.loader.replay.tail import make_tail
 from bottleneck.loader.requests import Blank, Request, Single
 from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.serving import Serving
 from bottleneck.loader.worker.user_code import GivenUp, NoShareError, UserCode
-from bottleneck.loader.worker.work import SKIPPED, Work, is_placeholder
+from bottleneck.loader.worker.work import SKIPPED, Placeholder, Work, is_placeholder
 from bottleneck.loader.worker.worker_facts import look_at_worker
 
 _IDLE = Work()
@@ -48,7 +46,7 @@ class Engine:
         seed: Seed for checking recordings.
         batched: Whether the loader collates lists of samples (`batch_size` is not None).
         iterable: Whether the dataset is an iterable one.
-        can_skip_batches: Whether nothing may be sent in the place of a batch that will be discarded; a loader with an
+        can_skip_batches: Nothing need be sent in the place of a batch that will be discarded; a loader with an
             iterator of its own works on every batch.
     """
 
@@ -71,7 +69,7 @@ class Engine:
         self._seed = seed
         self._batched = batched
         self._iterable = iterable
-        self._passes_tokens = can_skip_batches
+        self._can_skip_batches = can_skip_batches
         self.checking_s = math.inf
         """What it may take to check that recordings replay."""
         self.sample_rate_hz: float | None = None
@@ -112,11 +110,7 @@ class Engine:
             self._user_code, self._tape, self._store, self._control, worker, self._seed,
             in_worker=in_worker, iterable=self._iterable, checking_s=self.checking_s,
         )  # fmt: skip
-        self._server = Server(self._user_code, self._tape, self._store, iterable=self._iterable)
-        self._watch = ChangeWatch(self._store, self._tape)
-        self._serving = Serving(
-            self._user_code, self._server, self._watch, self._control, worker, iterable=self._iterable
-        )
+        self._server = Server(self._user_code, self._tape, self._store, self._control, worker, iterable=self._iterable)
         self._observer = Observer(
             self._user_code, self._tape, self._control, worker,
             lambda: [*callables_at(dataset, self._sites), ("collate_fn", self._collate_fn)],
@@ -135,8 +129,7 @@ class Engine:
         ):
             if mode & bits:
                 return work
-        real = self._server.makes_samples_for_real(mode) and self._server.collates_for_real(mode)
-        return self._user_code if real else self._serving
+        return self._server if self._server.is_needed(mode) else self._user_code
 
     def refresh_mode(self) -> int:
         """Read the mode for one batch, and pick up a new plan if there is one."""
@@ -147,10 +140,10 @@ class Engine:
             self._use_new_plan()
         mode, before = self._control.mode, self._mode
         if mode != before:
-            self._serving.look_for_changes(whole=bool(mode & modes.CHECK))
+            self._server.look_for_changes(whole=bool(mode & modes.CHECK))
             self._switch_watchers(mode)
         if new_plan or mode != before:
-            self._mode = self._user_code.mode = self._serving.mode = mode
+            self._mode = self._user_code.mode = self._server.mode = mode
             work = self._work_for(mode)
             if work is not self._work:
                 self._work.drop()
@@ -162,33 +155,27 @@ class Engine:
         plan = self._control.read_plan()
         self._server.use_plan(plan)
         self._observer.plan = self._stage_frames.plan = plan
-        self._watch.begin(plan)
         if self._in_worker:
             # Else the user's own collections of garbage would go through what is recorded here.
             gc.freeze()
 
     def _switch_watchers(self, mode: int) -> None:
+        """Start what watches the user's code beside the loader, or leave what it has found for the main process."""
         if bool(mode & modes.SAMPLE_STACKS) != (self._sampler is not None):
-            self._switch_sampler()
+            if self._sampler is None:
+                assert self.sample_rate_hz is not None
+                self._sampler = StackSampler(self.sample_rate_hz)
+                self._sampler.start()
+            else:
+                self._control.stacks.write(self._worker, self._sampler.stop())
+                self._sampler = None
         if self.notes_files and bool(mode & modes.NOTE_FILES) != (self._file_watch is not None):
-            self._switch_file_watch()
-
-    def _switch_sampler(self) -> None:
-        if self._sampler is None:
-            assert self.sample_rate_hz is not None
-            self._sampler = StackSampler(self.sample_rate_hz)
-            self._sampler.start()
-        else:
-            self._control.stacks.write(self._worker, self._sampler.stop())
-            self._sampler = None
-
-    def _switch_file_watch(self) -> None:
-        if self._file_watch is None:
-            self._file_watch = FileWatch()
-            self._file_watch.start()
-        else:
-            self._control.files.write(self._worker, self._file_watch.stop())
-            self._file_watch = None
+            if self._file_watch is None:
+                self._file_watch = FileWatch()
+                self._file_watch.start()
+            else:
+                self._control.files.write(self._worker, self._file_watch.stop())
+                self._file_watch = None
 
     def close(self) -> None:
         """Stop what runs beside the loader."""
@@ -254,25 +241,24 @@ class Engine:
         if skips:
             return None
         if is_placeholder(samples):
-            return self._collate_placeholder(mode, samples)
-        batch = work.collate(samples)
-        if mode & modes.OBSERVE:
-            self._report_facts()
+            batch = self._collate_placeholder(mode, samples)
+        else:
+            batch = work.collate(samples)
+            if mode & modes.OBSERVE:
+                self._report_facts()
         # Without the hand-off the batch is made, in shared memory as ever, and then not sent.
         return batch if mode & (modes.HANDOFF | modes.RECORD) else None
 
     def _collate_placeholder(self, mode: int, samples: Any) -> Any:
-        if self._work is self._serving and not mode & modes.LOAD:
-            batch = self._serving.collate_placeholder(samples)
-            return batch if mode & modes.HANDOFF else None
+        if self._work is self._server and not mode & modes.LOAD:
+            return self._server.collated(samples.size if isinstance(samples, Placeholder) else 0)
         self._work.drop()
-        works = self._work is not _IDLE
-        return self._server.collated(None) if works and not self._passes_tokens and self._server.has_batches else None
+        return self._server.collated(0) if mode & modes.HANDOFF and not self._can_skip_batches else None
 
     def _is_stale(self) -> bool:
         """Whether the present batch was asked for before a switch: it will be thrown away, and need not be made."""
         generation = self._generation
-        return self._passes_tokens and generation is not None and generation < self._control.generation
+        return self._can_skip_batches and generation is not None and generation < self._control.generation
 
     def report(self) -> Report:
         """What recording has found out so far."""
