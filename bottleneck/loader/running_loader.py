@@ -49,8 +49,9 @@ class RunningLoader:
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self._has_timeout = bool(loader.timeout)
         self._engine, self._control = engine, control
-        self._order = RequestOrder(loader, control, iterable=self.iterable)
-        self._loader = clone_loader(loader, engine, self._order, hang_s)
+        self.order = RequestOrder(loader, control, iterable=self.iterable)
+        """What the workers are asked for."""
+        self._loader = clone_loader(loader, engine, self.order, hang_s)
         self._held = held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
         self._received = 0
@@ -111,7 +112,7 @@ class RunningLoader:
         finally:
             if watch is not None:
                 watch.waiting_since_s = None
-        size = self._order.sizes[self._received] if self._received < len(self._order.sizes) else 0
+        size = self.order.sizes[self._received] if self._received < len(self.order.sizes) else 0
         self._received += 1
         if self.num_workers and not self.workers:  # a subclass whose iterator is a generator starts them late
             self._notice_workers()
@@ -162,7 +163,7 @@ class RunningLoader:
     def is_ahead(self) -> bool:
         """Whether the workers have surely delivered everything that they were asked for."""
         arrived = self.arrived()
-        return arrived is not None and arrived >= self._order.sent - self._received
+        return arrived is not None and arrived >= self.order.sent - self._received
 
     def close(self, *, patience_s: float = _PATIENCE_S) -> None:
         """Stop the workers without noise and free everything; safe to call at any time, and twice.
@@ -177,7 +178,7 @@ class RunningLoader:
             if self._watch is not None:
                 self._watch.stop()
             if hasattr(iterator, "_workers"):
-                self._order.stopped = True
+                self.order.stopped = True
                 self._control.mode = modes.STOP
                 drained = drain(iterator, patience_s)
                 stop_workers(iterator, kill=not drained)

@@ -49,7 +49,8 @@ class SwitchedLoader(RunningLoader):
         checking_s: float = math.inf,
     ) -> None:
         self.sites = sites
-        self._can_skip_batches = can_skip_batches(loader)
+        self.can_skip_batches = can_skip_batches(loader)
+        """A batch may be left out of what the loader gives."""
         control = Control(loader.num_workers)
         engine = Engine(
             loader.dataset,
@@ -59,7 +60,7 @@ class SwitchedLoader(RunningLoader):
             seed,
             batched=loader.batch_sampler is not None,
             iterable=isinstance(loader.dataset, IterableDataset),
-            can_skip_batches=self._can_skip_batches,
+            can_skip_batches=self.can_skip_batches,
         )
         engine.checking_s = checking_s
         engine.sample_rate_hz = sample_rate_hz
@@ -98,7 +99,7 @@ class SwitchedLoader(RunningLoader):
         Args:
             extra: Further bits of the mode, for what is to happen on the way.
         """
-        self.switch((modes.ALL & ~modes.HANDOFF if self._can_skip_batches else modes.ALL) | extra)
+        self.switch((modes.ALL & ~modes.HANDOFF if self.can_skip_batches else modes.ALL) | extra)
 
     def discard_in_flight(self) -> None:
         """Receive and drop the batches that have been asked for so far."""
@@ -107,9 +108,9 @@ class SwitchedLoader(RunningLoader):
         iterator = self._worker_iterator()
         asked_for = getattr(iterator, "_send_idx", 0)
         # A worker without a share of a stream never answers what it was asked for: nothing could be counted there.
-        may_stay_away = self.iterable and self._can_skip_batches and asked_for > 0
+        may_stay_away = self.iterable and self.can_skip_batches and asked_for > 0
         if not may_stay_away:
-            for _ in range(self._order.sent - self._received):
+            for _ in range(self.order.sent - self._received):
                 self.next_batch()
         if getattr(self._loader, "in_order", True) and not may_stay_away:
             return
@@ -119,7 +120,7 @@ class SwitchedLoader(RunningLoader):
 
     def rest(self) -> None:
         """Leave the workers with nothing to do."""
-        self.switch(modes.REST if self._can_skip_batches else modes.HANDOFF)
+        self.switch(modes.REST if self.can_skip_batches else modes.HANDOFF)
 
     def use_plan(self, plan: Plan) -> None:
         """Let the workers rest, then hand the plan to all of them.
@@ -127,7 +128,7 @@ class SwitchedLoader(RunningLoader):
         In this order: a worker that knows the plan must not record any more.
         """
         self._plan = plan
-        self._order.set_blank_sizes(plan.batch_sizes)
+        self.order.set_blank_sizes(plan.batch_sizes)
         self.rest()
         self._control.publish_plan(plan)
 
@@ -159,27 +160,15 @@ class SwitchedLoader(RunningLoader):
         """Batches that are asked for ahead."""
         return self.num_workers * (self._loader.prefetch_factor or 0)
 
-    def fill_pool(self, batches: int) -> int:
-        """Ask for the same batches again and again from now on, and return how many there are."""
-        return self._order.fill_pool(batches)
-
-    def next_requests(self, batches: int) -> list[Any]:
-        """Return what the workers would be asked for next, for workers of another loader."""
-        return self._order.next_requests(batches)
-
-    def release_pool(self) -> None:
-        """Go on in the user's order."""
-        self._order.pool = None
-
     def trim_pool(self, batches: int) -> None:
         """Keep the first batches of the pool only."""
-        if self._order.pool is not None:
-            self._order.pool.trim(batches)
+        if self.order.pool is not None:
+            self.order.pool.trim(batches)
 
     def restart_pool(self, at: int = 0) -> None:
         """Begin again with a batch of the pool; the loader must be at rest."""
-        if self._order.pool is not None:
-            self._order.pool.restart(at)
+        if self.order.pool is not None:
+            self.order.pool.restart(at)
 
     @property
     def user_dataset(self) -> Any:
@@ -189,38 +178,18 @@ class SwitchedLoader(RunningLoader):
     @property
     def pool_position(self) -> int:
         """Batches of the pool that were asked for since its last restart."""
-        return self._order.pool.position if self._order.pool is not None else 0
+        return self.order.pool.position if self.order.pool is not None else 0
 
     @property
     def pool_received(self) -> int:
         """The first so many batches of the pool were received since its restart, if all in flight are of it."""
         if not getattr(self._loader, "in_order", True):
             return 0  # some before the last one received may be missing
-        return max(0, self.pool_position - (self._order.sent - self._received))
-
-    @property
-    def can_skip_batches(self) -> bool:
-        """Whether a batch may be left out of what the loader gives."""
-        return self._can_skip_batches
-
-    @property
-    def choosing_s_per_batch(self) -> float | None:
-        """What the user's sampler takes in this process to choose the samples of a batch; None: not known."""
-        return self._order.choosing_s_per_batch
+        return max(0, self.pool_position - (self.order.sent - self._received))
 
     def allow_caches(self, worker_bytes: int) -> None:
         """Say what the caches of each worker may take, before anything is recorded; until then it is nothing."""
         self._control.worker_cache_bytes = worker_bytes
-
-    @property
-    def first_choice_s(self) -> float | None:
-        """What the user's sampler took to begin, and to choose its first batch [s]; None: it was not asked."""
-        return self._order.first_choice_s
-
-    @property
-    def permutation_length(self) -> int | None:
-        """How many indices the user's own loader permutes for each epoch, which this one does not; None: none."""
-        return self._order.permutation_length
 
     @property
     def cache_bytes(self) -> int:

@@ -293,8 +293,8 @@ class Session:
             self._ledger.evidence["training"] = self._training.evidence()
             for id_, message in self._training.warnings(self._ledger.ladder):
                 self._ledger.warn(id_, message)
-        if self._loader.choosing_s_per_batch is not None:
-            self._ledger.evidence["sampler_s_per_batch"] = self._loader.choosing_s_per_batch
+        if self._loader.order.choosing_s_per_batch is not None:
+            self._ledger.evidence["sampler_s_per_batch"] = self._loader.order.choosing_s_per_batch
         self._cold.note(self._counters.reads if self._counters is not None else None)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)

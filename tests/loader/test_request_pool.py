@@ -86,10 +86,10 @@ def test_a_pool_that_is_released_leaves_the_users_order():
     loader = SwitchedLoader(DataLoader(range(100), batch_size=4), (), 0, 60.0)
     try:
         loader.switch(modes.ALL)
-        assert loader.fill_pool(2) == 2
+        assert loader.order.fill_pool(2) == 2
         pooled = {index for _ in range(4) for index in loader.next_batch()[0].tolist()}
         assert pooled == set(range(8))
-        loader.release_pool()
+        loader.order.pool = None
         assert loader.next_batch()[0].tolist() == [8, 9, 10, 11]
     finally:
         loader.close()

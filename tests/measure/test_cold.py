@@ -307,7 +307,7 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
     asked = set()
 
     def make_cold_pool(loader, clock, **options):
-        assert loader.fill_pool(1) == 1
+        assert loader.order.fill_pool(1) == 1
         asked.clear()
         raise NoColdError("no")
 

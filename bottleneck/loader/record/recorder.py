@@ -27,10 +27,10 @@ from bottleneck.loader.record.verification import (
     UNCHECKED,
     Facts,
     Verification,
-    check_augment_alone,
     check_marks,
     time_copy,
     verify,
+    work_alone,
 )
 from bottleneck.loader.replay.template import find_slots
 from bottleneck.loader.worker.control import Control
@@ -176,7 +176,7 @@ class Recorder(Work):
         if not calls or len(self._facts.items) > checked or not self._checks_alone:
             return
         if not tape.marked:
-            self._sample_alone &= check_augment_alone(calls, tape, trees.similar)
+            self._sample_alone &= work_alone(calls, tape, trees.similar)
         elif self._iterable:
             self._sample_alone &= check_marks(calls, tape, item.value, self._user_code.next_item, trees.similar)
 

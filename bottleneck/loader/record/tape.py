@@ -181,14 +181,15 @@ class Tape:
 
     def _begin(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Copy what a call is given."""
+        call = Call(site, function, args, kwargs, None)
         if marks.is_mark(site):
-            call = Call(site, function, *_copy_arguments(function, args, kwargs, self.copier), None)
+            call.args, call.kwargs = copy_arguments(call, self.copier)
             if self._open:
                 self._open[-1].inner.append(call)
             return call
         if self.tail is not None and self.stages[site] == "augment" and self.locals is None:
             self.locals = self.tail.capture(sys._getframe(2), self.copier.copy)
-        call = Call(site, function, self.copier.copy(args), self.copier.copy(kwargs), None)
+        call.args, call.kwargs = self.copier.copy(args), self.copier.copy(kwargs)
         if self._keep_rng:
             call.rng_before = RngState.capture()
         return call
@@ -236,15 +237,11 @@ class Tape:
         return self.stages.get(site)
 
 
-def _copy_arguments(
-    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], copier: trees.Copier
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def copy_arguments(call: Call, copier: trees.Copier | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Copy the data that a marked function is called with; anything else, such as its dataset, stays what it is."""
-    own = 1 if args and not trees.is_data(args[0]) and hasattr(type(args[0]), function.__name__) else 0
-    return (
-        (*args[:own], *(copier.copy_data(arg) for arg in args[own:])),
-        {name: copier.copy_data(value) for name, value in kwargs.items()},
-    )
+    args, copy = call.args, (copier or trees.Copier()).copy_data
+    own = 1 if args and not trees.is_data(args[0]) and hasattr(type(args[0]), call.function.__name__) else 0
+    return (*args[:own], *map(copy, args[own:])), {name: copy(value) for name, value in call.kwargs.items()}
 
 
 def _stage_from_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import torch
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.tape import Call, RngState, Tape
+from bottleneck.loader.record.tape import Call, RngState, Tape, copy_arguments
 from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
 from bottleneck.loader.replay.tail import copy_locals
 
@@ -113,7 +113,7 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
         if tape.marked:
             alone = check_marks(calls, tape, direct, again, same)
             return Verification(reproducible, recorded=True, alone=alone)
-        alone = check_augment_alone(calls, tape, same)
+        alone = work_alone(calls, tape, same)
         replay = _replays(calls, tape, direct, again, same)
         tail, keeps_locals = _check_tail(tape, calls, local_variables, direct, same)
         return Verification(
@@ -150,49 +150,37 @@ def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], 
         if left and not _replays(left, tape, direct, again, same):
             why = "the item comes out otherwise when recorded outputs are served"
             tape.unusable |= dict.fromkeys((call.site for call in left), why)
-    return _marks_work_alone(calls, tape)
+    return work_alone(calls, tape, same)
 
 
-def _marks_work_alone(calls: list[Call], tape: Tape) -> bool:
-    alone, replay = True, Replay(tape, [], ReplayConfig())
-    for call in calls:
-        given = (call.args, call.kwargs)
-        compared = all(trees.is_data(value) for value in (*call.args, *call.kwargs.values()))  # not with a dataset
-        started = tape.clock()
-        before = trees.copy_deep(given) if compared else None
-        copying_s = tape.clock() - started
-        try:
-            replay.run_calls([call])
-        except Exception:  # noqa: BLE001 - one that cannot run alone is not used so
-            alone = False
-        if before is not None and not trees.equal(before, given):
-            tape.changes_arguments[call.site] = copying_s
-            call.args, call.kwargs = before
-    return alone
-
-
-def check_augment_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
-    """Call the augmentation with its recorded arguments, and return whether the outputs are as recorded.
+def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
+    """Make the recorded calls of the augmentation, or of marked stages, again, on copies of their arguments.
 
     What changes its arguments is noted on the tape.
+
+    Returns:
+        Whether all of them can be made, and what the augmentation gives is as recorded.
     """
-    held = True
+    alone = True
     for call in calls:
-        if tape.stage(call.site) != "augment":
+        marked, started = marks.is_mark(call.site), tape.clock()
+        if not marked and tape.stage(call.site) != "augment":
             continue
+        args, kwargs = copy_arguments(call) if marked else recorded_arguments(call, {call.site})
+        copying_s = tape.clock() - started
         if call.rng_before is not None:
             call.rng_before.restore()
-        started = tape.clock()
-        args, kwargs = recorded_arguments(call, {call.site})
-        copying_s = tape.clock() - started
         try:
             output = call.function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - one that cannot run alone is not used so
-            return False
-        held = held and same(call.output, output)
-        if not (trees.equal(args, call.args) and trees.equal(kwargs, call.kwargs)):
+            alone = False
+            continue
+        alone = alone and (marked or same(call.output, output))
+        given = (*call.args, *call.kwargs.values())
+        compared = not marked or all(trees.is_data(value) for value in given)  # a dataset, as `self`, is not
+        if compared and not trees.equal((args, kwargs), (call.args, call.kwargs)):
             tape.changes_arguments[call.site] = copying_s
-    return held
+    return alone
 
 
 def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:

@@ -57,7 +57,7 @@ def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: 
 
 
 def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> float:
-    requests = loader.next_requests(loader.queue_length)
+    requests = loader.order.next_requests(loader.queue_length)
     again = clone_for_one_start(user_loader, requests, _HANG_S)
     began_s = clock()
     iterator = iter(again)
