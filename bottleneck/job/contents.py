@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bottleneck.job.code_names import names_in
 from bottleneck.job.key_paths import write_path
 from bottleneck.job.recipes.interface import Item, KeyPath, attributes, entries
 
@@ -126,11 +127,6 @@ def _parts_of_function(held: Held) -> Iterator[Held]:
             yield Held((*path, "__closure__", number, "cell_contents"), variable, cell.cell_contents)
         except ValueError:  # still empty
             continue
-    for name in _names(function.__code__):
+    for name in names_in(function.__code__):
         if name in function.__globals__:
             yield Held((*path, "__globals__", Item(name)), name, function.__globals__[name])
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return set(code.co_names).union(*(_names(constant) for constant in inner))

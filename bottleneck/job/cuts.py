@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import Dataset
 
 from bottleneck.errors import PipelineError
+from bottleneck.job.code_names import names_in
 from bottleneck.job.key_paths import parse_path, resolve, write_path
 from bottleneck.job.recipes import registry
 from bottleneck.job.recipes.interface import CutStage, Key, KeyPath, entries, listed_callables
@@ -192,17 +193,9 @@ def _names_called(cls: type) -> set[str]:
             method: Any = vars(base).get(name)
             code = getattr(inspect.unwrap(method), "__code__", None)  # past decorators, such as torch.no_grad()
             if isinstance(code, CodeType):
-                new = _code_names(code) - names
+                new = names_in(code) - names
                 names |= new
                 todo.extend(found for found in new if _plain_method(cls, found) is not None)
-    return names
-
-
-def _code_names(code: CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _code_names(constant)
     return names
 
 
