@@ -86,8 +86,8 @@ class SwitchedLoader(RunningLoader):
     def switch(self, mode: int) -> None:
         """Change which stages work for real, and throw away every batch that was asked for before.
 
-        Batches in flight are thrown away also when the mode stays the same: what piled up while nobody asked would
-        come for free.
+        Batches in flight are thrown away also when the mode stays the same: what piled up meanwhile would come
+        for free.
         """
         self._control.begin_generation()
         self._control.mode = mode
@@ -133,7 +133,7 @@ class SwitchedLoader(RunningLoader):
         self._control.publish_plan(plan)
 
     def check_recordings(self) -> None:
-        """Let the workers compare what they have recorded with what it was; `new_faults` tells what came of it."""
+        """Let the workers compare what they have recorded with what it was; `new_faults` gives the result."""
         self.switch(modes.HANDOFF | modes.CHECK)
         for _ in range(max(1, self.num_workers)):
             self.next_batch()

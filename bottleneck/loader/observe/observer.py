@@ -76,7 +76,7 @@ class Observer(Work):
         return sum(spent.wall_s for spent in self._total.stages.values()) >= ENOUGH_S
 
     def fetch(self, request: Any) -> Any:
-        """Return what a request asks for, as long as more is to be seen; it begins a batch."""
+        """Return what a request asks for, as long as more is to be measured; it begins a batch."""
         user_code = self._user_code
         if self.has_seen_enough:
             return SKIPPED
@@ -88,7 +88,7 @@ class Observer(Work):
         return [self._item(user_code.item, index) for index in request]
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream, as long as more is to be seen."""
+        """Return the next item of a stream, as long as more is to be measured."""
         if self.has_seen_enough:
             return [SKIPPED]
         if not self._open.samples:
@@ -96,7 +96,7 @@ class Observer(Work):
         return [self._item(self._user_code.next_item, None)]
 
     def collate(self, samples: Any) -> Any:
-        """Collate the samples that were just fetched, and keep what was seen of the batch."""
+        """Collate the samples that were just fetched, and keep what was measured of the batch."""
         # A stream's batch may have been begun before the observation was.
         whole = not self._iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
         with self._observing("collate", self.plan.marks.collate):

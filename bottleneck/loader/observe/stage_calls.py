@@ -29,7 +29,7 @@ class StageCalls:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether this is another thread: what it does cannot be told from what goes on beside it."""
+        """Whether this is another thread: what it does cannot be separated from what goes on beside it."""
         return threading.get_ident() != self._thread
 
     def stage_of(self, site: str) -> str | None:

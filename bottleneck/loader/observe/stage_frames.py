@@ -19,7 +19,7 @@ from bottleneck.loader.worker.work import Work
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
 UNKNOWN_STAGE = ""
-"""Code of which the stack does not tell the stage."""
+"""Code whose stage the stack does not show."""
 
 
 class StageFrames(Work):

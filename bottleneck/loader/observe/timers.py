@@ -27,7 +27,7 @@ class Place:
         root: The outermost transform around it.
         path: Keys from there; not empty.
         name: What it is called.
-        place: Its whole path, from the dataset, for people.
+        place: Its whole path, from the dataset, as it is reported.
     """
 
     root: Any
@@ -111,7 +111,7 @@ class Timers:
                 outer = place.path[:-1]
                 self._tuples.setdefault((id(place.root), outer), (place.root, outer, container))
             _put(place.root, place.path, timer)
-        except Exception:  # noqa: BLE001 - any user type may refuse; this one is not timed, and what rows lack is told
+        except Exception:  # noqa: BLE001 - any user type may refuse; this one is not timed, and the report says what is missing
             return
 
     def _timer_for(self, place: Place, transform: Any) -> Any:

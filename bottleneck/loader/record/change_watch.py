@@ -41,7 +41,7 @@ class Change:
     Attributes:
         what: Which data.
         site: Whose arguments or outputs; empty for local variables and samples.
-        modes: What was served since it was seen to be as recorded.
+        modes: What was served since it was last found to be as recorded.
     """
 
     what: What
@@ -94,7 +94,7 @@ def _parts(node: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _digest(node: Any) -> Any:
-    """Return what tells whether a node has changed; what is inside it has a digest of its own."""
+    """Return what shows whether a node has changed; what is inside it has a digest of its own."""
     try:
         if isinstance(node, torch.Tensor):
             whole = node.layout == torch.strided and node.device.type == "cpu" and node.numel()
@@ -110,7 +110,7 @@ def _digest(node: Any) -> Any:
         parts = _parts(node)
         if parts is not None and len(parts) > _MANY and all(trees.is_primitive(part) for _, part in parts):
             return hash(tuple(parts))  # in the place of a list that takes more memory than the data
-    except Exception:  # noqa: BLE001 - of an exotic type it cannot be told
+    except Exception:  # noqa: BLE001 - of an exotic type it cannot be known
         return None
     return parts
 

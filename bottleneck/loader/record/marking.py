@@ -1,4 +1,4 @@
-"""Which of the stages that the user marked are measured, and by which bits of a mode they are told apart."""
+"""Which of the stages that the user marked are measured, and which bits of a mode stand for them."""
 
 from __future__ import annotations
 

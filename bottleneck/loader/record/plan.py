@@ -36,11 +36,11 @@ class Report:
     has_samples: bool
     has_collated: bool
     recorded_bytes: int = 0
-    """What a batch takes that is recorded whole, the largest of those seen."""
+    """What a batch takes that is recorded whole, the largest so far."""
     chosen: frozenset[str] = frozenset()
     """Sites that the user named."""
     guessed: frozenset[str] = frozenset()
-    """Sites whose stage only their arguments told."""
+    """Sites whose stage was guessed from their arguments."""
     changes_arguments: dict[str, float] = field(default_factory=dict)
     """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
     changed_outputs: dict[str, float] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Plan:
         copy_samples: Collation changes or keeps the samples.
         within_sample: The stages inside `__getitem__`, from the device outwards.
         can_stop: The code behind the augmentation can be left out.
-        reason: Why `__getitem__` is not cut, for people; empty when it is.
+        reason: Why `__getitem__` is not cut, as it is reported; empty when it is.
         warnings: (id, message) of cuts that are not used.
         marks: How the stages that the user marked are served.
         uncalled: Names of marked stages that neither the dataset nor the collate function called.

@@ -181,7 +181,7 @@ class Recorder(Work):
             self._sample_alone &= check_marks(calls, tape, item.value, self._user_code.next_item, trees.similar)
 
     def _note_lazy(self, item: RecordedItem) -> None:
-        """Note values that are read only when they are used, and what uses them; the first items tell."""
+        """Note values that are read only when they are used, and what uses them; the first items show it."""
         if self._looked_at >= _LOOKED_AT:
             return
         self._looked_at += 1
@@ -264,7 +264,7 @@ class Recorder(Work):
         self._control.set_cache_bytes(self._worker, self._store.nbytes)
 
     def report(self) -> Report:
-        """Tell the main process what recording has found out."""
+        """Return what recording has found out."""
         batches, tape = self._store.batches, self._tape
         return Report(
             facts=self._facts,

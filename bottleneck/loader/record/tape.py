@@ -51,7 +51,7 @@ class RngState:
 
 @dataclass
 class Call:
-    """One recorded call; arguments and output are copies that nobody else holds."""
+    """One recorded call; arguments and output are copies that nothing else holds."""
 
     site: str
     function: Function
@@ -75,7 +75,7 @@ class Tape:
     clock: Callable[[], float] = time.perf_counter
     handler: Handler | None = None
     stages: dict[str, str | None] = field(default_factory=dict)
-    """Site -> the stage that its calls belong to; None while no call has been seen."""
+    """Site -> the stage that its calls belong to; None before the first call."""
     calls: list[Call] = field(default_factory=list)
     copies: list[tuple[float, float]] = field(default_factory=list)
     """(when, how long) arguments and outputs were copied while recording; not the user's time."""
@@ -92,9 +92,9 @@ class Tape:
         self._open: list[Call] = []
         """Calls at work, the innermost last; of those that are no marked stages, one at most."""
         self.guessed: set[str] = set()
-        """Sites whose stage only their arguments told."""
+        """Sites whose stage was guessed from their arguments."""
         self._passed: set[str] = set()
-        """Sites that are no cuts, which is not worth telling."""
+        """Sites that are no cuts, which is not worth a warning."""
         self._keep_rng = False
         self.copier = trees.Copier()
         self.tail: Tail | None = None
@@ -205,7 +205,7 @@ class Tape:
             self._refuse(outer, "it does the work of two stages")
 
     def _refuse(self, site: str, why: str) -> None:
-        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth telling."""
+        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth a warning."""
         if site in self.guessed:
             self._passed.add(site)
         else:
@@ -233,7 +233,7 @@ class Tape:
         return sum(seconds for when, seconds in self.copies if before_s is None or when < before_s)
 
     def stage(self, site: str) -> str | None:
-        """The stage that the calls of a callable on the dataset belong to; None while no call has been seen."""
+        """The stage that the calls of a callable on the dataset belong to; None before the first call."""
         return self.stages.get(site)
 
 

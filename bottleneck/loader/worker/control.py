@@ -96,7 +96,7 @@ class Control:
         self._view[_WORKER_CACHE_BYTES] = nbytes
 
     def set_cache_bytes(self, worker: int, nbytes: int) -> None:
-        """Tell how many bytes a worker's caches hold."""
+        """Set how many bytes a worker's caches hold."""
         self._view[_SLOTS_FROM + worker] = nbytes
 
     def cache_bytes(self) -> int:

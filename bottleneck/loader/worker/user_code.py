@@ -38,7 +38,7 @@ class UserCode(Work):
         self.fetches_batches = batched and fetches_batches(dataset)
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = modes.ALL
-        """What the present batch is made in; told with a failure."""
+        """What the present batch is made in; part of what describes a failure."""
         self.slow = False
         """Samples take so long that it is worth while to look, before each, whether it is still wanted."""
         self.is_stale: Callable[[], bool] = lambda: False
