@@ -10,7 +10,7 @@ from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
 from bottleneck.loader.record.marking import plan_marks
-from bottleneck.loader.record.plan import make_plan
+from bottleneck.loader.record.plan import make_plan, with_copies
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
 from tests.loader import marked_datasets as marked
@@ -142,6 +142,27 @@ def test_what_later_code_changes_is_served_as_a_copy(make):
     (warning,) = [message for id_, message in bench.plan.warnings if id_ == "mark-output-changed"]
     assert "decode" in warning
     assert "ms a call" in warning
+
+
+def test_a_stage_that_works_in_place_leaves_the_recording_of_another_as_it_is(make):
+    bench = make(marked.InPlaceStream())
+    assert bench.plan.copy_arguments == {"@scale"}
+    items = [item for batch in bench.engine._store.batches for item in batch.items]
+    for decoded, scaled in [item.calls for item in items]:
+        (index,) = decoded.args
+        assert decoded.output.tolist() == scaled.args[1].tolist() == [index] * 4
+        assert scaled.output.tolist() == [3 * index] * 4
+    assert items
+
+
+def test_a_plan_that_copies_more_holds_for_batches_that_were_served_before(make):
+    bench = make(marked.Marked(), marked.collate)
+    mode = bench.skipping("pad")
+    served = [bench.make(mode)[0] for _ in range(6)]
+    assert len({id(image) for image in served}) == 3  # one of each recorded batch
+    bench.control.publish_plan(with_copies(bench.plan, "outputs", "@pad"))
+    served = [bench.make(mode)[0] for _ in range(6)]
+    assert len({id(image) for image in served}) == 6
 
 
 # --- streams -----------------------------------------------------------------------------------------------

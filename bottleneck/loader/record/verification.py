@@ -13,7 +13,7 @@ import torch
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.tape import Call, RngState, Tape, copy_arguments
+from bottleneck.loader.record.tape import Call, RngState, Tape
 from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
 from bottleneck.loader.replay.tail import copy_locals
 
@@ -166,7 +166,7 @@ def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
         marked, started = marks.is_mark(call.site), tape.clock()
         if not marked and tape.stage(call.site) != "augment":
             continue
-        args, kwargs = copy_arguments(call) if marked else recorded_arguments(call, {call.site})
+        args, kwargs = recorded_arguments(call, {call.site})
         copying_s = tape.clock() - started
         if call.rng_before is not None:
             call.rng_before.restore()
@@ -176,9 +176,9 @@ def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
             alone = False
             continue
         alone = alone and (marked or same(call.output, output))
-        given = (*call.args, *call.kwargs.values())
-        compared = not marked or all(trees.is_data(value) for value in given)  # a dataset, as `self`, is not
-        if compared and not trees.equal((args, kwargs), (call.args, call.kwargs)):
+        given = zip((*args, *kwargs.values()), (*call.args, *call.kwargs.values()), strict=True)
+        # A dataset, as `self` of a marked method, is not compared.
+        if not all(trees.equal(now, before) for now, before in given if not marked or trees.is_data(before)):
             tape.changes_arguments[call.site] = copying_s
     return alone
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.tape import Call, Function, Tape
+from bottleneck.loader.record.tape import Call, Function, Tape, copy_arguments
 from bottleneck.loader.worker_errors import PassesThrough
 
 
@@ -153,6 +153,8 @@ class Replay:
 
 def recorded_arguments(call: Call, copied: Iterable[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return what a recorded call was called with; a copy for the sites that change it."""
-    if call.site in copied:
-        return trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
-    return call.args, call.kwargs
+    if call.site not in copied:
+        return call.args, call.kwargs
+    if marks.is_mark(call.site):
+        return copy_arguments(call)
+    return trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
