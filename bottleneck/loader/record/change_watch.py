@@ -218,9 +218,9 @@ def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[_Hol
 def _served_of_calls(calls: list[Call], plan: Plan, tape: Tape) -> Iterator[tuple[What, Call, Any]]:
     for call in calls:
         marked = is_mark(call.site)
-        if call.site not in plan.copy_outputs and (marked or plan.strategy in ("replay", "tail")):
+        if call.site not in plan.copy_outputs:
             yield "outputs", call, call.output
-        runs = marked or (plan.strategy in ("template", "tail") and tape.stage(call.site) == "augment")
+        runs = marked or (plan.strategy != "replay" and tape.stage(call.site) == "augment")
         if call.site not in plan.copy_arguments and runs:
             given = [*call.args, *call.kwargs.values()]
             yield "arguments", call, [value for value in given if not marked or trees.is_data(value)]
