@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
 SOURCES = {
     path: " ".join(path.read_text(encoding="utf-8").split())
-    for package in ("measure", "staging")
-    for path in (ROOT / "bottleneck" / package).glob("*.py")
+    for package in ("measure", "loader")
+    for path in (ROOT / "bottleneck" / package).rglob("*.py")
 }
 
 
@@ -46,7 +46,7 @@ def test_every_reason_is_one_that_the_code_gives():
     last = next(number for number, cells in enumerate(rows) if cells[0] not in ("`mark-not-used`", ""))
     assert last >= 9
     for _, reason, _ in rows[:last]:
-        written = reason.replace("\\_", "_").replace("NAME", "{name}").replace(str(MOST_MARKS), "{stages.MOST_MARKS}")
+        written = reason.replace("\\_", "_").replace("NAME", "{name}").replace(str(MOST_MARKS), "{modes.MOST_MARKS}")
         assert written in text
 
 
