@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from bottleneck.job.key_paths import follow, resolve
-from bottleneck.job.recipes.interface import Path, attributes
+from bottleneck.job.recipes.interface import KeyPath, attributes
 from bottleneck.job.recipes.registry import members as members_by_recipe
 
 _MOST_MEMBERS = 200
@@ -33,7 +33,7 @@ class Member:
         name: Its class, or its own name where it is a function.
     """
 
-    path: Path
+    path: KeyPath
     name: str
 
 
@@ -71,7 +71,7 @@ class _Search:
         self.found: list[Member] = []
         self._seen = seen
 
-    def look_into(self, value: Any, path: Path, depth: int, guesses: int = 0) -> bool:
+    def look_into(self, value: Any, path: KeyPath, depth: int, guesses: int = 0) -> bool:
         """Gather the members of a transform; return whether it has any.
 
         Args:
@@ -94,7 +94,7 @@ class _Search:
             return False
         return self._look_into_attributes(value, path, depth, guesses)
 
-    def _look_into_attributes(self, value: Any, path: Path, depth: int, guesses: int) -> bool:
+    def _look_into_attributes(self, value: Any, path: KeyPath, depth: int, guesses: int) -> bool:
         """Gather the composed transforms that an object of the user's own holds, such as one for each view."""
         held = False
         for name, attribute in _callable_attributes(value):
@@ -106,11 +106,11 @@ class _Search:
                 self._add(value, path)
         return held
 
-    def _add(self, transform: Any, path: Path) -> None:
+    def _add(self, transform: Any, path: KeyPath) -> None:
         self.found.append(Member(path, name_of(transform)))
 
 
-def _known_members(value: Any) -> Iterator[Path]:
+def _known_members(value: Any) -> Iterator[KeyPath]:
     try:
         yield from [path for path in members_by_recipe(value) if path and callable(resolve(value, path))]
     except Exception:  # noqa: BLE001 - any user type may refuse to be looked into; its members have no rows then

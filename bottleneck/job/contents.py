@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bottleneck.job.code_names import names_in
 from bottleneck.job.key_paths import write_path
-from bottleneck.job.recipes.interface import Item, Path, attributes, entries
+from bottleneck.job.recipes.interface import Item, KeyPath, attributes, entries
 
 MAX_OBJECTS = 5_000
 MAX_DEPTH = 6
@@ -41,7 +42,7 @@ class Held:
         value: What lies there.
     """
 
-    path: Path
+    path: KeyPath
     name: str
     value: Any
 
@@ -98,7 +99,7 @@ def _children(held: Held, *, functions: bool) -> Iterator[Held]:
             yield _within(held, (key,), entry)
 
 
-def _within(held: Held, path: Path, value: Any) -> Held:
+def _within(held: Held, path: KeyPath, value: Any) -> Held:
     tail = write_path(path)
     joint = "" if not held.name or tail.startswith("[") else "."
     return Held((*held.path, *path), f"{held.name}{joint}{tail}", value)
@@ -126,11 +127,6 @@ def _parts_of_function(held: Held) -> Iterator[Held]:
             yield Held((*path, "__closure__", number, "cell_contents"), variable, cell.cell_contents)
         except ValueError:  # still empty
             continue
-    for name in _names(function.__code__):
+    for name in names_in(function.__code__):
         if name in function.__globals__:
             yield Held((*path, "__globals__", Item(name)), name, function.__globals__[name])
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return set(code.co_names).union(*(_names(constant) for constant in inner))

@@ -18,9 +18,10 @@ import torch
 from torch.utils.data import Dataset
 
 from bottleneck.errors import PipelineError
+from bottleneck.job.code_names import names_in
 from bottleneck.job.key_paths import parse_path, resolve, write_path
 from bottleneck.job.recipes import registry
-from bottleneck.job.recipes.interface import CutStage, Key, Path, entries, listed_callables
+from bottleneck.job.recipes.interface import CutStage, Key, KeyPath, entries, listed_callables
 
 _AUGMENT_NAME = re.compile(
     r"(^|_)(transforms?|transformations?|augment(ation|ations|er|or|ed)?|augs?|tfms?|tf|pipeline|pre_?process(or|ing)?|tokeni[sz](e|er|ation))($|_)",
@@ -47,13 +48,13 @@ class CutSite:
         chosen: Whether the user named it (`augment=`).
     """
 
-    path: Path
+    path: KeyPath
     attribute: Key
     stage: CutStage | None
     chosen: bool = False
 
     @property
-    def whole_path(self) -> Path:
+    def whole_path(self) -> KeyPath:
         """Keys from the outermost dataset to the callable itself."""
         return (*self.path, self.attribute)
 
@@ -68,7 +69,7 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
 
     Args:
         dataset: The user's dataset.
-        augment: Path(s) that the user named as the augmentation, such as `"dataset.transform"`.
+        augment: KeyPath(s) that the user named as the augmentation, such as `"dataset.transform"`.
 
     Raises:
         PipelineError: If a path that the user named does not lead to a callable.
@@ -89,7 +90,7 @@ def is_dataset(value: Any) -> bool:
 
 def _chosen_sites(dataset: Any, names: Iterable[str]) -> Iterator[CutSite]:
     for name in names:
-        path: Path = ()
+        path: KeyPath = ()
         target = None
         try:
             path = parse_path(name)
@@ -106,7 +107,7 @@ def _chosen_sites(dataset: Any, names: Iterable[str]) -> Iterator[CutSite]:
         yield CutSite(path[:-1], path[-1], "augment", chosen=True)
 
 
-def _search(holder: Any, path: Path, found: list[CutSite], seen: set[int]) -> None:
+def _search(holder: Any, path: KeyPath, found: list[CutSite], seen: set[int]) -> None:
     if id(holder) in seen or len(path) > _MAX_DEPTH:
         return
     seen.add(id(holder))
@@ -135,14 +136,14 @@ def _search(holder: Any, path: Path, found: list[CutSite], seen: set[int]) -> No
             found.append(CutSite(path, name, _guess_stage(name, method)))
 
 
-def _search_members(name: str, value: Any, path: Path, found: list[CutSite], seen: set[int]) -> None:
+def _search_members(name: str, value: Any, path: KeyPath, found: list[CutSite], seen: set[int]) -> None:
     if isinstance(value, (list, tuple, dict)) and len(value) <= MAX_MEMBERS:
         for place, member in entries(value, (*path, name)):
             if is_dataset(member):
                 _search(member, place, found, seen)
 
 
-def _callables_in(name: str, value: Any, path: Path) -> Iterator[CutSite]:
+def _callables_in(name: str, value: Any, path: KeyPath) -> Iterator[CutSite]:
     """Yield the site of a callable attribute, or of the functions in a list that the dataset calls one by one."""
     if callable(value):
         if not isinstance(value, type):
@@ -155,7 +156,7 @@ def _callables_in(name: str, value: Any, path: Path) -> Iterator[CutSite]:
                 yield from (CutSite(place[:-1], place[-1], stage) for place, stage in found)
 
 
-def _single_or_members(name: str, value: Any, path: Path) -> Iterator[CutSite]:
+def _single_or_members(name: str, value: Any, path: KeyPath) -> Iterator[CutSite]:
     """Yield the site of a callable; of each of its members where it is composed and some of them load."""
     members = {place: _guess_from_class(resolve(value, place)) for place in listed_callables(value, "transforms")}
     if "load" not in members.values():
@@ -192,17 +193,9 @@ def _names_called(cls: type) -> set[str]:
             method: Any = vars(base).get(name)
             code = getattr(inspect.unwrap(method), "__code__", None)  # past decorators, such as torch.no_grad()
             if isinstance(code, CodeType):
-                new = _code_names(code) - names
+                new = names_in(code) - names
                 names |= new
                 todo.extend(found for found in new if _plain_method(cls, found) is not None)
-    return names
-
-
-def _code_names(code: CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _code_names(constant)
     return names
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bottleneck.job.contents import walk
 from bottleneck.job.key_paths import resolve
-from bottleneck.job.recipes.interface import Path
+from bottleneck.job.recipes.interface import KeyPath
 
 _UNSAFE = frozenset({
     "h5py.File", "h5py.Group", "h5py.Dataset", "lmdb.Environment", "lmdb.Transaction", "zipfile.ZipFile",
@@ -35,7 +35,7 @@ class Handle:
         identity: Of the object, in the process that looked: a forked worker finds the same one, or has opened its own.
     """
 
-    path: Path
+    path: KeyPath
     name: str
     kind: str
     identity: int

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from bottleneck.job.recipes.interface import Item, Key, Path
+from bottleneck.job.recipes.interface import Item, Key, KeyPath
 
 _STEP = re.compile(r"""\.?(?P<name>[^.\[\]'"]+)|\[(?P<key>'[^']*'|"[^"]*"|[^\[\]'"]*)\]|\.""")
 
@@ -18,14 +18,14 @@ def follow(value: Any, key: Key) -> Any:
     return value[key.key if isinstance(key, Item) else key]
 
 
-def resolve(value: Any, path: Path) -> Any:
+def resolve(value: Any, path: KeyPath) -> Any:
     """Return what lies at a path of an object."""
     for key in path:
         value = follow(value, key)
     return value
 
 
-def write_path(path: Path) -> str:
+def write_path(path: KeyPath) -> str:
     """Write a path as in code, such as `dataset.transforms[0]`."""
     text = ""
     for key in path:
@@ -36,7 +36,7 @@ def write_path(path: Path) -> str:
     return text.lstrip(".")
 
 
-def parse_path(text: str) -> Path:
+def parse_path(text: str) -> KeyPath:
     """Read a path as a user writes it: `dataset.transform`, `steps[0]`, `steps.0`, `options['transform']`.
 
     Raises:

@@ -12,17 +12,34 @@ from typing import Any, TypeVar
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 Handler = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-"""Answers the call of a marked function: the name, the function itself, and what it is called with."""
+"""Answers the call of a marked function: its site, the function itself, and what it is called with."""
 
 RESERVED = ("compute", "copy", "handoff", "collate", "fetch", "other")
 """Stages that are measured anyway and have these names already."""
 LONGEST_NAME = 60
+_PREFIX = "@"
+"""Begins the site of a marked stage; no attribute path begins like this."""
 
 handler: Handler | None = None
 """What answers calls at present in this process; None, as in ordinary training: they just happen."""
 
 names: set[str] = set()
 """Names of all stages that have been marked in this process."""
+
+
+def site_of(name: str) -> str:
+    """The site of a marked stage: its name, told apart from the paths of other sites."""
+    return _PREFIX + name
+
+
+def is_mark(site: str) -> bool:
+    """Whether a site is a marked stage."""
+    return site.startswith(_PREFIX)
+
+
+def name_of(site: str) -> str:
+    """The name of a marked stage, by its site."""
+    return site.removeprefix(_PREFIX)
 
 
 def stage(name: str) -> Callable[[FunctionT], FunctionT]:
@@ -66,12 +83,13 @@ def _mark(name: str, function: Any) -> Any:
             f"@bottleneck.stage({name!r}) marks functions and methods, not {type(function).__name__} objects, classes "
             "or coroutines; mark the method that does the work."
         )
+    site = site_of(name)
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
         def marked_generator(*args: Any, **kwargs: Any) -> Any:
             # Its work is done later, so that there is nothing to cut; a diagnosis has to hear of it all the same.
-            made = function(*args, **kwargs) if handler is None else handler(name, function, args, kwargs)
+            made = function(*args, **kwargs) if handler is None else handler(site, function, args, kwargs)
             return (yield from made)
 
         return marked_generator
@@ -80,6 +98,6 @@ def _mark(name: str, function: Any) -> Any:
     def marked(*args: Any, **kwargs: Any) -> Any:
         if handler is None:
             return function(*args, **kwargs)
-        return handler(name, function, args, kwargs)
+        return handler(site, function, args, kwargs)
 
     return marked

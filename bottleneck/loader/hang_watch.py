@@ -18,16 +18,16 @@ class HangWatch:
     """Calls a function once when a wait takes too long.
 
     Args:
-        give_up: Called in a thread of the watch's own; ends the wait.
+        on_hang: Called in a thread of the watch's own; ends the wait.
         limit_s: How long a wait may take.
     """
 
-    def __init__(self, give_up: Callable[[], None], limit_s: float) -> None:
+    def __init__(self, on_hang: Callable[[], None], limit_s: float) -> None:
         self.waiting_since_s: float | None = None
         """When the present wait began, by the monotonic clock; None while nothing is waited for."""
         self.limit_s = limit_s
-        self.gave_up = False
-        self._give_up = give_up
+        self.hung = False
+        self._on_hang = on_hang
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="bottleneck-hang-watch", daemon=True)
         self._thread.start()
@@ -37,8 +37,8 @@ class HangWatch:
         while not self._stopped.wait(grace_s):
             since_s = self.waiting_since_s
             if since_s is not None and time.monotonic() - since_s > self.limit_s + grace_s:
-                self.gave_up = True
-                self._give_up()
+                self.hung = True
+                self._on_hang()
                 return
 
     def stop(self) -> None:

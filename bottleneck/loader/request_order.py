@@ -17,7 +17,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.look_ahead import Ahead
 from bottleneck.loader.request_pool import RequestPool, take_distinct
 from bottleneck.loader.requests import Blank, Request, Single
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 
 _PRIME_FACTOR = 2_654_435_761
 _POSITIONS_AT_ONCE = 4096
@@ -54,7 +54,7 @@ def lazy_permutation(length: int, seed: int) -> Iterator[int]:
 
 
 def _shuffles_all(sampler: Any) -> bool:
-    """Tell whether the sampler draws a permutation of the whole dataset, which is done lazily here."""
+    """Whether the sampler draws a permutation of the whole dataset, which is done lazily here."""
     return bool(is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None)
 
 
@@ -136,7 +136,7 @@ class RequestOrder:
 
     Args:
         loader: The user's loader.
-        control: Tells the present mode.
+        control: Holds the present mode.
         iterable: The dataset is an iterable one; its workers choose their samples themselves.
         clock: Seconds from any beginning.
     """

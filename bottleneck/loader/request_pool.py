@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 _MOST_REPEATED = 0.5
-"""A batch of which more has been seen before is not taken: the order has begun anew."""
+"""A batch of which more has occurred before is not taken: the order has begun anew."""
 _MOST_REFUSED = 2
 """Batches that may be refused for each one wanted; then the dataset has no more."""
 

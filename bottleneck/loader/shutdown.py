@@ -24,17 +24,17 @@ def keep_quiet_about_broken_receivers() -> None:
 
     Python's own thread that hands tensors over would print a traceback, as if something in the job had failed.
     """
-    tell = sys.excepthook
+    report = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         by = traceback.tb_frame.f_globals.get("__name__") if traceback is not None else None
         if by != resource_sharer.__name__ or not isinstance(error, (ConnectionError, EOFError)):
-            tell(kind, error, traceback)
+            report(kind, error, traceback)
 
     sys.excepthook = hook
 
 
-def disarm(iterator: Any) -> None:
+def detach_sigchld(iterator: Any) -> None:
     """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
     if getattr(iterator, "_worker_pids_set", False):
         _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch's own
@@ -63,14 +63,14 @@ def _receive_all(iterator: Any, deadline_s: float) -> bool:
         except RuntimeError as error:
             if "timed out" not in str(error) and not find_failure(error):
                 return False
-        except Exception:  # noqa: BLE001 - a failure of the user's code, seen and told before
+        except Exception:  # noqa: BLE001 - a failure of the user's code, reported before
             pass
     return False
 
 
-def give_up(iterator: Any) -> None:
-    """Kill workers that stand still, so that whoever waits for them gets an error."""
-    disarm(iterator)
+def kill_hung_workers(iterator: Any) -> None:
+    """Kill workers that stand still, so that what waits for them gets an error."""
+    detach_sigchld(iterator)
     _kill_workers(iterator)
 
 

@@ -29,7 +29,7 @@ class Death:
 
 
 def died_of_unknown(error: BaseException) -> bool:
-    """Whether an exception tells of workers that ended, and not how."""
+    """Whether an exception says that workers ended, and not how."""
     text = text_of(error)
     return text.startswith("DataLoader worker") and text.endswith(_UNKNOWN)
 
@@ -38,7 +38,7 @@ def describe_deaths(dead: Iterable[BaseProcess]) -> str:
     """Say of workers that have ended how, in PyTorch's words.
 
     Args:
-        dead: At least one; the first is the one that is told of, as the others may have died of its death.
+        dead: At least one; the first is the one that is described, as the others may have died of its death.
     """
     workers = list(dead)
     workers[0].join(_PATIENCE_S)
@@ -48,7 +48,7 @@ def describe_deaths(dead: Iterable[BaseProcess]) -> str:
 
 
 def find_death(text: str) -> Death | None:
-    """Read how a worker ended from the text of PyTorch's exception, or of ours; None if it tells of no such end."""
+    """Read how a worker ended from the text of PyTorch's exception, or of ours; None if it describes no such end."""
     if "DataLoader worker" not in text:
         return None
     by_signal = re.search(r"killed by signal: (.+?)\.(\s|$)", text)

@@ -137,7 +137,7 @@ class Capabilities:
         has_samples: Single samples fit into the caches.
         has_collated: Collated batches fit into the workers' caches.
         can_stop: The code behind the augmentation can be left out.
-        passes_tokens: The loader hands on what the workers return, so that a batch may be left out of it.
+        can_skip_batches: The loader hands on what the workers return, so that a batch may be left out of it.
         fetch_reason: Why `__getitem__` is not cut.
         more_room: How the user gives the caches the memory that they lack.
         marks: The stages that the user marked.
@@ -149,7 +149,7 @@ class Capabilities:
     has_samples: bool = True
     has_collated: bool = True
     can_stop: bool = False
-    passes_tokens: bool = True
+    can_skip_batches: bool = True
     fetch_reason: str = ""
     more_room: str = "--cache-bytes (in Python: cache_bytes)"
     marks: MarkPlan = field(default_factory=MarkPlan)
@@ -200,7 +200,7 @@ def build_ladder(can: Capabilities) -> Ladder:
 def _alone(arm: Arm, can: Capabilities) -> Arm:
     """Return the loader alone in the mode of an arm: its workers alone, where batches need not be handed over."""
     assert arm.mode is not None
-    mode = arm.mode & ~modes.HANDOFF if can.hands_over and can.passes_tokens else arm.mode
+    mode = arm.mode & ~modes.HANDOFF if can.hands_over and can.can_skip_batches else arm.mode
     return Arm(mode, "loader", coupled=False)
 
 
@@ -208,7 +208,7 @@ def _with_workers(
     rungs: list[Rung], spans: tuple[StageSpan, ...], left_out: frozenset[str], can: Capabilities
 ) -> list[Rung]:
     """Let the workers alone be measured at `raw`, and around each of their stages that cannot be left out by itself."""
-    if not (can.hands_over and can.passes_tokens):
+    if not (can.hands_over and can.can_skip_batches):
         return rungs
     at = {"raw"}
     for span in spans:
@@ -314,13 +314,13 @@ def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | Non
     if stage == "copy":
         return Arm(modes.ALL, "device")
     if stage == "handoff":
-        return Arm(modes.ALL & ~modes.HANDOFF, "host") if can.passes_tokens else None
+        return Arm(modes.ALL & ~modes.HANDOFF, "host") if can.can_skip_batches else None
     if f"@{stage}" in (*marks.sample, *marks.collate):
         return Arm(modes.ALL | marks.bit(f"@{stage}"), "loader")
     if stage == "other":
         return Arm(modes.ALL | modes.SKIP_OTHER, "loader") if marks.sample_alone else None
     if stages_in(stage) == ("handoff", "collate"):
-        return Arm(modes.ALL & ~modes.HANDOFF & ~modes.COLLATE, "host") if can.passes_tokens else None
+        return Arm(modes.ALL & ~modes.HANDOFF & ~modes.COLLATE, "host") if can.can_skip_batches else None
     if stages_in(stage)[-1] == FETCH and not can.has_samples:
         return inner_arms[span.inner] if span.inner is not None else None
     if stage == "finish" and not can.can_stop:

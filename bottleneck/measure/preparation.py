@@ -17,7 +17,7 @@ from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import copies_nothing
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.plan import Plan, make_plan
-from bottleneck.loader.switched_loader import SwitchedLoader, hands_on_batches
+from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
 from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure, loader_failures
 from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
@@ -147,8 +147,8 @@ def noticed_marks() -> Iterator[set[str]]:
     """Gather the names of the marked stages that are called inside the block, in this process."""
     called: set[str] = set()
 
-    def notice(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        called.add(name)
+    def notice(site: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        called.add(marks.name_of(site))
         return function(*args, **kwargs)
 
     marks.handler = notice
@@ -203,7 +203,7 @@ def make_short_ladder(
             within_sample=("fetch",),
             has_samples=False,
             has_collated=False,
-            passes_tokens=hands_on_batches(user_loader),
+            can_skip_batches=can_skip_batches(user_loader),
             unrecorded=why,
         )
     )
@@ -227,7 +227,7 @@ def make_ladder(
             has_samples=plan.has_samples,
             has_collated=plan.has_collated,
             can_stop=plan.can_stop,
-            passes_tokens=hands_on_batches(user_loader),
+            can_skip_batches=can_skip_batches(user_loader),
             fetch_reason=plan.reason,
             marks=plan.marks,
             **({} if wanted_bytes is None else {"more_room": cache_option(wanted_bytes)}),

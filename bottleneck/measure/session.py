@@ -293,8 +293,8 @@ class Session:
             self._ledger.evidence["training"] = self._training.evidence()
             for id_, message in self._training.warnings(self._ledger.ladder):
                 self._ledger.warn(id_, message)
-        if self._loader.choosing_s_per_batch is not None:
-            self._ledger.evidence["sampler_s_per_batch"] = self._loader.choosing_s_per_batch
+        if self._loader.order.choosing_s_per_batch is not None:
+            self._ledger.evidence["sampler_s_per_batch"] = self._loader.order.choosing_s_per_batch
         self._cold.note(self._counters.reads if self._counters is not None else None)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
@@ -340,7 +340,7 @@ class Session:
                 if batch is not None:
                     break
         self._ledger.evidence["first_batch_s"] = first_batch_s
-        self._loader.lose_patience_after(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
+        self._loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
         slow = self._loader.num_workers and batch is not None and is_slow(first_batch_s, self._budget_s)
         return FirstBatch(trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
 
@@ -397,8 +397,7 @@ class Session:
     def _observe(self) -> Observation:
         self._tell("observing")
         limit_s = min(LONGEST_S, BUDGET_SHARE * self._budget_s)
-        passes_tokens = type(self._user_loader).__iter__ is DataLoader.__iter__
-        return observe(self._loader, limit_s, self._clock, passes_tokens=passes_tokens)
+        return observe(self._loader, limit_s, self._clock)
 
     def _describe_epoch_gap(self, starts_s: Sequence[float]) -> None:
         gap = describe_epoch_gap(

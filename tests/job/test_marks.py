@@ -49,8 +49,8 @@ def called():
     """The calls that a handler gets."""
     calls = []
 
-    def handle(name, function, args, kwargs):
-        calls.append((name, args, kwargs))
+    def handle(site, function, args, kwargs):
+        calls.append((marks.name_of(site), args, kwargs))
         return function(*args, **kwargs)
 
     marks.handler = handle

@@ -9,8 +9,8 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
 from bottleneck.loader.record.plan import make_plan
 from bottleneck.loader.requests import Blank
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
-from bottleneck.loader.worker.mailbox import Control
 
 RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE = "load", "augment", "finish", "collate"
 LADDER = ("after_collate", "before_collate", "after_augment", "before_augment", "raw")

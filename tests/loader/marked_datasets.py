@@ -167,6 +167,18 @@ class Stream(IterableDataset):
                 yield image + 1, index
 
 
+class InPlaceStream(IterableDataset):
+    """A stage works in place on what another one gave it."""
+
+    def __iter__(self):
+        for index in range(1000):
+            yield self.scale(decode(index)), index
+
+    @bottleneck.stage("scale")
+    def scale(self, image):
+        return image.mul_(3)
+
+
 class MethodStream(IterableDataset):
     """Its marked method has a name by which it would be cut anyway."""
 

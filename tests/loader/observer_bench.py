@@ -15,8 +15,8 @@ from bottleneck.loader.observe import observer
 from bottleneck.loader.observe.observation import Clocks
 from bottleneck.loader.observe.observer import Observer
 from bottleneck.loader.record.plan import make_plan
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
-from bottleneck.loader.worker.mailbox import Control
 
 OBSERVE = modes.ALL & ~modes.HANDOFF | modes.OBSERVE
 SIZE = 2
@@ -164,9 +164,9 @@ class Bench:
         self.engine = Engine(dataset, collate_fn, self.control, sites, seed=0, batched=batched, iterable=self.iterable)
         self.engine.start()
         self.engine._tape.clock = lambda: CLOCK.wall_s
-        source = self.engine._source
+        user_code = self.engine._user_code
         self.engine._observer = Observer(
-            source, self.engine._tape, self.control, 0, self.engine._observer._roots,
+            user_code, self.engine._tape, self.control, 0, self.engine._observer._roots,
             iterable=self.iterable,
             clocks=Clocks(lambda: CLOCK.wall_s, lambda: CLOCK.cpu_s, lambda: CLOCK.ready_s),
         )  # fmt: skip
@@ -189,7 +189,7 @@ class Bench:
         return self.seen()
 
     def seen(self):
-        return self.control.read_observations().get(0)
+        return self.control.observations.by_worker().get(0)
 
 
 def patience(monkeypatch):

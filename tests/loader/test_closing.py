@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
 from bottleneck.loader import switched_loader as loader_module
-from bottleneck.loader.shutdown import disarm, stop_workers
+from bottleneck.loader.shutdown import detach_sigchld, stop_workers
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker_errors import find_failure
 
@@ -129,7 +129,7 @@ def test_while_a_worker_is_stopped():
 def test_a_worker_that_is_stopped_with_nothing_left_to_do_is_killed():
     # Nothing of it is missed, and it hears neither that it is to end nor that it is to terminate.
     iterator = iter(plain(Traced()))
-    disarm(iterator)
+    detach_sigchld(iterator)
     worker = iterator._workers[0]
     os.kill(worker.pid, signal.SIGSTOP)
     pids = [worker.pid for worker in iterator._workers]

@@ -9,7 +9,7 @@ import pytest
 
 from bottleneck.loader import modes
 from bottleneck.loader.worker import shared_folder
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_it_begins_with_everything_real(control):
     assert control.mode == modes.ALL
     assert control.plan_version == 0
     assert control.cache_bytes() == 0
-    assert control.read_reports() == {}
+    assert control.reports.by_worker() == {}
 
 
 def test_another_mapping_of_the_same_file_sees_every_change(control):
@@ -32,14 +32,14 @@ def test_another_mapping_of_the_same_file_sees_every_change(control):
     control.publish_plan({"a": 1})
     other.set_cache_bytes(2, 1 << 40)
     other.set_cache_bytes(0, 5)
-    other.write_report(1, "found")
+    other.reports.write(1, "found")
     control.worker_cache_bytes = 1 << 40
     assert other.mode == modes.HANDOFF
     assert other.plan_version == 1
     assert other.worker_cache_bytes == 1 << 40
     assert other.read_plan() == {"a": 1}
     assert control.cache_bytes() == (1 << 40) + 5
-    assert control.read_reports() == {1: "found"}
+    assert control.reports.by_worker() == {1: "found"}
 
 
 def test_the_pickle_carries_the_path_and_not_the_contents(control):
@@ -57,8 +57,8 @@ def test_a_forked_process_shares_it(control):
 
 def test_a_report_written_again_replaces_the_one_before(control):
     for text in ("first", "second"):
-        control.write_report(0, text)
-    assert control.read_reports() == {0: "second"}
+        control.reports.write(0, text)
+    assert control.reports.by_worker() == {0: "second"}
 
 
 def test_it_has_a_slot_for_every_worker():

@@ -26,7 +26,7 @@ from torch.utils.data import ConcatDataset, Subset, default_collate
 from bottleneck.loader import modes, requests, trees
 from bottleneck.loader.record.store import storages
 from bottleneck.loader.replay.replay import Replay
-from bottleneck.loader.replay.server import Server
+from bottleneck.loader.replay.strategies import WholeSamples
 from bottleneck.loader.requests import Blank, Request, Single
 from bottleneck.loader.worker import engine as engine_module
 
@@ -86,7 +86,7 @@ def test_at_the_price_of_serving_everything_is_real(make, kind, monkeypatch):
     bench = make(kind())
     real, ran = bench.run("raw", first=40)
     samples, dispatched = [], []
-    monkeypatch.setattr(Server, "_sample", lambda server, unit: samples.append(unit) or unit.value)
+    monkeypatch.setattr(WholeSamples, "sample", lambda strategy, item: samples.append(item) or item.value)
     monkeypatch.setattr(Replay, "run", lambda replay, *args: dispatched.append(args) or run_replay(replay, *args))
     paid, ran_too = bench.run(modes.ALL | modes.PAY_SERVING, first=40)
     assert ran_too == ran
@@ -323,8 +323,8 @@ def test_a_batch_of_slow_samples_is_given_up_at_a_switch(make, experiment):
 
     dataset = Switching()
     bench = make(dataset, size=8)
-    bench.engine._source.slow = True
-    dataset = bench.engine._source.dataset
+    bench.engine._user_code.slow = True
+    dataset = bench.engine._user_code.dataset
     dataset.switch_at = 0
     mode = modes.MODE_OF_EXPERIMENT[experiment]
     bench.log.clear()

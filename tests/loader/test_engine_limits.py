@@ -35,10 +35,10 @@ def widen(images):
 
 def test_the_caches_stay_within_their_memory(make):
     bench = make(Large(), batches=8, cache_bytes=200_000)
-    assert 0 < bench.engine._pool.nbytes <= 200_000
-    assert bench.control.cache_bytes() == bench.engine._pool.nbytes
-    assert 0 < len(bench.engine._pool.batches) < 8
-    held = [(u.value, [(c.args, c.output) for c in u.calls]) for b in bench.engine._pool.batches for u in b.units]
+    assert 0 < bench.engine._store.nbytes <= 200_000
+    assert bench.control.cache_bytes() == bench.engine._store.nbytes
+    assert 0 < len(bench.engine._store.batches) < 8
+    held = [(u.value, [(c.args, c.output) for c in u.calls]) for b in bench.engine._store.batches for u in b.items]
     assert trees.nbytes(held) <= 200_000
 
 
@@ -57,7 +57,7 @@ def test_local_variables_count_as_memory_and_what_the_dataset_holds_does_not(mak
 
     bench = make(Masked(), batches=1)
     assert bench.plan.strategy == "tail"
-    assert 20_000 < bench.engine._pool.nbytes < 100_000
+    assert 20_000 < bench.engine._store.nbytes < 100_000
 
 
 def test_a_batch_that_does_not_fit_is_told(make):
@@ -76,8 +76,8 @@ def test_no_more_of_a_batch_is_recorded_than_there_is_room_for(make, dataset):
     bench = make(dataset(), cache_bytes=110_000, batches=0, size=20)
     recorder = bench.engine._recorder
     recorded = []
-    note_unit = recorder._note_unit
-    recorder._note_unit = lambda unit, *rest, **given: (note_unit(unit, *rest, **given), recorded.append(unit.nbytes))
+    note_unit = recorder._note_item
+    recorder._note_item = lambda item, *rest, **given: (note_unit(item, *rest, **given), recorded.append(item.nbytes))
     batch = bench.record()
     assert len(batch[0] if isinstance(batch, list) else batch) == 20
     assert sum(recorded[:-1]) <= 110_000 < sum(recorded)
@@ -92,7 +92,7 @@ def test_what_is_recorded_and_what_is_being_recorded_share_the_room(make):
     bench.record(8)
     recorder.fetch([0] * 20)
     assert recorder._left_out
-    assert bench.engine._pool.nbytes + recorder._pending_bytes - recorder._pending[-1].nbytes <= 200_000
+    assert bench.engine._store.nbytes + recorder._pending_bytes - recorder._pending[-1].nbytes <= 200_000
 
 
 def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
@@ -109,10 +109,10 @@ def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
 def test_recordings_that_the_plan_does_not_need_are_let_go(make):
     bench = make(Opaque())
     bench.run("before_collate")
-    assert all(not unit.calls and unit.locals is None for b in bench.engine._pool.batches for unit in b.units)
+    assert all(not item.calls and item.locals is None for b in bench.engine._store.batches for item in b.items)
     bench = make(NothingBehind())
     bench.run("before_augment")
-    kept = [call for b in bench.engine._pool.batches for unit in b.units for call in unit.calls]
+    kept = [call for b in bench.engine._store.batches for item in b.items for call in item.calls]
     assert {bench.engine._tape.stage(call.site) for call in kept} == {"augment"}
 
 
@@ -177,7 +177,7 @@ def test_an_augmentation_that_raises_when_replayed_names_the_recorded_index(make
 
     dataset = Moody()
     bench = make(dataset)
-    bench.engine._source.dataset.broken = True
+    bench.engine._user_code.dataset.broken = True
     with pytest.raises(UserCodeError) as caught:
         bench.run("before_augment")
     assert find_failure(caught.value).index == "0"

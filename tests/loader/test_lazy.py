@@ -165,7 +165,7 @@ class MarkedOpened(Dataset):
 
 def test_a_marked_stage_gives_images_that_are_not_decoded(make, path):
     bench = make(MarkedOpened(path))
-    assert bench.plan.marks.copied == {"@open_image"}
+    assert bench.plan.copy_outputs == {"@open_image"}
     MarkedOpened.decoded = 0
     for _ in range(3):
         bench.run(modes.ALL | bench.plan.marks.bit("@open_image"))

@@ -9,10 +9,10 @@ from torch.utils.data import IterableDataset, default_collate
 from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader.record.marking import MarkFacts, plan_marks
-from bottleneck.loader.record.plan import make_plan
+from bottleneck.loader.record.marking import plan_marks
+from bottleneck.loader.record.plan import make_plan, with_copies
+from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
-from bottleneck.loader.worker.mailbox import Control
 from tests.loader import marked_datasets as marked
 
 SIZE = 2
@@ -135,13 +135,34 @@ def test_stages_inside_each_other_are_told_apart(make):
 
 def test_what_later_code_changes_is_served_as_a_copy(make):
     bench = make(marked.InPlace(), batches=1)
-    assert bench.plan.marks.copied == {"@decode"}
+    assert bench.plan.copy_outputs == {"@decode"}
     for _ in range(3):
         bench.ran(bench.skipping("decode"))
         assert bench.batch[0][:, 0].tolist() == [0.0, 3.0]
     (warning,) = [message for id_, message in bench.plan.warnings if id_ == "mark-output-changed"]
     assert "decode" in warning
     assert "ms a call" in warning
+
+
+def test_a_stage_that_works_in_place_leaves_the_recording_of_another_as_it_is(make):
+    bench = make(marked.InPlaceStream())
+    assert bench.plan.copy_arguments == {"@scale"}
+    items = [item for batch in bench.engine._store.batches for item in batch.items]
+    for decoded, scaled in [item.calls for item in items]:
+        (index,) = decoded.args
+        assert decoded.output.tolist() == scaled.args[1].tolist() == [index] * 4
+        assert scaled.output.tolist() == [3 * index] * 4
+    assert items
+
+
+def test_a_plan_that_copies_more_holds_for_batches_that_were_served_before(make):
+    bench = make(marked.Marked(), marked.collate)
+    mode = bench.skipping("pad")
+    served = [bench.make(mode)[0] for _ in range(6)]
+    assert len({id(image) for image in served}) == 3  # one of each recorded batch
+    bench.control.publish_plan(with_copies(bench.plan, "outputs", "@pad"))
+    served = [bench.make(mode)[0] for _ in range(6)]
+    assert len({id(image) for image in served}) == 6
 
 
 # --- streams -----------------------------------------------------------------------------------------------
@@ -225,41 +246,41 @@ def test_the_random_generators_are_left_alone_when_stages_are_served(make):
 # --- the plan ----------------------------------------------------------------------------------------------
 
 
-def facts(*orders, **options):
-    calls = {site: 1 for order in orders for site in order}
-    return MarkFacts(orders=set(orders), calls=calls, items=1, **options)
-
-
 def test_orders_of_all_workers_become_one():
-    plan, warnings = plan_marks([facts(("@a", "@c")), facts(("@a", "@b", "@c"), ("@b",))], [], {}, [])
+    plan, refused = plan_marks([("@a", "@c"), ("@a", "@b", "@c"), ("@b",)], [], {})
     assert plan.sample == ("@a", "@b", "@c")
-    assert warnings == []
+    assert refused == {}
 
 
 def test_what_one_worker_refuses_none_uses():
-    plan, warnings = plan_marks([facts(("@a", "@b")), facts(("@a", "@b"), refused={"@b": "of this"})], [], {}, [])
+    plan, refused = plan_marks([("@a", "@b"), ("@a", "@b")], [], {"@b": "of this"})
     assert plan.sample == ("@a",)
-    assert [id_ for id_, _ in warnings] == ["mark-not-used"]
-    assert "of this" in warnings[0][1]
+    assert refused == {"@b": "of this"}
 
 
 def test_a_stage_belongs_to_the_sample_or_to_the_batch():
-    plan, warnings = plan_marks([facts(("@a", "@b"))], [facts(("@b",))], {}, [])
+    plan, refused = plan_marks([("@a", "@b")], [("@b",)], {})
     assert plan.sample == ("@a",)
     assert plan.collate == ()
-    assert "both in __getitem__ and in collate_fn" in warnings[0][1]
+    assert "both in __getitem__ and in collate_fn" in refused["@b"]
 
 
 def test_a_stage_of_the_collation_cannot_have_the_name_of_another():
-    plan, warnings = plan_marks([facts()], [facts(("@augment",))], {}, ["load", "augment"])
+    plan, refused = plan_marks([], [("@augment",)], {}, ["load", "augment"])
     assert plan.collate == ()
-    assert "another stage is called augment" in warnings[0][1]
+    assert "another stage is called augment" in refused["@augment"]
 
 
 def test_there_is_room_for_so_many():
     many = tuple(f"@{number}" for number in range(40))
-    plan, warnings = plan_marks([facts(many)], [facts(tuple(f"{site}c" for site in many))], {}, [])
+    plan, refused = plan_marks([many], [tuple(f"{site}c" for site in many)], {})
     assert len(plan.sample) + len(plan.collate) == modes.MOST_MARKS
-    assert len(warnings) == 80 - modes.MOST_MARKS
+    assert len(refused) == 80 - modes.MOST_MARKS
     assert len({plan.bit(site) for site in (*plan.sample, *plan.collate)}) == modes.MOST_MARKS
     assert plan.bit(plan.collate[-1]) < 1 << 63
+
+
+def test_calls_again_and_again_are_one_stage():
+    plan, refused = plan_marks([("@a", "@b", "@a", "@b"), ("@a", "@b")], [], {})
+    assert plan.sample == ("@a", "@b")
+    assert refused == {}

@@ -25,7 +25,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from bottleneck.loader import modes
 from bottleneck.loader.request_order import RequestOrder, lazy_permutation
 from bottleneck.loader.requests import Blank, Single
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 
 
 class Numbers(Dataset):

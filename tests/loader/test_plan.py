@@ -8,7 +8,7 @@ from bottleneck.loader.record.plan import Report, make_plan
 from bottleneck.loader.record.verification import Facts, ItemTimes, Verification
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
-GOOD = Verification(reproducible=True, recorded=True, augment=True, replay=True, stop=True, tail=True)
+GOOD = Verification(reproducible=True, recorded=True, alone=True, replay=True, stop=True, tail=True)
 
 
 def facts(total=1.0, head=0.5, augment=0.5, load=0.5, orders=(("loader", "transform"),)):
@@ -23,11 +23,11 @@ UNCOVERED = {**FINISHING, "load": 0.1}
 """And 0.3 s in front of it that no cut covers."""
 
 
-def report(verification=GOOD, augment_alone=True, site_stages=None, unusable=None, guessed=(), **times):
+def report(verification=GOOD, sample_alone=True, site_stages=None, unusable=None, guessed=(), **times):
     return Report(
         facts=facts(**times),
         verification=verification,
-        augment_alone=augment_alone,
+        sample_alone=sample_alone,
         site_stages={"loader": "load", "transform": "augment"} if site_stages is None else site_stages,
         unusable=unusable or {},
         changes_arguments={},
@@ -111,8 +111,8 @@ def test_tail_where_the_recorded_calls_do_not_replay():
         ([report(site_stages={"loader": None, "transform": None})], False, "no augmentation or loader was found"),
         ([report(orders=((),))], False, "no augmentation or loader was found"),
         ([report(failed(recorded=False))], False, "recording its calls changed"),
-        ([report(augment_alone=False)], False, "augmentation did not replay"),
-        ([report(), report(augment_alone=False)], False, "augmentation did not replay"),
+        ([report(sample_alone=False)], False, "augmentation did not replay"),
+        ([report(), report(sample_alone=False)], False, "augmentation did not replay"),
         ([report(None, site_stages={"loader": "load"}, orders=(ONCE[:1],), augment=0.0)], True, "cannot be asked for"),
         ([report(orders=(ONCE, TWICE), **FINISHING)], False, "another order or number"),
         ([report(site_stages={"loader": "load"}, orders=(ONCE[:1], 2 * ONCE[:1]))], False, "another order or number"),
@@ -129,7 +129,7 @@ def test_fetch_says_why(reports, iterable, reason):
 
 
 def test_a_cut_that_exists_but_is_not_used_gives_a_warning():
-    plan = plan_for(report(augment_alone=False))
+    plan = plan_for(report(sample_alone=False))
     assert [id_ for id_, _ in plan.warnings] == ["cut-not-used"]
     assert plan.reason in plan.warnings[0][1]
     assert plan_for(report(site_stages={}, orders=((),))).warnings == ()
@@ -188,8 +188,8 @@ def test_copies_are_made_only_where_something_changes_what_it_is_given():
     assert not plan_for(report(**FINISHING)).copy_outputs
     assert not plan_for(report()).copy_samples
     assert not plan_for(report(**UNCOVERED)).copy_locals
-    assert plan_for(report(failed(changes_outputs=True))).copy_outputs
-    assert plan_for(report(failed(changes_locals=True))).copy_locals
+    assert plan_for(dataclasses.replace(report(), changed_outputs={"transform": 0.001})).copy_outputs
+    assert plan_for(report(failed(keeps_locals=False))).copy_locals
     changing = plan_for(report(), dataclasses.replace(report(), changes_samples=True))
     assert changing.copy_samples
     assert changing.copy_outputs

@@ -11,7 +11,7 @@ from bottleneck.loader.request_order import RequestOrder
 from bottleneck.loader.request_pool import RequestPool, take_distinct
 from bottleneck.loader.requests import Blank, Request
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.loader.worker.mailbox import Control
+from bottleneck.loader.worker.control import Control
 
 
 @pytest.fixture
@@ -86,10 +86,10 @@ def test_a_pool_that_is_released_leaves_the_users_order():
     loader = SwitchedLoader(DataLoader(range(100), batch_size=4), (), 0, 60.0)
     try:
         loader.switch(modes.ALL)
-        assert loader.fill_pool(2) == 2
+        assert loader.order.fill_pool(2) == 2
         pooled = {index for _ in range(4) for index in loader.next_batch()[0].tolist()}
         assert pooled == set(range(8))
-        loader.release_pool()
+        loader.order.pool = None
         assert loader.next_batch()[0].tolist() == [8, 9, 10, 11]
     finally:
         loader.close()

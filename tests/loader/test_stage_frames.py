@@ -13,7 +13,7 @@ from bottleneck.loader.record.cutting import install
 from bottleneck.loader.record.marking import MarkPlan
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Tape
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.user_code import UserCode
 from bottleneck.loader.worker_errors import UserCodeError
 
 seen = []
@@ -64,18 +64,20 @@ def collate(samples):
     return default_collate(samples)
 
 
-def make(batched=True):
-    seen.clear()
-    dataset, tape = Photos(), Tape()
-    cut = install(dataset, find_sites(dataset), tape, in_place=True)
-    return StageFrames(Source(cut, collate, 0, batched=batched), tape)
-
-
 CUT = Plan("template", sites=("transform",), within_sample=("augment", "load"))
 
 
+def make(plan=CUT):
+    seen.clear()
+    dataset, tape = Photos(), Tape()
+    cut = install(dataset, find_sites(dataset), tape, in_place=True)
+    frames = StageFrames(UserCode(cut, collate, 0, batched=True), tape)
+    frames.plan = plan
+    return frames
+
+
 def test_a_cut_runs_under_its_stage_inside_that_of_the_code_around_it():
-    samples = make().fetch(CUT, [3])
+    samples = make().fetch([3])
     assert samples == [torch.tensor([4.0])]
     assert seen == [
         ("decode", ("load",)),
@@ -86,20 +88,20 @@ def test_a_cut_runs_under_its_stage_inside_that_of_the_code_around_it():
 
 
 def test_marked_stages_have_frames_of_their_own():
-    make().fetch(Plan("marks", within_sample=("other",), marks=MarkPlan(sample=("@my decode",))), [3])
+    make(Plan("marks", within_sample=("other",), marks=MarkPlan(sample=("@my decode",)))).fetch([3])
     assert ("decode", ("other", "my decode")) in seen
     assert ("augment", ("other",)) in seen
 
 
 def test_where_loading_and_finishing_share_a_frame_it_names_no_stage():
-    make().fetch(Plan("tail", sites=("transform",), within_sample=("finish", "augment", "load")), [3])
+    make(Plan("tail", sites=("transform",), within_sample=("finish", "augment", "load"))).fetch([3])
     assert ("load", ("",)) in seen
     assert ("augment", ("", "augment")) in seen
 
 
 def test_collation_has_a_frame():
     frames = make()
-    batch = frames.collate(CUT, frames.fetch(CUT, [1, 2]))
+    batch = frames.collate(frames.fetch([1, 2]))
     assert batch.tolist() == [[2.0], [3.0]]
     assert seen[-1] == ("collate", ("collate",))
 
@@ -107,7 +109,7 @@ def test_collation_has_a_frame():
 def test_failures_of_the_users_code_are_told_and_handlers_taken_away():
     frames = make()
     with pytest.raises(UserCodeError):
-        frames.fetch(CUT, [7])
+        frames.fetch([7])
     assert marks.handler is None
     assert frames._tape.handler is None
 

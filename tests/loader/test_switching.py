@@ -291,7 +291,7 @@ def test_the_bytes_of_all_caches_are_told_and_bounded():
 def test_what_is_to_be_thrown_away_is_not_made_any_more():
     with switched(plain(Traced(pause_s=0.01), num_workers=1, prefetch_factor=8)) as wrapped:
         before = column(take(wrapped, "raw", 3), LOAD_CALL)
-        assert wrapped._order.sent - wrapped._received >= 8
+        assert wrapped.order.sent - wrapped._received >= 8
         after = column(take(wrapped, "raw", 1), LOAD_CALL)  # the batch under way is made, and perhaps the next
         assert min(after) - max(before) - 1 <= 4 * 3
 
@@ -307,7 +307,7 @@ def test_what_is_to_be_thrown_away_of_a_stream_is_not_made_any_more(batch_size):
     loader = plain(Slow(), num_workers=1, prefetch_factor=16, batch_size=batch_size, collate_fn=stack_if_many)
     with switched(loader) as wrapped:
         before = column(take(wrapped, "raw", 3), AUGMENT_CALL)
-        assert wrapped._order.sent - wrapped._received >= 16
+        assert wrapped.order.sent - wrapped._received >= 16
         after = column(take(wrapped, "raw", 1), AUGMENT_CALL)
         assert min(after) - max(before) - 1 <= 2 * (batch_size or 1)
 

@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.loader.record.cutting import install
 from bottleneck.loader.record.tape import Tape
-from bottleneck.loader.replay.replay import Playback, Replay
+from bottleneck.loader.replay.replay import Replay, ReplayConfig
 from bottleneck.loader.replay.tail import make_tail
 
 AUGMENT = (CutSite((), "transform", "augment"),)
@@ -123,8 +123,8 @@ def record(dataset, index, sites=AUGMENT):
 def run_tail(tape, calls):
     load = frozenset(call.site for call in calls if tape.stage(call.site) == "load")
     real = frozenset(call.site for call in calls) - load
-    play = Playback(load, real, recorded_arguments=True, copy_arguments=real)
-    return Replay(tape, calls, play).run(tape.tail.function, tape.locals)
+    config = ReplayConfig(load, real, copy_outputs=load, recorded_arguments=True, copy_arguments=real)
+    return Replay(tape, calls, config).run(tape.tail.function, tape.locals)
 
 
 @pytest.mark.parametrize("kind", USABLE, ids=lambda kind: kind.__name__)

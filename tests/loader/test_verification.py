@@ -42,16 +42,16 @@ def check(dataset, tail=True):
 
 
 def test_a_clean_dataset_passes_every_check():
-    found, _ = check(Photos())
+    found, tape = check(Photos())
     assert found.reproducible
     assert found.recorded
-    assert found.augment
+    assert found.alone
     assert found.replay
     assert found.stop
     assert found.tail
-    assert not found.changes_arguments
-    assert not found.changes_outputs
-    assert not found.changes_locals
+    assert not tape.changes_arguments
+    assert not tape.changed_outputs
+    assert found.keeps_locals
 
 
 def test_the_random_number_generators_are_left_alone():
@@ -83,7 +83,7 @@ def test_where_an_item_never_comes_twice_types_and_shapes_are_compared():
     found, _ = check(Irreproducible())
     assert not found.reproducible
     assert found.recorded
-    assert found.augment
+    assert found.alone
     assert found.replay
 
 
@@ -122,7 +122,7 @@ class FewOutcomes(Photos):
 def test_an_item_that_came_twice_by_chance_is_compared_by_its_kind():
     found, _ = check(FewOutcomes())
     assert not found.reproducible
-    assert found.augment
+    assert found.alone
     assert found.replay
 
 
@@ -132,9 +132,9 @@ class InPlace(Photos):
 
 
 def test_an_augmentation_that_changes_its_argument_is_detected():
-    found, _ = check(InPlace())
-    assert set(found.changes_arguments) == {"augment"}
-    assert found.augment
+    found, tape = check(InPlace())
+    assert set(tape.changes_arguments) == {"augment"}
+    assert found.alone
     assert found.replay
 
 
@@ -144,8 +144,8 @@ class ChangesOutput(Photos):
 
 
 def test_code_that_changes_an_output_is_detected_and_the_recording_is_mended():
-    found, _ = check(ChangesOutput())
-    assert found.changes_outputs
+    found, tape = check(ChangesOutput())
+    assert set(tape.changed_outputs) == {"augment"}
     assert found.replay
 
 
@@ -159,7 +159,7 @@ class ChangesLocals(Photos):
 
 def test_a_second_half_that_changes_its_variables_is_detected():
     found, _ = check(ChangesLocals())
-    assert found.changes_locals
+    assert not found.keeps_locals
     assert found.tail
 
 
@@ -220,7 +220,7 @@ class AugmentNeedsContext(Photos):
 
 def test_an_augmentation_that_cannot_be_called_alone_is_not_called_so():
     found, _ = check(AugmentNeedsContext(), tail=False)
-    assert not found.augment
+    assert not found.alone
     assert found.replay
 
 

@@ -184,7 +184,7 @@ def test_no_room_for_collated_batches():
     assert without["handoff+collate"] == Arm(ALL & ~HANDOFF & ~COLLATE, "host")
     assert not {"handoff", "collate"} & without.keys()
     assert without["load"] == Arm(ALL & ~LOAD, "loader")
-    assert "handoff+collate" not in dict(ladder_of(has_collated=False, passes_tokens=False).without)
+    assert "handoff+collate" not in dict(ladder_of(has_collated=False, can_skip_batches=False).without)
 
 
 def test_without_workers_collation_is_told_apart_whatever_fits():
@@ -193,7 +193,7 @@ def test_without_workers_collation_is_told_apart_whatever_fits():
 
 
 def test_a_loader_that_works_on_its_batches_gets_all_of_them():
-    ladder = ladder_of(passes_tokens=False)
+    ladder = ladder_of(can_skip_batches=False)
     assert "handoff" not in dict(ladder.without)
     assert all(rung.workers is None for rung in ladder.rungs)
 

@@ -29,7 +29,7 @@ FILES = tuple(DataFile(f"/data/{n}", 40_960) for n in range(20))
 class FakeLoader:
     """Notes what is asked of it."""
 
-    num_workers, passes_tokens = 2, True
+    num_workers = 2
 
     def __init__(self):
         self.pool_position = self.pool_received = 0
@@ -42,7 +42,7 @@ class FakeLoader:
         self.pool_position = at
         self.log.append(f"restart {at}")
 
-    def switch(self, mode):
+    def switch_real(self):
         self.log.append("switch")
 
     def next_batch(self):
@@ -307,7 +307,7 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
     asked = set()
 
     def make_cold_pool(loader, clock, **options):
-        assert loader.fill_pool(1) == 1
+        assert loader.order.fill_pool(1) == 1
         asked.clear()
         raise NoColdError("no")
 

@@ -2,7 +2,8 @@
 
 from torch import nn
 
-from bottleneck.measure.preserve.code import assigned_globals, is_installed, names_in
+from bottleneck.job.code_names import names_in
+from bottleneck.measure.preserve.code import assigned_globals, is_installed
 from bottleneck.measure.preserve.preserved import preserved
 from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search

@@ -9,7 +9,7 @@ from bottleneck.measure.rounds.receiving import receiving_s_per_batch
 class Loader:
     """Takes a millisecond of an invented clock for a batch; its first ones come late."""
 
-    num_workers, queue_length, passes_tokens = 2, 4, True
+    num_workers, queue_length, can_skip_batches = 2, 4, True
 
     def __init__(self):
         self.now_s, self.mode, self.taken = 0.0, None, 0
@@ -40,7 +40,7 @@ def test_a_long_queue_is_gone_through_some_times():
     assert loader.taken >= 5 * 128
 
 
-@pytest.mark.parametrize("lacking", [{"num_workers": 0}, {"passes_tokens": False}])
+@pytest.mark.parametrize("lacking", [{"num_workers": 0}, {"can_skip_batches": False}])
 def test_where_nothing_can_be_left_out_of_a_batch_there_is_nothing_to_time(lacking):
     loader = Loader()
     vars(loader).update(lacking)

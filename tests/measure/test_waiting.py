@@ -97,6 +97,7 @@ class FakeLoader:
         self.seconds = list(seconds)
         self.now = 0.0
         self.resting = False
+        self.order = self
 
     def rest(self):
         self.resting = True
@@ -193,7 +194,7 @@ def test_which_orders_are_not_made_here():
     def length_of(**options):
         loader = SwitchedLoader(DataLoader(list(range(100)), **options), (), 0, 60.0)
         try:
-            return loader.permutation_length
+            return loader.order.permutation_length
         finally:
             loader.close()
 

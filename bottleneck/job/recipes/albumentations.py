@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bottleneck.job.recipes.interface import Path, Recipe, listed_callables
+from bottleneck.job.recipes.interface import KeyPath, Recipe, listed_callables
 
 
 class Albumentations(Recipe):
@@ -14,6 +14,6 @@ class Albumentations(Recipe):
     name = "albumentations"
     packages = ("albumentations",)
 
-    def members(self, transform: Any) -> Iterable[Path]:
+    def members(self, transform: Any) -> Iterable[KeyPath]:
         """Yield those of Compose, OneOf, SomeOf, Sequential and RandomOrder."""
         return listed_callables(transform, "transforms")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bottleneck.job.recipes.interface import FoundCallable, Item, Path, Recipe, attributes, entries
+from bottleneck.job.recipes.interface import FoundCallable, Item, KeyPath, Recipe, attributes, entries
 
 
 class HuggingFaceDatasets(Recipe):
@@ -24,7 +24,7 @@ class HuggingFaceDatasets(Recipe):
         if callable(held.get("function")) and "Filter" not in type(holder).__name__:
             yield FoundCallable(("function",), "augment")
 
-    def datasets(self, holder: Any) -> Iterable[Path]:
+    def datasets(self, holder: Any) -> Iterable[KeyPath]:
         """Yield the steps of a stream."""
         held = attributes(holder)
         for name in ("_ex_iterable", "ex_iterable"):

@@ -21,7 +21,7 @@ class Item:
 
 
 Key = str | int | Item
-Path = tuple[Key, ...]
+KeyPath = tuple[Key, ...]
 """Keys from an object to something inside it."""
 
 
@@ -34,7 +34,7 @@ class FoundCallable:
         stage: Which stage its calls belong to; None where only its name or its arguments can tell.
     """
 
-    path: Path
+    path: KeyPath
     stage: CutStage | None = None
 
 
@@ -57,11 +57,11 @@ class Recipe:
         """Yield the callables that a dataset of the framework keeps."""
         return ()
 
-    def datasets(self, holder: Any) -> Iterable[Path]:  # noqa: ARG002 - for recipes that override it
+    def datasets(self, holder: Any) -> Iterable[KeyPath]:  # noqa: ARG002 - for recipes that override it
         """Yield where a dataset of the framework keeps further datasets."""
         return ()
 
-    def members(self, transform: Any) -> Iterable[Path]:  # noqa: ARG002 - for recipes that override it
+    def members(self, transform: Any) -> Iterable[KeyPath]:  # noqa: ARG002 - for recipes that override it
         """Yield where a transform of the framework keeps the transforms that it is composed of."""
         return ()
 
@@ -76,7 +76,7 @@ def attributes(value: Any) -> Mapping[str, Any]:
     return held if isinstance(held, Mapping) else {}
 
 
-def entries(container: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def entries(container: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Yield the entries of a list, tuple or mapping (or one that PyTorch made of modules) with their paths.
 
     Args:
@@ -89,7 +89,7 @@ def entries(container: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield from (((*path, position), value) for position, value in enumerate(container))
 
 
-def listed_callables(value: Any, name: str) -> Iterator[Path]:
+def listed_callables(value: Any, name: str) -> Iterator[KeyPath]:
     """Yield the paths of the callables in a container that is an attribute of an object."""
     for path, member in entries(getattr(value, name, None), (name,)):
         if callable(member):

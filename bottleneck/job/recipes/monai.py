@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bottleneck.job.key_paths import resolve
-from bottleneck.job.recipes.interface import FoundCallable, Path, Recipe, attributes, listed_callables
+from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, attributes, listed_callables
 
 _LOADS = "monai.transforms.io."
 
@@ -30,7 +30,7 @@ class Monai(Recipe):
         for path, part in parts:
             yield FoundCallable(("transform", *path), "load" if _loads(part) else "augment")
 
-    def members(self, transform: Any) -> Iterable[Path]:
+    def members(self, transform: Any) -> Iterable[KeyPath]:
         """Yield those of Compose, OneOf, SomeOf and RandomOrder."""
         return listed_callables(transform, "transforms")
 

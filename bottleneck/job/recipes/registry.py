@@ -9,7 +9,7 @@ from bottleneck.errors import PipelineError
 from bottleneck.job.key_paths import resolve, write_path
 from bottleneck.job.recipes.albumentations import Albumentations
 from bottleneck.job.recipes.huggingface import HuggingFaceDatasets
-from bottleneck.job.recipes.interface import FoundCallable, Path, Recipe, listed_callables
+from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, listed_callables
 from bottleneck.job.recipes.litdata import LitData
 from bottleneck.job.recipes.monai import Monai
 from bottleneck.job.recipes.timm import Timm
@@ -71,7 +71,7 @@ def callables(holder: Any) -> list[FoundCallable]:
     Raises:
         PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
     """
-    found: dict[Path, FoundCallable] = {}
+    found: dict[KeyPath, FoundCallable] = {}
     for recipe in recipes_for(holder):
         for one in _ask(recipe, recipe.callables, holder):
             if one.path not in found and _is_there(recipe, holder, one.path, calls=True):
@@ -79,7 +79,7 @@ def callables(holder: Any) -> list[FoundCallable]:
     return list(found.values())
 
 
-def datasets(holder: Any) -> list[Path]:
+def datasets(holder: Any) -> list[KeyPath]:
     """Return where recipes know of further datasets inside one.
 
     Raises:
@@ -89,7 +89,7 @@ def datasets(holder: Any) -> list[Path]:
     return list(dict.fromkeys(path for recipe, path in paths if _is_there(recipe, holder, path)))
 
 
-def members(transform: Any) -> list[Path]:
+def members(transform: Any) -> list[KeyPath]:
     """Return where a transform keeps the transforms that it is composed of.
 
     Where no recipe knows of any, a list of callables named `transforms` is taken for them.
@@ -139,7 +139,7 @@ def _ask(recipe: Recipe, question: Callable[[Any], Iterable[AnswerT]], value: An
         ) from error
 
 
-def _is_there(recipe: Recipe, holder: Any, path: Path, *, calls: bool = False) -> bool:
+def _is_there(recipe: Recipe, holder: Any, path: KeyPath, *, calls: bool = False) -> bool:
     try:
         value = resolve(holder, path)
     except (AttributeError, LookupError, TypeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bottleneck.job.recipes.interface import Path, Recipe, listed_callables
+from bottleneck.job.recipes.interface import KeyPath, Recipe, listed_callables
 
 
 class Timm(Recipe):
@@ -14,6 +14,6 @@ class Timm(Recipe):
     name = "timm"
     packages = ("timm",)
 
-    def members(self, transform: Any) -> Iterable[Path]:
+    def members(self, transform: Any) -> Iterable[KeyPath]:
         """Yield the operations of RandAugment and AugMix, of which each call takes some."""
         return listed_callables(transform, "ops")

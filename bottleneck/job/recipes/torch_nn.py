@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from bottleneck.job.recipes.interface import Item, Path, Recipe
+from bottleneck.job.recipes.interface import Item, KeyPath, Recipe
 
 
 class TorchModules(Recipe):
@@ -16,7 +16,7 @@ class TorchModules(Recipe):
     name = "torch.nn"
     packages = ("torch.nn",)
 
-    def members(self, transform: Any) -> Iterable[Path]:
+    def members(self, transform: Any) -> Iterable[KeyPath]:
         """Yield those of a Sequential; what other modules do with theirs cannot be known."""
         if isinstance(transform, nn.Sequential):
             for name in transform._modules:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from bottleneck.job.recipes.interface import FoundCallable, Path, Recipe, attributes, entries
+from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, attributes, entries
 
 
 class NodeStream(IterableDataset[Any]):
@@ -40,7 +40,7 @@ class TorchdataNodes(Recipe):
         if callable(held.get("map_fn")) and not _has_mapper(held) and not _works_ahead(held):
             yield FoundCallable(("map_fn",))
 
-    def datasets(self, holder: Any) -> Iterable[Path]:
+    def datasets(self, holder: Any) -> Iterable[KeyPath]:
         """Yield the nodes around which a node is."""
         held = attributes(holder)
         if _has_mapper(held):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bottleneck.job.recipes.interface import FoundCallable, Path, Recipe, attributes, listed_callables
+from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, attributes, listed_callables
 
 
 class Torchvision(Recipe):
@@ -19,7 +19,7 @@ class Torchvision(Recipe):
         if callable(attributes(holder).get("_wrapper")):
             yield FoundCallable(("_wrapper",), "load")
 
-    def members(self, transform: Any) -> Iterable[Path]:
+    def members(self, transform: Any) -> Iterable[KeyPath]:
         """Yield those of Compose, RandomApply and the like, and the pair that a dataset's `transforms` stands for."""
         yield from listed_callables(transform, "transforms")
         for name in ("transform", "target_transform"):  # StandardTransform

@@ -1,7 +1,7 @@
 """Which files the user's code opens inside a worker, noted while that is asked for.
 
 An audit hook sees every `open` of Python's. It cannot be taken away again, so that it is only ever installed in a
-worker, and only for a diagnosis with cold files. What code in C opens by itself is seen if it stays open or mapped;
+worker, and only for a diagnosis with cold files. What code in C opens by itself is found if it stays open or mapped;
 two readers of images that open and close a file in one call are noted by their Python functions.
 """
 
@@ -27,7 +27,7 @@ class NotedFiles:
     Attributes:
         opened: Absolute paths, in the order of opening, each once.
         opens: How often something was opened.
-        requested_bytes: What the worker asked for meanwhile; None where the system does not tell.
+        requested_bytes: What the worker asked for meanwhile; None where that is unknown.
         too_many: There were more than are noted.
     """
 

@@ -23,7 +23,7 @@ from bottleneck.loader import trees
 from bottleneck.loader.observe.pixels import Pixels
 
 _MOST_OUTPUTS = 16
-"""Different sizes of a transform's output that are told apart."""
+"""Different sizes of a transform's output that are counted separately."""
 _MOST_LEAVES = 64
 """Parts of an output among which an image or array is looked for."""
 
@@ -69,17 +69,17 @@ class TransformSpent(Spent):
 
 @dataclass
 class Observation:
-    """What was seen of whole batches.
+    """What was measured of whole batches.
 
     Attributes:
         workers: Workers that it comes from; 1 in the main process.
         batches: Whole batches.
         samples: The samples in them.
-        core_wait_s: Time for which the process was ready to work and had no core; None where the system does not tell.
+        core_wait_s: Time for which the process was ready to work and had no core; None where that is unknown.
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
         elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
-        pixels: What was seen of images.
+        pixels: What was found of images.
     """
 
     workers: int = 0
@@ -92,7 +92,7 @@ class Observation:
     pixels: Pixels = field(default_factory=Pixels)
 
     def add(self, other: Observation) -> None:
-        """Add what was seen of further batches."""
+        """Add what was measured of further batches."""
         self.batches += other.batches
         self.samples += other.samples
         known = self.core_wait_s is not None and other.core_wait_s is not None
@@ -106,7 +106,7 @@ class Observation:
 
 
 def read_core_wait_s() -> float | None:
-    """Return for how long the calling thread has been ready to run and has had no core; None where nobody tells."""
+    """Return for how long the calling thread has been ready to run and has had no core; None where that is unknown."""
     try:
         fields = Path("/proc/thread-self/schedstat").read_text().split()
         return int(fields[1]) * 1e-9
@@ -156,13 +156,13 @@ class Meter:
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:
-        """Charge nobody with what passes inside the block."""
+        """Leave out what passes inside the block."""
         self._charge()
         yield
         self._last = self._read()
 
     def note_output(self, value: Any) -> None:
-        """Note what a transform returned, in time that nobody is charged with."""
+        """Note what a transform returned, in time that is left out."""
         self._charge()
         transform = self._now[1]
         if transform is not None:

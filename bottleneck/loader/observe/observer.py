@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bottleneck.job import marks
+from bottleneck.job.marks import is_mark
 from bottleneck.loader.observe.observation import Clocks, Meter, Observation, Spent, TransformSpent
 from bottleneck.loader.observe.pixels import PixelNotes
 from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.observe.timers import Timers, find_places
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
-from bottleneck.loader.worker.mailbox import Control
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.control import Control
+from bottleneck.loader.worker.user_code import UserCode
+from bottleneck.loader.worker.work import SKIPPED, Work
 
 ENOUGH_S = 2.0
 """Time of whole batches after which a worker observes no more."""
@@ -23,11 +24,11 @@ Roots = Callable[[], list[tuple[str, Any]]]
 """Gives the callables at which the dataset could be cut, by name."""
 
 
-class Observer:
+class Observer(Work):
     """Observes the batches of one worker; nothing of it is timed by the main process.
 
     Args:
-        source: The user's code.
+        user_code: The user's code.
         tape: The tape of the dataset's cuts.
         control: Where the observation goes.
         worker: The number of the worker.
@@ -38,7 +39,7 @@ class Observer:
 
     def __init__(
         self,
-        source: Source,
+        user_code: UserCode,
         tape: Tape,
         control: Control,
         worker: int,
@@ -47,7 +48,7 @@ class Observer:
         iterable: bool,
         clocks: Clocks | None = None,
     ) -> None:
-        self._source, self._tape, self._control, self._worker = source, tape, control, worker
+        self._user_code, self._tape, self._control, self._worker = user_code, tape, control, worker
         self._roots, self._iterable = roots, iterable
         self._clocks = clocks or Clocks()
         self._meter = Meter(self._clocks)
@@ -60,10 +61,11 @@ class Observer:
         self._open = Observation()
         """The batch that is being made."""
         self._core_wait_s: float | None = None
-        self._plan = Plan("fetch")
+        self.plan = Plan("fetch")
+        """How the dataset is cut."""
         self._stage = ""
         """The stage that is at work."""
-        self._calls = StageCalls(tape, self._plan)
+        self._calls = StageCalls(tape, self.plan)
         self._pixels = PixelNotes()
 
     # --- batches -------------------------------------------------------------------------------------------
@@ -73,56 +75,47 @@ class Observer:
         """Whether a further batch is not worth its time; where one takes many seconds, a single one has to do."""
         return sum(spent.wall_s for spent in self._total.stages.values()) >= ENOUGH_S
 
-    def fetch(self, plan: Plan, request: Any) -> Any:
-        """Return what a request asks for; it begins a batch.
+    def fetch(self, request: Any) -> Any:
+        """Return what a request asks for, as long as more is to be measured; it begins a batch."""
+        user_code = self._user_code
+        if self.has_seen_enough:
+            return SKIPPED
+        self._begin()
+        if not user_code.batched:
+            return self._item(user_code.item, request)
+        if user_code.fetches_batches:
+            return self._item(user_code.batch, request, samples=len(request))
+        return [self._item(user_code.item, index) for index in request]
 
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
-        source = self._source
-        self._begin(plan)
-        if not source.batched:
-            return self._item(source.item, request)
-        if source.fetches_batches:
-            return self._item(source.batch, request, samples=len(request))
-        return [self._item(source.item, index) for index in request]
-
-    def next_item(self, plan: Plan) -> Any:
-        """Return the next item of a stream.
-
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream, as long as more is to be measured."""
+        if self.has_seen_enough:
+            return [SKIPPED]
         if not self._open.samples:
-            self._begin(plan)
-        return self._item(self._source.next_item, None)
+            self._begin()
+        return [self._item(self._user_code.next_item, None)]
 
     def collate(self, samples: Any) -> Any:
-        """Collate the samples that were just fetched, and keep what was seen of the batch.
-
-        Raises:
-            UserCodeError: If the user's collate function raised.
-        """
+        """Collate the samples that were just fetched, and keep what was measured of the batch."""
         # A stream's batch may have been begun before the observation was.
-        whole = not self._iterable or self._open.samples == (len(samples) if self._source.batched else 1)
-        with self._observing("collate", self._plan.marks.collate):
-            batch = self._source.collate(samples)
+        whole = not self._iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
+        with self._observing("collate", self.plan.marks.collate):
+            batch = self._user_code.collate(samples)
         if whole and self._open.samples:
             self._open.batches = 1
             ended_s = self._clocks.core_wait()
             begun_s = self._core_wait_s
             self._open.core_wait_s = None if ended_s is None or begun_s is None else ended_s - begun_s
             self._total.add(self._open)
-            self._control.write_observation(self._worker, self._total)
+            self._control.observations.write(self._worker, self._total)
         self.drop()
         return batch
 
     def drop(self) -> None:
-        """Forget the batch that is being made: it was begun before the observation."""
+        """Forget the batch that is being made."""
         self._open = Observation()
 
-    def _begin(self, plan: Plan) -> None:
-        self._plan = plan
+    def _begin(self) -> None:
         if self._timers is None:
             places, self._single = find_places(self._roots())
             self._names = {place.place: place.name for place in places} | self._single
@@ -132,7 +125,7 @@ class Observer:
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
-        with self._observing(base_stage(self._plan, of_tail="load"), self._plan.marks.sample):
+        with self._observing(base_stage(self.plan, of_tail="load"), self.plan.marks.sample):
             self._pixels.begin()
             value = run(request)
         self._open.samples += samples
@@ -145,29 +138,28 @@ class Observer:
     def _observing(self, stage: str, marked: tuple[str, ...]) -> Iterator[None]:
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
-        self._stage, self._calls = stage, StageCalls(self._tape, self._plan, marked)
-        with self._timers.installed():
-            self._tape.handler, self._members.handler = self._answer_cut, self._answer_transform
-            marks.handler = self._answer_mark
+        self._stage, self._calls = stage, StageCalls(self._tape, self.plan, marked)
+        with self._timers.installed(), self._tape.answered_by(self._answer):
+            self._members.handler = self._answer_transform
             before = self._meter.enter(self._spent(stage))
             try:
                 yield
             finally:
                 self._meter.go_back(before)
-                self._tape.handler = self._members.handler = marks.handler = None
+                self._members.handler = None
 
     def _spent(self, stage: str) -> Spent:
         return self._open.stages.setdefault(stage, Spent())
 
-    def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._calls.elsewhere:
-            return function(*args, **kwargs)
+    def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stage = self._calls.stage_of(site)
+        if is_mark(site) or self._calls.elsewhere:
+            return function(*args, **kwargs) if stage is None else self._run_in(stage, function, args, kwargs)
         if self._tape.stage(site) == "augment" and not self._calls.inside_cut:
             with self._meter.uncharged():
                 self._pixels.see_loaded(args, kwargs)
         if site in self._single:
             function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
-        stage = self._calls.stage_of_cut(site)
         if stage is None:
             return function(*args, **kwargs)
         self._calls.inside_cut = True
@@ -175,14 +167,9 @@ class Observer:
             return self._run_in(stage, function, args, kwargs)
         finally:
             self._calls.inside_cut = False
-            if self._plan.strategy == "tail" and stage == "augment" and self._stage == "load":
+            if self.plan.strategy == "tail" and stage == "augment" and self._stage == "load":
                 self._stage = "finish"
                 self._meter.enter(self._spent("finish"))
-
-    def _answer_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._calls.is_marked(name):
-            return function(*args, **kwargs)
-        return self._run_in(name, function, args, kwargs)
 
     def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self._stage = self._stage, stage

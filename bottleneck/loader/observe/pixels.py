@@ -19,13 +19,13 @@ _CHANNELS = (1, 3, 4)
 
 @dataclass
 class Pixels:
-    """What was seen of the images of some samples.
+    """What was found of the images of some samples.
 
     Attributes:
-        samples: Samples in which an image was seen both before the augmentation and after all.
+        samples: Samples in which an image was found both before the augmentation and after all.
         decoded: Pixels before, in all of them together.
         used: Pixels after.
-        loaded_samples: Samples of which all was seen that goes into the augmentation.
+        loaded_samples: Samples of which everything that goes into the augmentation is known.
         loaded_bytes: Of that, images or not.
     """
 
@@ -36,7 +36,7 @@ class Pixels:
     loaded_bytes: int = 0
 
     def add(self, other: Pixels) -> None:
-        """Add what was seen of further samples."""
+        """Add what was found of further samples."""
         self.samples += other.samples
         self.decoded += other.decoded
         self.used += other.used

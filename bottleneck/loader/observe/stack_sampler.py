@@ -17,21 +17,21 @@ _DEEPEST = 200
 
 _SWITCH_INTERVAL_S = 0.0002
 """How long the sampler waits for the interpreter's lock before it asks for it. With Python's 5 ms, functions that hold
-the lock would be seen only when they have called one that gives it away."""
+the lock would be sampled only when they have called one that releases it."""
 
 
 @dataclass
 class Sampled:
-    """What was seen of one stack."""
+    """How often one stack was sampled."""
 
     count: int = 0
     computing: float | None = 0.0
-    """The samples, in parts, for which the thread had CPU time; None where the system does not tell."""
+    """The samples, in parts, for which the thread had CPU time; None where that is unknown."""
 
 
 @dataclass
 class SampledStacks:
-    """What a sampler saw: stack, outermost frame first -> how often."""
+    """What was sampled: stack, outermost frame first -> how often."""
 
     stacks: dict[tuple[RawFrame, ...], Sampled] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class StackSampler:
     Args:
         rate_hz: Samples a second.
         clock: Seconds from any beginning.
-        cpu_clock: CPU seconds of the sampled thread, None where the system does not tell.
+        cpu_clock: CPU seconds of the sampled thread, None where that is unknown.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StackSampler:
         self._thread.start()
 
     def stop(self) -> SampledStacks:
-        """End, and return what was seen."""
+        """End, and return the samples."""
         self._stop.set()
         self._thread.join()
         sys.setswitchinterval(self._switch_interval_s)

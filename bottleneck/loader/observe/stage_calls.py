@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
+from bottleneck.job.marks import is_mark, name_of
 from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.tape import Tape, mark_site
+from bottleneck.loader.record.tape import Tape
 
 _BASE_STAGES = {"template": "load", "marks": "other", "fetch": "fetch"}
 
@@ -24,22 +25,20 @@ class StageCalls:
         self._tape, self._plan, self._marked = tape, plan, frozenset(marked)
         self._thread = threading.get_ident()
         self.inside_cut = False
-        """A cut is at work; what it calls belongs to it."""
+        """A cut that is no marked stage is at work; what it calls belongs to it."""
 
     @property
     def elsewhere(self) -> bool:
-        """Whether this is another thread: what it does cannot be told from what goes on beside it."""
+        """Whether this is another thread: what it does cannot be separated from what goes on beside it."""
         return threading.get_ident() != self._thread
 
-    def stage_of_cut(self, site: str) -> str | None:
-        """The stage that a call of a cut belongs to; None if it belongs to the one at work."""
-        if self.inside_cut or site not in self._plan.sites or self.elsewhere:
+    def stage_of(self, site: str) -> str | None:
+        """The stage that a call belongs to; None if it belongs to the one at work."""
+        if self.elsewhere:
             return None
-        return self._tape.stage(site)
-
-    def is_marked(self, name: str) -> bool:
-        """Whether a call of a marked stage counts as that stage."""
-        return mark_site(name) in self._marked and not self.elsewhere
+        if is_mark(site):
+            return name_of(site) if site in self._marked else None
+        return None if self.inside_cut or site not in self._plan.sites else self._tape.stage(site)
 
 
 def base_stage(plan: Plan, of_tail: str) -> str:

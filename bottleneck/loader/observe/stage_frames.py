@@ -3,87 +3,67 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from bottleneck.job import marks
+from bottleneck.job.marks import is_mark
 from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.worker.user_code import UserCode
+from bottleneck.loader.worker.work import Work
 
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
 UNKNOWN_STAGE = ""
-"""Code of which the stack does not tell the stage."""
+"""Code whose stage the stack does not show."""
 
 
-class StageFrames:
+class StageFrames(Work):
     """Runs the user's code of one worker, each stage under a frame of its own.
 
     Args:
-        source: The user's code.
+        user_code: The user's code.
         tape: The tape of the dataset's cuts.
     """
 
-    def __init__(self, source: Source, tape: Tape) -> None:
-        self._source, self._tape = source, tape
-        self._calls = StageCalls(tape, Plan("fetch"))
+    def __init__(self, user_code: UserCode, tape: Tape) -> None:
+        self._user_code, self._tape = user_code, tape
+        self.plan = Plan("fetch")
+        """How the dataset is cut."""
+        self._calls = StageCalls(tape, self.plan)
 
-    def fetch(self, plan: Plan, request: Any) -> Any:
-        """Return what a request asks for.
+    def fetch(self, request: Any) -> Any:
+        """Return what a request asks for."""
+        return self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.fetch, request)
 
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
-        with self._answering(plan, plan.marks.sample):
-            return run_in_stage(_base_stage(plan), self._source.fetch, (request,), {})
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream."""
+        return [self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.next_item)]
 
-    def next_item(self, plan: Plan) -> Any:
-        """Return the next item of a stream.
+    def collate(self, samples: Any) -> Any:
+        """Collate samples."""
+        return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
 
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
-        with self._answering(plan, plan.marks.sample):
-            return run_in_stage(_base_stage(plan), self._source.next_item, (), {})
+    def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
+        self._calls = StageCalls(self._tape, self.plan, marked)
+        with self._tape.answered_by(self._answer):
+            return run_in_stage(stage, function, args, {})
 
-    def collate(self, plan: Plan, samples: Any) -> Any:
-        """Collate samples.
-
-        Raises:
-            UserCodeError: If the user's collate function raised.
-        """
-        with self._answering(plan, plan.marks.collate):
-            return run_in_stage("collate", self._source.collate, (samples,), {})
-
-    @contextmanager
-    def _answering(self, plan: Plan, marked: tuple[str, ...]) -> Iterator[None]:
-        self._calls = StageCalls(self._tape, plan, marked)
-        self._tape.handler, marks.handler = self._answer_cut, self._answer_mark
-        try:
-            yield
-        finally:
-            self._tape.handler = marks.handler = None
-
-    def _answer_cut(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        stage = self._calls.stage_of_cut(site)
+    def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stage = self._calls.stage_of(site)
         if stage is None:
             return function(*args, **kwargs)
+        if is_mark(site):
+            return run_in_stage(stage, function, args, kwargs)
         self._calls.inside_cut = True
         try:
             return run_in_stage(stage, function, args, kwargs)
         finally:
             self._calls.inside_cut = False
-
-    def _answer_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._calls.is_marked(name):
-            return function(*args, **kwargs)
-        return run_in_stage(name, function, args, kwargs)
 
 
 def _base_stage(plan: Plan) -> str:

@@ -14,8 +14,8 @@ from torch import nn
 
 from bottleneck.job.composed import find_members, is_function, name_of
 from bottleneck.job.key_paths import resolve, write_path
-from bottleneck.job.recipes.interface import Item, Key, Path
-from bottleneck.loader.record.cutting import Cut, stand_in
+from bottleneck.job.recipes.interface import Item, Key, KeyPath
+from bottleneck.loader.record.cutting import Cut, make_cut
 from bottleneck.loader.record.tape import Tape
 
 
@@ -27,11 +27,11 @@ class Place:
         root: The outermost transform around it.
         path: Keys from there; not empty.
         name: What it is called.
-        place: Its whole path, from the dataset, for people.
+        place: Its whole path, from the dataset, as it is reported.
     """
 
     root: Any
-    path: Path
+    path: KeyPath
     name: str
     place: str
 
@@ -59,7 +59,7 @@ def find_places(roots: list[tuple[str, Any]]) -> tuple[list[Place], dict[str, st
     return places, single
 
 
-def _as_written(path: Path) -> Path:
+def _as_written(path: KeyPath) -> KeyPath:
     """Return a path as the user would write it: modules are reached by their position or name."""
     keys: list[Key] = []
     for key in path:
@@ -85,7 +85,7 @@ class Timers:
         self._timers: dict[int, tuple[Any, Any]] = {}
         """The same for those that are in place, by the identity of the timer."""
         self._containers: list[Any] = []
-        self._tuples: dict[tuple[int, Path], tuple[Any, Path, tuple[Any, ...]]] = {}
+        self._tuples: dict[tuple[int, KeyPath], tuple[Any, KeyPath, tuple[Any, ...]]] = {}
         """What stood where a tuple was made anew."""
 
     @contextmanager
@@ -111,13 +111,13 @@ class Timers:
                 outer = place.path[:-1]
                 self._tuples.setdefault((id(place.root), outer), (place.root, outer, container))
             _put(place.root, place.path, timer)
-        except Exception:  # noqa: BLE001 - any user type may refuse; this one is not timed, and what rows lack is told
+        except Exception:  # noqa: BLE001 - any user type may refuse; this one is not timed, and the report says what is missing
             return
 
     def _timer_for(self, place: Place, transform: Any) -> Any:
         made = self._made.get(place.place)
         if made is None or made[1] is not transform:
-            made = self._made[place.place] = (stand_in(transform, place.place, self._tape), transform)
+            made = self._made[place.place] = (make_cut(transform, place.place, self._tape), transform)
         return made[0]
 
     def _remove(self) -> None:
@@ -152,7 +152,7 @@ def _entries(container: Any) -> list[tuple[Any, Any]]:
     return list(enumerate(container)) if isinstance(container, list) else []
 
 
-def _put(root: Any, path: Path, value: Any) -> None:
+def _put(root: Any, path: KeyPath, value: Any) -> None:
     """Put a value at a path; a tuple on the way is made anew.
 
     Raises:

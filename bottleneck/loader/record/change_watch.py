@@ -18,13 +18,15 @@ import torch
 from PIL import Image
 
 from bottleneck.job import containers
+from bottleneck.job.marks import is_mark
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.lazy import is_lazy_image, is_shared_map
 from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.store import Pool, RecordedBatch, Unit
+from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 
 What = Literal["arguments", "outputs", "locals", "sample"]
+_Holder = RecordedItem | RecordedBatch
 _INNERMOST: tuple[What, ...] = ("arguments", "locals", "outputs", "sample")
 _MOST_OF_THE_TIME = 0.02
 _MANY = 16
@@ -39,7 +41,7 @@ class Change:
     Attributes:
         what: Which data.
         site: Whose arguments or outputs; empty for local variables and samples.
-        modes: What was served since it was seen to be as recorded.
+        modes: What was served since it was last found to be as recorded.
     """
 
     what: What
@@ -92,7 +94,7 @@ def _parts(node: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _digest(node: Any) -> Any:
-    """Return what tells whether a node has changed; what is inside it has a digest of its own."""
+    """Return what shows whether a node has changed; what is inside it has a digest of its own."""
     try:
         if isinstance(node, torch.Tensor):
             whole = node.layout == torch.strided and node.device.type == "cpu" and node.numel()
@@ -108,7 +110,7 @@ def _digest(node: Any) -> Any:
         parts = _parts(node)
         if parts is not None and len(parts) > _MANY and all(trees.is_primitive(part) for _, part in parts):
             return hash(tuple(parts))  # in the place of a list that takes more memory than the data
-    except Exception:  # noqa: BLE001 - of an exotic type it cannot be told
+    except Exception:  # noqa: BLE001 - of an exotic type it cannot be known
         return None
     return parts
 
@@ -122,18 +124,18 @@ def _same(a: Any, b: Any) -> bool:
     )
 
 
-class Watch:
+class ChangeWatch:
     """Watches what one worker serves without copying it.
 
     Args:
-        pool: The recorded batches.
+        store: The recorded batches.
         tape: The tape of the dataset's cuts.
         clock: Seconds from any beginning.
     """
 
-    def __init__(self, pool: Pool, tape: Tape, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._pool, self._tape, self._clock = pool, tape, clock
-        self._watched: list[tuple[Unit | RecordedBatch, What, str, Snapshot]] = []
+    def __init__(self, store: RecordingStore, tape: Tape, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._store, self._tape, self._clock = store, tape, clock
+        self._watched: list[tuple[_Holder, What, str, Snapshot]] = []
         self._modes: set[int] = set()
         """What was served since everything was compared."""
         self._due_s = 0.0
@@ -143,10 +145,10 @@ class Watch:
         started_s = self._clock()
         self._watched.clear()
         taken = 0
-        for batch in self._pool.batches:
+        for batch in self._store.batches:
             for holder, what, site, value in _served(batch, plan, self._tape):
                 self._watched.append((holder, what, site, Snapshot(value, with_digests=taken <= _MOST_BYTES)))
-            taken += sum(unit.nbytes for unit in batch.units)
+            taken += sum(item.nbytes for item in batch.items)
         self._modes.clear()
         self._note_cost(started_s)
 
@@ -187,40 +189,38 @@ class Watch:
     def _drop(self, changed: set[int]) -> None:
         """Serve only what is as it was recorded, if there is any."""
         kept = [
-            (batch, [unit for unit in batch.units if id(unit) not in changed])
-            for batch in self._pool.batches
+            (batch, [item for item in batch.items if id(item) not in changed])
+            for batch in self._store.batches
             if id(batch) not in changed
         ]
-        kept = [(batch, units) for batch, units in kept if units]
+        kept = [(batch, items) for batch, items in kept if items]
         if not kept:
             return
-        for batch, units in kept:
-            batch.units = units
-        self._pool.batches = [batch for batch, _ in kept]
+        for batch, items in kept:
+            batch.items = items
+        self._store.batches = [batch for batch, _ in kept]
         self._watched = [watched for watched in self._watched if id(watched[0]) not in changed]
 
 
-def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[Unit | RecordedBatch, What, str, Any]]:
+def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[_Holder, What, str, Any]]:
     """Yield what of a batch is served as it is: where it belongs, what it is, whose it is, and the data itself."""
-    for unit in batch.units:
+    for item in batch.items:
         if not plan.copy_samples:
-            yield unit, "sample", "", unit.value
-        if not plan.copy_locals and unit.locals is not None and tape.tail is not None:
-            yield unit, "locals", "", tape.tail.copies(unit.locals)
-        for what, call, value in _served_of_calls(unit.calls, plan, tape):
-            yield unit, what, call.site, value
+            yield item, "sample", "", item.value
+        if not plan.copy_locals and item.locals is not None and tape.tail is not None:
+            yield item, "locals", "", tape.tail.copies(item.locals)
+        for what, call, value in _served_of_calls(item.calls, plan, tape):
+            yield item, what, call.site, value
     for what, call, value in _served_of_calls(batch.calls, plan, tape):
         yield batch, what, call.site, value
 
 
 def _served_of_calls(calls: list[Call], plan: Plan, tape: Tape) -> Iterator[tuple[What, Call, Any]]:
     for call in calls:
-        marked = call.site.startswith("@")
-        copied = plan.marks.copied if marked else frozenset({call.site} if plan.copy_outputs else ())
-        if call.site not in copied and (marked or plan.strategy in ("replay", "tail")):
+        marked = is_mark(call.site)
+        if call.site not in plan.copy_outputs:
             yield "outputs", call, call.output
-        changing = plan.marks.changes_arguments if marked else plan.copy_arguments
-        runs = marked or (plan.strategy in ("template", "tail") and tape.stage(call.site) == "augment")
-        if call.site not in changing and runs:
+        runs = marked or (plan.strategy != "replay" and tape.stage(call.site) == "augment")
+        if call.site not in plan.copy_arguments and runs:
             given = [*call.args, *call.kwargs.values()]
             yield "arguments", call, [value for value in given if not marked or trees.is_data(value)]

@@ -14,7 +14,7 @@ import torch
 
 from bottleneck.job.cuts import MAX_MEMBERS, CutSite, is_dataset
 from bottleneck.job.key_paths import follow, resolve
-from bottleneck.job.recipes.interface import Item, Key, Path, entries
+from bottleneck.job.recipes.interface import Item, Key, KeyPath, entries
 from bottleneck.loader.record.tape import Tape
 
 
@@ -89,7 +89,7 @@ def _cut_class(cls: type) -> type[Cut]:
     return type("Cut", (Cut,), {name: forward(name) for name in _SPECIAL if hasattr(cls, name)})
 
 
-def stand_in(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
+def make_cut(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
     """Return what stands in for a callable, and asks a tape at each call."""
     return _cut_class(type(function))(function, site, tape)
 
@@ -118,7 +118,7 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
             if holders is not None:
                 holders.own(site.path)
             function = resolve(root, site.whole_path)
-            cut = stand_in(function, site.name, tape)
+            cut = make_cut(function, site.name, tape)
             assign(root, site.whole_path, cut)
         except Exception as error:  # noqa: BLE001 - any user class may refuse; the site is then not used
             tape.unusable[site.name] = f"it cannot be replaced on the dataset ({type(error).__name__})"
@@ -141,7 +141,7 @@ def callables_at(dataset: Any, sites: tuple[CutSite, ...]) -> list[tuple[str, An
     return found
 
 
-def assign(root: Any, path: Path, value: Any) -> None:
+def assign(root: Any, path: KeyPath, value: Any) -> None:
     """Put a value at a path of an object; a tuple on the way is replaced by another one.
 
     Raises:
@@ -176,7 +176,7 @@ class _Copies:
     def __init__(self, root: Any, ours: set[int]) -> None:
         self._root, self._ours = root, ours
 
-    def own(self, path: Path) -> None:
+    def own(self, path: KeyPath) -> None:
         """Make every object on a path, the last one included, a copy; a tuple is replaced when it is assigned to."""
         for length in range(1, len(path) + 1):
             way = path[:length]

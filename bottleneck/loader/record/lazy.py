@@ -33,7 +33,7 @@ def is_mapped(leaf: Any) -> bool:
 
 
 def is_shared_map(leaf: Any) -> bool:
-    """Whether a leaf is such an array and nobody can write to it, so that it needs no copy."""
+    """Whether a leaf is such an array and read-only, so that it needs no copy."""
     return is_mapped(leaf) and not leaf.flags.writeable
 
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from bottleneck.job.marks import is_mark, name_of, site_of
 from bottleneck.loader.record.lazy import warn_of_lazy
-from bottleneck.loader.record.marking import MarkFacts, MarkPlan, plan_marks
+from bottleneck.loader.record.marking import MarkPlan, plan_marks, warn_of_marks
 from bottleneck.loader.record.verification import Facts, ItemTimes, Verification
 
 Strategy = Literal["template", "replay", "tail", "marks", "fetch"]
@@ -26,12 +27,8 @@ class Report:
     facts: Facts
     verification: Verification | None
     """None where items cannot be fetched twice (iterable datasets)."""
-    augment_alone: bool
-    """The augmentation, called with its recorded arguments, gave its recorded output."""
     site_stages: dict[str, str | None]
     unusable: dict[str, str]
-    changes_arguments: dict[str, float]
-    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
     changes_samples: bool
     """The collate function changes the samples, or keeps them, so that each serving needs a copy."""
     batch_sizes: tuple[int, ...]
@@ -39,14 +36,24 @@ class Report:
     has_samples: bool
     has_collated: bool
     recorded_bytes: int = 0
-    """What a batch takes that is recorded whole, the largest of those seen."""
+    """What a batch takes that is recorded whole, the largest so far."""
     chosen: frozenset[str] = frozenset()
     """Sites that the user named."""
     guessed: frozenset[str] = frozenset()
-    """Sites whose stage only their arguments told."""
-    sample_marks: MarkFacts = field(default_factory=MarkFacts)
-    collate_marks: MarkFacts = field(default_factory=MarkFacts)
-    marked: frozenset[str] = frozenset()
+    """Sites whose stage was guessed from their arguments."""
+    changes_arguments: dict[str, float] = field(default_factory=dict)
+    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
+    changed_outputs: dict[str, float] = field(default_factory=dict)
+    """Sites whose output later code changes in place -> seconds that a copy of it takes, a call."""
+    sample_alone: bool = True
+    """The recorded calls of the augmentation, or of the marked stages, work without the code around them."""
+    collate_alone: bool = True
+    """The same for marked stages within the collate function."""
+    collate_orders: frozenset[tuple[str, ...]] = frozenset()
+    """The orders in which marked stages were called within the collate function."""
+    marked: bool = False
+    """Marked stages were called within `__getitem__`, so that there are no other cuts."""
+    mark_names: frozenset[str] = frozenset()
     """Names of all stages that the user has marked, called or not."""
     lazy: frozenset[tuple[str, str]] = frozenset()
     """Values that are read when they are used, and the stages that do; see `bottleneck.loader.record.lazy`."""
@@ -63,12 +70,12 @@ class Plan:
             that the user marked. `fetch`: no cut inside.
         sites: The sites in use.
         copy_arguments: Sites that change their arguments and get a copy each time.
-        copy_outputs: Code behind a cut changes its output.
+        copy_outputs: Sites whose output is copied each time it is served, because later code changes it.
         copy_locals: The second half of `__getitem__` changes its local variables.
         copy_samples: Collation changes or keeps the samples.
         within_sample: The stages inside `__getitem__`, from the device outwards.
         can_stop: The code behind the augmentation can be left out.
-        reason: Why `__getitem__` is not cut, for people; empty when it is.
+        reason: Why `__getitem__` is not cut, as it is reported; empty when it is.
         warnings: (id, message) of cuts that are not used.
         marks: How the stages that the user marked are served.
         uncalled: Names of marked stages that neither the dataset nor the collate function called.
@@ -77,7 +84,7 @@ class Plan:
     strategy: Strategy
     sites: frozenset[str] = frozenset()
     copy_arguments: frozenset[str] = frozenset()
-    copy_outputs: bool = True
+    copy_outputs: frozenset[str] = frozenset()
     copy_locals: bool = False
     copy_samples: bool = True
     within_sample: tuple[str, ...] = ("fetch",)
@@ -100,15 +107,10 @@ def with_copies(plan: Plan, what: str, site: str) -> Plan:
         what: `arguments`, `outputs`, `locals` or `sample`.
         site: Whose arguments or outputs.
     """
-    if site.startswith("@"):
-        marks = plan.marks
-        if what == "outputs":
-            return replace(plan, marks=replace(marks, copied=marks.copied | {site}))
-        return replace(plan, marks=replace(marks, changes_arguments=marks.changes_arguments | {site}))
     if what == "arguments":
         return replace(plan, copy_arguments=plan.copy_arguments | {site})
     if what == "outputs":
-        return replace(plan, copy_outputs=True)
+        return replace(plan, copy_outputs=plan.copy_outputs | {site} | (frozenset() if is_mark(site) else plan.sites))
     return replace(plan, copy_locals=True) if what == "locals" else replace(plan, copy_samples=True)
 
 
@@ -123,13 +125,14 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     if marked.strategy == "marks" or marked.reason:
         return marked
     facts = _sum_facts([report.facts for report in reports])
-    unusable = {site: why for report in reports for site, why in report.unusable.items() if not site.startswith("@")}
+    unusable = {site: why for report in reports for site, why in report.unusable.items() if not is_mark(site)}
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
     usable = {site for site in called if site in stages_of and site not in unusable}
     augment = frozenset(site for site in usable if stages_of[site] == "augment")
     load = frozenset(site for site in usable if stages_of[site] == "load")
     strategy, within, reason = _choose(facts, reports, augment, load, iterable=iterable)
+    sites = augment | load if strategy != "fetch" else frozenset()
     copies_s = {site: copy_s for report in reports for site, copy_s in report.changes_arguments.items()}
     changing = augment.intersection(copies_s)
     warnings = _warn_of_unused(reports, unusable, called, len(facts.items))
@@ -144,24 +147,19 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     verified = [report.verification for report in reports if report.verification is not None]
     if not all(v.checked for v in verified) and strategy != "fetch":
         warnings.append(_CHECKED_LESS)
-    copy_samples = any(report.changes_samples for report in reports)
-    return Plan(
+    changed = any(not is_mark(site) for report in reports for site in report.changed_outputs)
+    copies = marked.copy_samples or changed or not verified or not all(v.checked for v in verified)
+    return replace(
+        marked,
         strategy=strategy,
-        sites=augment | load if strategy != "fetch" else frozenset(),
-        copy_arguments=changing,
-        copy_outputs=copy_samples or any(v.changes_outputs for v in verified) or not verified,
-        copy_locals=any(v.changes_locals for v in verified),
-        copy_samples=copy_samples,
+        sites=sites,
+        copy_arguments=marked.copy_arguments | changing,
+        copy_outputs=marked.copy_outputs | (sites if copies else frozenset()),
+        copy_locals=not all(v.keeps_locals for v in verified),
         within_sample=within,
         can_stop=bool(verified) and all(v.stop for v in verified) and len(facts.orders) == 1,
         reason=reason,
         warnings=(*warnings, *marked.warnings),
-        marks=marked.marks,
-        uncalled=marked.uncalled,
-        batch_sizes=marked.batch_sizes,
-        has_samples=marked.has_samples,
-        has_collated=marked.has_collated,
-        recorded_bytes=marked.recorded_bytes,
     )
 
 
@@ -203,20 +201,29 @@ def _warn_of_copy(site: str, copy_s: float) -> tuple[str, str]:
 def _make_marked_plan(reports: list[Report]) -> Plan:
     """Plan with the stages that the user marked as the only cuts; of strategy `fetch` where there are none."""
     unusable = {site: why for report in reports for site, why in report.unusable.items()}
-    sample, collate = [report.sample_marks for report in reports], [report.collate_marks for report in reports]
-    within = {site[1:] for facts in sample for site in facts.calls}
-    plan, warnings = plan_marks(sample, collate, unusable, within or ("load", "augment", "finish"))
-    called = {site[1:] for facts in (*sample, *collate) for site in facts.calls}
-    everything = frozenset().union(*(report.marked for report in reports))
+    sample = {order for report in reports for order in report.facts.orders}
+    collate = {order for report in reports for order in report.collate_orders}
+    marked = any(report.marked for report in reports)
+    plan, refused = plan_marks(
+        sample, collate, unusable,
+        () if marked else ("load", "augment", "finish"),
+        sample_alone=all(report.sample_alone for report in reports),
+        collate_alone=all(report.collate_alone for report in reports),
+    )  # fmt: skip
+    copies_s = {s: copy_s for report in reports for s, copy_s in report.changed_outputs.items() if is_mark(s)}
+    called = {site for order in (*sample, *collate) for site in order} | unusable.keys()
+    names = frozenset().union(*(report.mark_names for report in reports))
     lazy = [found for report in reports for found in report.lazy]
     return Plan(
         strategy="marks" if plan.sample else "fetch",
+        copy_arguments=frozenset(site for r in reports for site in r.changes_arguments if is_mark(site)),
+        copy_outputs=frozenset(copies_s),
         copy_samples=any(report.changes_samples for report in reports),
-        within_sample=("other", *(site[1:] for site in reversed(plan.sample))) if plan.sample else ("fetch",),
-        reason="none of its marked stages can be served from a recording" if within and not plan.sample else "",
-        warnings=(*warnings, *(warn_of_lazy(lazy) if within else ())),
+        within_sample=("other", *(name_of(site) for site in reversed(plan.sample))) if plan.sample else ("fetch",),
+        reason="none of its marked stages can be served from a recording" if marked and not plan.sample else "",
+        warnings=(*warn_of_marks(plan, refused, copies_s), *(warn_of_lazy(lazy) if marked else ())),
         marks=plan,
-        uncalled=tuple(sorted(name for name in everything - called if f"@{name}" not in unusable)),
+        uncalled=tuple(sorted(name for name in names if site_of(name) not in called)),
         batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
         has_samples=all(report.has_samples for report in reports),
         has_collated=all(report.has_collated for report in reports),
@@ -242,7 +249,7 @@ def _choose(
         return "fetch", ("fetch",), reason
     finish_s = times.total_s - times.head_s - times.augment_s
     if augment and (finish_s <= negligible_s or iterable):
-        if all(report.augment_alone for report in reports):
+        if all(report.sample_alone for report in reports):
             return "template", ("augment", "load"), ""
         return "fetch", ("fetch",), "its augmentation did not replay to what the direct path gives"
     if iterable:

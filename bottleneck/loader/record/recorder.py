@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.record.lazy import READ_BY_COPY, is_lazy_image, name_lazy
-from bottleneck.loader.record.marking import MarkFacts
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.store import (
-    Pool,
     RecordedBatch,
-    Served,
-    Unit,
+    RecordedItem,
+    RecordingStore,
+    ServedBatch,
     forget_originals,
     storages,
 )
@@ -29,28 +27,32 @@ from bottleneck.loader.record.verification import (
     UNCHECKED,
     Facts,
     Verification,
-    check_augment_alone,
+    check_marks,
+    time_copy,
     verify,
-    verify_marks,
+    work_alone,
 )
-from bottleneck.loader.replay.template import find_holes
-from bottleneck.loader.worker.mailbox import Control
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.replay.template import find_slots
+from bottleneck.loader.worker.control import Control
+from bottleneck.loader.worker.user_code import UserCode
+from bottleneck.loader.worker.work import Work
 
 _SLOW_ITEM_S = 0.5
 _NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
 _LOOKED_AT = 8
+_CHECKED = 2
+"""Items, or batches, that are checked as they are recorded, where an item cannot be fetched again."""
 _WORTH_GIVING_UP_S = 5e-3
 """Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
 
-class Recorder:
+class Recorder(Work):
     """Records the batches of one worker.
 
     Args:
-        source: The user's code.
+        user_code: The user's code.
         tape: The tape of the dataset's cuts.
-        pool: Receives the recorded batches.
+        store: Receives the recorded batches.
         control: Where the report and the size of the caches go.
         worker: The number of the worker.
         seed: Seed for checking that recordings replay.
@@ -61,9 +63,9 @@ class Recorder:
 
     def __init__(
         self,
-        source: Source,
+        user_code: UserCode,
         tape: Tape,
-        pool: Pool,
+        store: RecordingStore,
         control: Control,
         worker: int,
         seed: int,
@@ -72,36 +74,34 @@ class Recorder:
         iterable: bool,
         checking_s: float = math.inf,
     ) -> None:
-        self._source, self._tape, self._pool, self._control = source, tape, pool, control
+        self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
         self._worker, self._seed = worker, seed
         self._checking_s = checking_s
         self._in_worker, self._iterable = in_worker, iterable
         self._facts = Facts()
         self._verification: Verification | None = None
-        self._augment_alone = True
-        self._changing: dict[str, float] = {}
+        self._sample_alone = self._collate_alone = True
+        self._collate_orders: set[tuple[str, ...]] = set()
         self._changes_samples = False
-        self._pending: list[Unit] = []
+        self._pending: list[RecordedItem] = []
         self._pending_bytes = self._left_out = 0
-        """Bytes of the pending units, and items of the same batch for whose recording there was no room."""
-        self._sample_marks, self._collate_marks = MarkFacts(), MarkFacts()
+        """Bytes of the pending items, and items of the same batch for whose recording there was no room."""
         self._spoiled = False
-        self._recorded_bytes = 0
+        self._recorded_bytes = self._collated = 0
         self._lazy: set[tuple[str, str]] = set()
         self._looked_at = 0
-        self._lazy_outputs = False
 
     def fetch(self, request: Any) -> Any:
         """Return what a request asks for, and remember it; the first time, check first that it replays."""
-        self._forget_pending()
-        one_by_one = self._source.batched and not self._source.fetches_batches
-        run = self._source.batch if self._source.fetches_batches else self._source.item
+        self.drop()
+        one_by_one = self._user_code.batched and not self._user_code.fetches_batches
+        run = self._user_code.batch if self._user_code.fetches_batches else self._user_code.item
         requests = list(request) if one_by_one else [request]
         if not requests:
             return []  # an empty batch
         if self._verification is None:
             self._verification = self._verify(run, requests)
-        values = [self.fetch_unit(item, run) for item in self._source.while_wanted(requests)]
+        values = [self.fetch_item(item, run) for item in self._user_code.while_wanted(requests)]
         return values if one_by_one else values[0]
 
     def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
@@ -110,53 +110,39 @@ class Recorder:
         with self._tape.listening():
             run(requests[0])
         took_s = clock() - started
-        self._source.slow = took_s > _WORTH_GIVING_UP_S
+        self._user_code.slow = took_s > _WORTH_GIVING_UP_S
         if BRIEF_FETCHES * took_s > self._checking_s:
             return UNCHECKED
         slow = took_s > _SLOW_ITEM_S or THOROUGH_FETCHES * took_s > self._checking_s
         fetches = 1 if slow else FETCHES
-        if self._tape.marked:
-            for item in requests[: 1 if slow else 2]:
-                verify_marks(run, item, self._tape, self._seed, self._sample_marks, fetches)
-            return Verification()
         results = [verify(run, item, self._tape, self._seed, fetches) for item in requests[: 1 if slow else 2]]
-        for result in results:
-            self._changing |= result.changes_arguments
-        self._augment_alone = all(result.augment for result in results)
-        return Verification(
-            reproducible=all(result.reproducible for result in results),
-            recorded=all(result.recorded for result in results),
-            augment=self._augment_alone,
-            replay=all(result.replay for result in results),
-            stop=all(result.stop for result in results),
-            tail=all(result.tail for result in results),
-            changes_locals=any(result.changes_locals for result in results),
-            changes_arguments=dict(self._changing),
-            changes_outputs=any(result.changes_outputs for result in results),
-        )
+        found = Verification.of_all(results)
+        self._sample_alone = found.alone
+        return found
 
-    def _forget_pending(self) -> None:
-        self._pending, self._pending_bytes, self._left_out = [], 0, 0
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream, and remember it."""
+        return [self.fetch_item()]
 
-    def fetch_unit(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
+    def fetch_item(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
         """Return one item, by default the next of a stream, and remember it as long as there is room."""
-        if self._pool.nbytes + self._pending_bytes > self._control.worker_cache_bytes:
+        if self._store.nbytes + self._pending_bytes > self._control.worker_cache_bytes:
             self._left_out += 1
-            return (run or self._source.next_item)(request)
+            return (run or self._user_code.next_item)(request)
         clock = self._tape.clock
         with self._tape.recording(keep_rng=self._checks_alone) as calls:
             started = clock()
-            value = (run or self._source.next_item)(request)
+            value = (run or self._user_code.next_item)(request)
             ended = clock()
         calls = [call for call in calls if call.site not in self._tape.unusable]
-        unit = Unit(request, self._tape.copier.copy(value), calls)
-        self._pending.append(unit)
+        item = RecordedItem(request, self._tape.copier.copy(value), calls)
+        self._pending.append(item)
         if self._tape.restarted:
             self._start_over()
             return value
-        self._note_unit(unit, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
-        self._pending_bytes += unit.nbytes
-        forget_originals(unit)
+        self._note_item(item, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
+        self._pending_bytes += item.nbytes
+        forget_originals(item)
         return value
 
     @property
@@ -165,47 +151,51 @@ class Recorder:
         return self._iterable or self._verification is UNCHECKED
 
     def _in_batches(self, run: Callable[[Any], Any] | None) -> bool:
-        return self._source.fetches_batches and run is not None
+        return self._user_code.fetches_batches and run is not None
 
     def _start_over(self) -> None:
         """Forget what was recorded before the first marked stage was called: marked stages are the only cuts."""
         self._tape.restarted = False
         self._spoiled = True
-        self._pool.clear()
-        self._facts, self._verification = Facts(), None
+        self._store.clear()
+        self._facts, self._verification, self._sample_alone = Facts(), None, True
 
-    def _note_unit(self, unit: Unit, value: Any, started_s: float, ended_s: float, samples: int) -> None:
+    def _note_item(self, item: RecordedItem, value: Any, started_s: float, ended_s: float, samples: int) -> None:
         """Find out what a recorded item says about the cuts."""
-        calls = unit.calls
-        self._note_lazy(unit)
-        if self._tape.marked:
-            self._sample_marks.add(calls)
-            if self._iterable and calls:
-                self._sample_marks.check(calls, unit.value, self._source.next_item, trees.similar)
-            unit.nbytes = trees.nbytes((unit.value, [(c.args, c.kwargs, c.output) for c in calls]))
+        calls = item.calls
+        self._note_lazy(item)
+        tape = self._tape
+        kept: list[Any] = []
+        if not tape.marked:
+            item.locals = tape.locals
+            item.slots = find_slots(value, calls)
+            kept = tape.tail.copies(item.locals) if tape.tail is not None and item.locals else []
+        self._facts.add(tape, calls, started_s, ended_s, samples)
+        item.nbytes = trees.nbytes((item.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
+        checked = _CHECKED if self._iterable else 1
+        if not calls or len(self._facts.items) > checked or not self._checks_alone:
             return
-        unit.locals = self._tape.locals
-        unit.holes = find_holes(value, calls)
-        self._facts.add(self._tape, calls, started_s, ended_s, samples)
-        kept = self._tape.tail.copies(unit.locals) if self._tape.tail is not None and unit.locals else []
-        unit.nbytes = trees.nbytes((unit.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
-        if self._checks_alone and calls and len(self._facts.items) <= (2 if self._iterable else 1):
-            self._check_calls_alone(calls)
+        if not tape.marked:
+            self._sample_alone &= work_alone(calls, tape, trees.similar)
+        elif self._iterable:
+            self._sample_alone &= check_marks(calls, tape, item.value, self._user_code.next_item, trees.similar)
 
-    def _note_lazy(self, unit: Unit) -> None:
-        """Note values that are read only when they are used, and what uses them; the first items tell."""
+    def _note_lazy(self, item: RecordedItem) -> None:
+        """Note values that are read only when they are used, and what uses them; the first items show it."""
         if self._looked_at >= _LOOKED_AT:
             return
         self._looked_at += 1
         self._lazy |= {(name, READ_BY_COPY) for name in self._tape.copier.read}
-        self._changes_samples |= self._notes_lazy(unit.value, "collate")
-        for call in unit.calls:
-            if call.site.startswith("@"):
-                if self._notes_lazy(call.output, f"what follows {call.site[1:]}"):
-                    self._sample_marks.outputs_changed[call.site] = self._copying_s(call.output)
-            elif self._tape.stage(call.site) == "augment" and self._notes_lazy((call.args, call.kwargs), "augment"):
-                self._changing[call.site] = self._copying_s((call.args, call.kwargs))
-                self._lazy_outputs = True  # what gave the argument did
+        self._changes_samples |= self._notes_lazy(item.value, "collate")
+        tape = self._tape
+        for call in item.calls:
+            if marks.is_mark(call.site):
+                if self._notes_lazy(call.output, f"what follows {marks.name_of(call.site)}"):
+                    tape.changed_outputs[call.site] = time_copy(call.output, tape)
+            elif tape.stage(call.site) == "augment" and self._notes_lazy((call.args, call.kwargs), "augment"):
+                # What gave the argument gave it out lazy, too.
+                copy_s = time_copy((call.args, call.kwargs), tape)
+                tape.changes_arguments[call.site] = tape.changed_outputs[call.site] = copy_s
 
     def _notes_lazy(self, value: Any, stage: str) -> bool:
         """Note what of a recorded value is read when it is used, each time anew: each serving needs a copy."""
@@ -213,100 +203,91 @@ class Recorder:
         self._lazy |= {(name, stage) for name in names}
         return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
 
-    def _copying_s(self, value: Any) -> float:
-        started = self._tape.clock()
-        trees.copy_deep(value)
-        return self._tape.clock() - started
-
-    def _check_calls_alone(self, calls: list[Call]) -> None:
-        held, changing = check_augment_alone(calls, self._tape, trees.similar)
-        self._augment_alone = self._augment_alone and held
-        self._changing |= changing
-
     def drop(self) -> None:
-        """Forget the batch that is being recorded: it will be thrown away."""
-        self._pending = []
+        """Forget the batch that is being recorded."""
+        self._pending, self._pending_bytes, self._left_out = [], 0, 0
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just recorded, and keep everything that fits."""
-        units, left_out = self._pending, self._left_out
-        self._forget_pending()
-        if not units:
+        items, left_out = self._pending, self._left_out
+        self.drop()
+        if not items:
             return None  # a left-over of the mode before
-        whole = self._source.fetches_batches and not self._iterable
+        whole = self._user_code.fetches_batches and not self._iterable
         # A dataset that fetches whole batches may give them as it likes: stacked, as a pair of tensors.
-        size = len(units[0].request if whole else samples) if self._source.batched else 1
-        with self._tape.recording_collation() as calls:
-            batch = self._source.collate(samples)
+        size = len(items[0].request if whole else samples) if self._user_code.batched else 1
+        with self._tape.recording(keep_rng=True, collating=True) as calls:
+            batch = self._user_code.collate(samples)
         if self._spoiled:
             self._spoiled = False
             return batch
-        if self._iterable and len(units) + left_out != size:
+        if self._iterable and len(items) + left_out != size:
             return batch  # begun in the mode before; it will be discarded
-        values = units[0].value if len(units) == 1 and not self._source.batched else [unit.value for unit in units]
+        values = items[0].value if len(items) == 1 and not self._user_code.batched else [item.value for item in items]
         if whole:
-            values = units[0].value
-        seen = samples[: len(units)] if left_out else samples
+            values = items[0].value
+        seen = samples[: len(items)] if left_out else samples
         if not trees.equal(values, seen) or storages(samples) & storages(batch):
             self._changes_samples = True
         calls = [call for call in calls if call.site not in self._tape.unusable]
-        self._collate_marks.add(calls)
-        if calls and not left_out:
-            again = partial(_collate_copy, self._source, values)
-            self._collate_marks.check(calls, trees.copy_deep(batch), again, trees.equal)
-        self._keep(units, size, batch, calls, all_units=(len(units) + left_out) / len(units))
-        self._control.write_report(self._worker, self.report())
+        self._collate_orders.add(tuple(call.site for call in calls))
+        self._collated += 1
+        if calls and not left_out and self._collated <= _CHECKED:
+            again = partial(_collate_copy, self._user_code, values)
+            self._collate_alone &= check_marks(calls, self._tape, trees.copy_deep(batch), again, trees.equal)
+        self._keep(items, size, batch, calls, all_items=(len(items) + left_out) / len(items))
+        self._control.reports.write(self._worker, self.report())
         return batch
 
-    def _keep(self, units: list[Unit], size: int, batch: Any, calls: list[Call], all_units: float) -> None:
-        """Keep what fits of a batch, of which there were so many times the recorded units."""
-        self._pool.budget_bytes = self._control.worker_cache_bytes
+    def _keep(self, items: list[RecordedItem], size: int, batch: Any, calls: list[Call], all_items: float) -> None:
+        """Keep what fits of a batch, of which there were so many times the recorded items."""
+        self._store.budget_bytes = self._control.worker_cache_bytes
         nbytes = trees.nbytes(batch)
         inside = trees.nbytes([(call.args, call.kwargs, call.output) for call in calls])
-        whole = nbytes + inside + int(all_units * sum(unit.nbytes for unit in units))
+        whole = nbytes + inside + int(all_items * sum(item.nbytes for item in items))
         self._recorded_bytes = max(self._recorded_bytes, whole)
-        if self._pool.has_room(whole):
-            self._pool.add(RecordedBatch(units, size, Served(batch, travels=self._in_worker), calls), whole)
-        elif not self._pool.batches:
+        if self._store.has_room(whole):
+            self._store.add(RecordedBatch(items, size, ServedBatch(batch, travels=self._in_worker), calls), whole)
+        elif not self._store.batches:
             # Not even one batch fits: keep the batch if it does, and as many of its samples as do.
-            kept: list[Unit] = []
-            fits = nbytes <= self._pool.budget_bytes
+            kept: list[RecordedItem] = []
+            fits = nbytes <= self._store.budget_bytes
             taken = nbytes if fits else 0
-            for unit in units:
-                if taken + unit.nbytes > self._pool.budget_bytes:
+            for item in items:
+                if taken + item.nbytes > self._store.budget_bytes:
                     break
-                kept.append(unit)
-                taken += unit.nbytes
-            collated = Served(batch, travels=self._in_worker) if fits else None
+                kept.append(item)
+                taken += item.nbytes
+            collated = ServedBatch(batch, travels=self._in_worker) if fits else None
             self._tape.unusable |= dict.fromkeys((call.site for call in calls), _NO_ROOM)
-            self._pool.add(RecordedBatch(kept, size, collated), taken)
-        self._control.set_cache_bytes(self._worker, self._pool.nbytes)
+            self._store.add(RecordedBatch(kept, size, collated), taken)
+        self._control.set_cache_bytes(self._worker, self._store.nbytes)
 
     def report(self) -> Report:
-        """Tell the main process what recording has found out."""
-        batches, verified = self._pool.batches, self._verification
-        if verified is not None and self._lazy_outputs:
-            verified = replace(verified, changes_outputs=True)
+        """Return what recording has found out."""
+        batches, tape = self._store.batches, self._tape
         return Report(
             facts=self._facts,
-            verification=verified,
-            augment_alone=self._augment_alone,
-            site_stages=dict(self._tape.stages),
-            unusable=dict(self._tape.unusable),
-            changes_arguments=dict(self._changing),
+            verification=self._verification,
+            site_stages=dict(tape.stages),
+            unusable=dict(tape.unusable),
+            changes_arguments=dict(tape.changes_arguments),
+            changed_outputs=dict(tape.changed_outputs),
+            sample_alone=self._sample_alone,
+            collate_alone=self._collate_alone,
+            collate_orders=frozenset(self._collate_orders),
             changes_samples=self._changes_samples,
             batch_sizes=tuple(batch.size for batch in batches),
-            has_samples=bool(batches) and all(batch.units for batch in batches),
+            has_samples=bool(batches) and all(batch.items for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
             recorded_bytes=self._recorded_bytes,
-            chosen=frozenset(self._tape.chosen),
-            guessed=frozenset(self._tape.guessed),
-            sample_marks=self._sample_marks,
-            collate_marks=self._collate_marks,
-            marked=frozenset(marks.names),
+            chosen=frozenset(tape.chosen),
+            guessed=frozenset(tape.guessed),
+            marked=tape.marked,
+            mark_names=frozenset(marks.names),
             lazy=frozenset(self._lazy),
         )
 
 
-def _collate_copy(source: Source, values: Any) -> Any:
-    return source.collate(trees.copy_deep(values))
+def _collate_copy(user_code: UserCode, values: Any) -> Any:
+    return user_code.collate(trees.copy_deep(values))

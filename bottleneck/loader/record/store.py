@@ -14,12 +14,12 @@ import torch
 from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Call
-from bottleneck.loader.replay.replay import MarkReplay, Replay
-from bottleneck.loader.replay.template import Fill, Hole
+from bottleneck.loader.replay.replay import Replay
+from bottleneck.loader.replay.template import Fill, OutputSlot
 
 
 @dataclass
-class Unit:
+class RecordedItem:
     """What one fetch returned: a sample, or a whole list of them from `__getitems__`."""
 
     request: Any
@@ -27,34 +27,34 @@ class Unit:
     value: Any
     """A copy of what was returned."""
     calls: list[Call]
-    holes: list[Hole] = field(default_factory=list)
+    slots: list[OutputSlot] = field(default_factory=list)
     """Where the outputs of cuts went."""
     fill: Fill | None = None
     """Puts fresh outputs into the value; None until the plan is known."""
     locals: dict[str, Any] | None = None
     """Local variables at the first call of the augmentation; see `bottleneck.loader.replay.tail`."""
     nbytes: int = 0
-    replays: dict[int, Replay | MarkReplay] = field(default_factory=dict)
+    replays: dict[int, Replay] = field(default_factory=dict)
     """How its item is made again in a mode, once it has been."""
 
 
 @dataclass
 class RecordedBatch:
-    """The units of one batch, and the batch they were collated to."""
+    """The items of one batch, and the batch they were collated to."""
 
-    units: list[Unit]
+    items: list[RecordedItem]
     size: int
     """Samples in the batch."""
-    collated: Served | None = None
+    collated: ServedBatch | None = None
     calls: list[Call] = field(default_factory=list)
     """Calls of marked stages within the collate function."""
-    replays: dict[int, MarkReplay] = field(default_factory=dict)
+    replays: dict[int, Replay] = field(default_factory=dict)
     """How it is collated again in a mode, once it has been."""
 
 
-def forget_originals(unit: Unit) -> None:
+def forget_originals(item: RecordedItem) -> None:
     """Let go of the user's own objects; only copies are kept."""
-    for call in unit.calls:
+    for call in item.calls:
         call.original = None
 
 
@@ -73,7 +73,7 @@ _COPIED_BY_ONE_THREAD = 32_768
 """Elements up to which PyTorch copies a tensor with one thread."""
 
 
-class Served:
+class ServedBatch:
     """A recorded object that is served as a fresh copy each time.
 
     A tensor that a worker returns twice travels as a mere file descriptor: too fast by far, one descriptor lost
@@ -186,11 +186,11 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
 
 
-class Pool:
+class RecordingStore:
     """Recorded batches, in the loader's own order, within a number of bytes.
 
     Args:
-        budget_bytes: What all recorded units and batches together may take; it may change while there is nothing yet.
+        budget_bytes: What all recorded items and batches together may take; it may change while there is nothing yet.
     """
 
     def __init__(self, budget_bytes: int = 0) -> None:

@@ -1,8 +1,8 @@
 """Record the calls of the places at which a dataset is cut: their arguments, their outputs and their times.
 
-A *site* is such a place, known by its name. What stands there (`bottleneck.loader.record.cutting.Cut`, or a mark of the
-user's) asks a handler at each call; while there is none, calls pass through. Where the user has marked stages, they
-are the only cuts.
+A *site* is such a place, known by its name: the path of a callable on the dataset, or `@` and the name of a stage that
+the user has marked. What stands there (`bottleneck.loader.record.cutting.Cut`, or the mark) asks a handler at each
+call; while there is none, calls pass through. Where the user has marked stages, they are the only cuts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,7 @@ class RngState:
 
 @dataclass
 class Call:
-    """One recorded call; arguments and output are copies that nobody else holds."""
+    """One recorded call; arguments and output are copies that nothing else holds."""
 
     site: str
     function: Function
@@ -75,7 +75,7 @@ class Tape:
     clock: Callable[[], float] = time.perf_counter
     handler: Handler | None = None
     stages: dict[str, str | None] = field(default_factory=dict)
-    """Site -> the stage that its calls belong to; None while no call has been seen."""
+    """Site -> the stage that its calls belong to; None before the first call."""
     calls: list[Call] = field(default_factory=list)
     copies: list[tuple[float, float]] = field(default_factory=list)
     """(when, how long) arguments and outputs were copied while recording; not the user's time."""
@@ -83,13 +83,18 @@ class Tape:
     """Sites that the user named."""
     unusable: dict[str, str] = field(default_factory=dict)
     """Sites that cannot be used, and why."""
+    changes_arguments: dict[str, float] = field(default_factory=dict)
+    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
+    changed_outputs: dict[str, float] = field(default_factory=dict)
+    """Sites whose output later code changes in place -> seconds that a copy of it takes, a call."""
 
     def __post_init__(self) -> None:
-        self._open: list[str] = []
+        self._open: list[Call] = []
+        """Calls at work, the innermost last; of those that are no marked stages, one at most."""
         self.guessed: set[str] = set()
-        """Sites whose stage only their arguments told."""
+        """Sites whose stage was guessed from their arguments."""
         self._passed: set[str] = set()
-        """Sites that are no cuts, which is not worth telling."""
+        """Sites that are no cuts, which is not worth a warning."""
         self._keep_rng = False
         self.copier = trees.Copier()
         self.tail: Tail | None = None
@@ -98,102 +103,53 @@ class Tape:
         """Marked stages have been called within `__getitem__`."""
         self.restarted = False
         """They have been called for the first time while other cuts were recorded, which therefore count no more."""
-        self.collating = False
-        """What is recorded is the collate function."""
-        self._marks_open: list[Call] = []
+        self._collating = False
         self._thread = threading.get_ident()
 
     @contextmanager
-    def recording(self, *, keep_rng: bool = False) -> Iterator[list[Call]]:
-        """Record every call made inside the block.
-
-        Args:
-            keep_rng: Keep the states of the random number generators with each call of a cut.
-        """
-        self.calls, self.copies, self._keep_rng = [], [], keep_rng
-        self.copier = trees.Copier()
-        self.locals = None
-        self._open.clear()
-        self._marks_open.clear()
-        self._thread = threading.get_ident()
-        self.handler, marks.handler = self._record, self._record_mark
+    def answered_by(self, handler: Handler) -> Iterator[None]:
+        """Let a handler answer the calls of all cuts, marked stages included, made inside the block."""
+        self.handler = marks.handler = handler
         try:
-            yield self.calls
+            yield
         finally:
             self.handler = marks.handler = None
 
     @contextmanager
-    def recording_collation(self) -> Iterator[list[Call]]:
-        """Record every call of a marked stage made inside the block; other cuts stand in the dataset only."""
-        with self.recording(keep_rng=True) as calls:
-            self.handler, self.collating = None, True
-            try:
-                yield calls
-            finally:
-                self.collating = False
+    def recording(self, *, keep_rng: bool = False, collating: bool = False) -> Iterator[list[Call]]:
+        """Record every call made inside the block.
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
+        Args:
+            keep_rng: Keep the states of the random number generators with each call.
+            collating: It is the collate function that runs: only marked stages are cuts there.
+        """
+        self.calls, self.copies, self._keep_rng, self._collating = [], [], keep_rng, collating
+        self.copier = trees.Copier()
+        self.locals = None
+        self._open.clear()
+        self._thread = threading.get_ident()
+        with self.answered_by(self._record):
+            yield self.calls
+
+    def listening(self) -> AbstractContextManager[None]:
         """Find out whether marked stages are called inside the block."""
-        marks.handler = self._notice_mark
-        try:
-            yield
-        finally:
-            marks.handler = None
+        return self.answered_by(self._notice)
 
-    def _notice_mark(self, _: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.marked = True
+    def _notice(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.marked = self.marked or marks.is_mark(site)
         return function(*args, **kwargs)
-
-    def _record_mark(self, name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        site = mark_site(name)
-        if threading.get_ident() != self._thread:
-            self.unusable[site] = _IN_A_THREAD
-        if not self.marked and not self.collating:
-            self.marked = self.restarted = True
-        if site in self.unusable or any(call.site == site for call in self._marks_open):
-            return function(*args, **kwargs)
-        before = self.clock()
-        copied = _copy_arguments(function, args, kwargs, self.copier)
-        call = Call(site, function, *copied, None)
-        if self._marks_open:
-            self._marks_open[-1].inner.append(call)
-        self._marks_open.append(call)
-        call.started_s = self.clock()
-        try:
-            output = function(*args, **kwargs)
-        finally:
-            self._marks_open.pop()
-        call.ended_s = self.clock()
-        if isinstance(output, (Generator, Iterator)):
-            self.unusable[site] = "it returns a generator, whose work is done later"
-            return output
-        refusing = trees.find_uncopyable(output)
-        if refusing is not None:
-            self.unusable[site] = f"it returns what cannot be copied ({refusing})"
-            return output
-        self._keep(call, output, before)
-        return output
 
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self._thread:
             self.unusable[site] = _IN_A_THREAD
-        if self.marked or site in self.unusable or site in self._passed:
-            return function(*args, **kwargs)
-        stage = self.stages[site]
-        if stage is None:
-            stage = self.stages[site] = _stage_from_arguments(args, kwargs)
-            self.guessed.add(site)
-        if self._open:
-            self._weigh(self._open[-1], site)
+        marked = marks.is_mark(site)
+        if marked and not self.marked and not self._collating:
+            self.marked = self.restarted = True
+        if site in self.unusable or not (self._is_outermost(site) if marked else self._is_cut(site, args, kwargs)):
             return function(*args, **kwargs)
         before = self.clock()
-        if self.tail is not None and stage == "augment" and self.locals is None:
-            self.locals = self.tail.capture(sys._getframe(1), self.copier.copy)
-        call = Call(site, function, self.copier.copy(args), self.copier.copy(kwargs), None)
-        if self._keep_rng:
-            call.rng_before = RngState.capture()
-        self._open.append(site)
+        call = self._begin(site, function, args, kwargs)
+        self._open.append(call)
         call.started_s = self.clock()
         try:
             output = function(*args, **kwargs)
@@ -202,11 +158,41 @@ class Tape:
         call.ended_s = self.clock()
         if isinstance(output, (Generator, Iterator)):
             self._refuse(site, "it returns a generator, whose work is done later")
-        if site in self._passed or site in self.unusable:
-            return output
-        call.original = output
-        self._keep(call, output, before)
+        elif marked and (refusing := trees.find_uncopyable(output)) is not None:
+            self._refuse(site, f"it returns what cannot be copied ({refusing})")
+        if site not in self._passed and site not in self.unusable:
+            self._keep(call, output, before)
         return output
+
+    def _is_outermost(self, site: str) -> bool:
+        """Whether a marked stage was not called by itself."""
+        return all(call.site != site for call in self._open)
+
+    def _is_cut(self, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call of a callable on the dataset is recorded; where there are marks, they are the only cuts."""
+        if self.marked or self._collating or site in self._passed:
+            return False
+        if self.stages[site] is None:
+            self.stages[site] = _stage_from_arguments(args, kwargs)
+            self.guessed.add(site)
+        if self._open:
+            self._weigh(self._open[-1].site, site)
+        return not self._open
+
+    def _begin(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Copy what a call is given."""
+        call = Call(site, function, args, kwargs, None)
+        if marks.is_mark(site):
+            call.args, call.kwargs = copy_arguments(call, self.copier)
+            if self._open:
+                self._open[-1].inner.append(call)
+            return call
+        if self.tail is not None and self.stages[site] == "augment" and self.locals is None:
+            self.locals = self.tail.capture(sys._getframe(2), self.copier.copy)
+        call.args, call.kwargs = self.copier.copy(args), self.copier.copy(kwargs)
+        if self._keep_rng:
+            call.rng_before = RngState.capture()
+        return call
 
     def _weigh(self, outer: str, inner: str) -> None:
         """Decide which of two cuts, of which one calls the other, gives way: only one of them can be served."""
@@ -219,7 +205,7 @@ class Tape:
             self._refuse(outer, "it does the work of two stages")
 
     def _refuse(self, site: str, why: str) -> None:
-        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth telling."""
+        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth a warning."""
         if site in self.guessed:
             self._passed.add(site)
         else:
@@ -235,6 +221,8 @@ class Tape:
         """
         if self._keep_rng:
             call.rng_after = RngState.capture()
+        if not marks.is_mark(call.site):
+            call.original = output
         call.output = self.copier.copy(output)
         self.calls.append(call)
         self.copies.append((before_s, call.started_s - before_s))
@@ -245,24 +233,15 @@ class Tape:
         return sum(seconds for when, seconds in self.copies if before_s is None or when < before_s)
 
     def stage(self, site: str) -> str | None:
-        """The stage that a site's calls belong to; None while no call has been seen."""
-        return self.stages[site]
+        """The stage that the calls of a callable on the dataset belong to; None before the first call."""
+        return self.stages.get(site)
 
 
-def mark_site(name: str) -> str:
-    """The site of a marked stage; no attribute path begins like this."""
-    return f"@{name}"
-
-
-def _copy_arguments(
-    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], copier: trees.Copier
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def copy_arguments(call: Call, copier: trees.Copier | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Copy the data that a marked function is called with; anything else, such as its dataset, stays what it is."""
-    own = 1 if args and not trees.is_data(args[0]) and hasattr(type(args[0]), function.__name__) else 0
-    return (
-        (*args[:own], *(copier.copy_data(arg) for arg in args[own:])),
-        {name: copier.copy_data(value) for name, value in kwargs.items()},
-    )
+    args, copy = call.args, (copier or trees.Copier()).copy_data
+    own = 1 if args and not trees.is_data(args[0]) and hasattr(type(args[0]), call.function.__name__) else 0
+    return (*args[:own], *map(copy, args[own:])), {name: copy(value) for name, value in call.kwargs.items()}
 
 
 def _stage_from_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

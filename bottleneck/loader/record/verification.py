@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import torch
 
+from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.marking import MarkFacts
 from bottleneck.loader.record.tape import Call, RngState, Tape
-from bottleneck.loader.replay.replay import Playback, Replay, StopAfterCut, recorded_arguments
+from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
 from bottleneck.loader.replay.tail import copy_locals
 
 THOROUGH_FETCHES, BRIEF_FETCHES = 20, 6
@@ -25,6 +26,10 @@ One that draws from a generator of its own, with few outcomes, may come twice by
 """
 
 
+Same = Callable[[Any, Any], bool]
+"""Whether two items are the same, as far as can be known of items of this dataset."""
+
+
 @dataclass(frozen=True)
 class Verification:
     """What held when one item was fetched directly, recorded, and replayed with the same seed.
@@ -33,30 +38,31 @@ class Verification:
         reproducible: The direct path gives the same item twice. Where it does not, types and shapes are
             compared instead of values.
         recorded: Recording does not change the item.
-        augment: The augmentation alone, called with its recorded arguments, gives its recorded output.
+        alone: The recorded calls of the augmentation, or of the marked stages, work without the code around them; what
+            the augmentation gives then is as recorded.
         replay: The item comes out the same with the recorded outputs of all cuts served.
         stop: The code behind the augmentation can be left out.
         tail: The second half of `__getitem__`, run from its recorded local variables, gives the same item.
-        changes_locals: That half changes its local variables in place.
-        changes_arguments: Sites that change their arguments in place, and so get a copy each time -> seconds that
-            the copy of one call's arguments takes.
-        changes_outputs: Code behind a cut changes its output in place.
-        checked: Anything of this has been looked at; not where that would have taken too long.
+        keeps_locals: That half does not change its local variables in place.
+        checked: Anything of this has been checked; not where that would have taken too long.
     """
 
     reproducible: bool = False
     recorded: bool = False
-    augment: bool = False
+    alone: bool = False
     replay: bool = False
     stop: bool = False
     tail: bool = False
-    changes_locals: bool = False
-    changes_arguments: dict[str, float] = field(default_factory=dict)
-    changes_outputs: bool = False
+    keeps_locals: bool = True
     checked: bool = True
 
+    @staticmethod
+    def of_all(results: list[Verification]) -> Verification:
+        """What held for each of several items."""
+        return Verification(*(all(getattr(result, f.name) for result in results) for f in fields(Verification)))
 
-UNCHECKED = Verification(recorded=True, changes_outputs=True, checked=False)
+
+UNCHECKED = Verification(recorded=True, checked=False)
 """Of items that take too long to fetch them again: what cannot be known is taken for the worse."""
 
 
@@ -66,8 +72,19 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    outside = RngState.capture()
+    try:
+        yield
+    finally:
+        outside.restore()
+
+
 def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetches: int = FETCHES) -> Verification:
     """Fetch one item directly, recorded and replayed, and compare.
+
+    What changes in place, and marked stages that cannot be served, are noted on the tape.
 
     Args:
         run: Fetches an item of the dataset, through its cuts.
@@ -76,163 +93,144 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
         seed: Seed for every fetch.
         fetches: How often the item is fetched again to see whether it comes out the same.
     """
-    outside = RngState.capture()
-    try:
-        return _verify(run, request, tape, seed, fetches)
-    finally:
-        outside.restore()
-
-
-def _verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetches: int) -> Verification:
-    _seed(seed)
-    direct = trees.copy_deep(run(request))
-    reproducible = _comes_again(run, request, seed, direct, fetches)
-    same = trees.equal if reproducible else trees.similar
-    for _ in range(2):  # the first recording finds out which sites are no clean cuts
-        _seed(seed)
-        with tape.recording(keep_rng=True) as calls:
-            recorded = run(request)
-    local_variables = tape.locals
-    if not same(direct, recorded):
-        return Verification(reproducible=reproducible)
-    calls = [call for call in calls if call.site not in tape.unusable]
-    augment, changing = check_augment_alone(calls, tape, same)
-    replay, changes_outputs = _check_replay(run, request, tape, calls, seed, direct, same)
-    tail, changes_locals = _check_tail(tape, calls, local_variables, direct, same)
-    return Verification(
-        reproducible=reproducible,
-        recorded=True,
-        augment=augment,
-        replay=replay,
-        stop=_check_stop(run, request, tape, calls),
-        tail=tail,
-        changes_locals=changes_locals,
-        changes_arguments=changing,
-        changes_outputs=changes_outputs,
-    )
-
-
-def _comes_again(run: Callable[[Any], Any], request: Any, seed: int, direct: Any, fetches: int) -> bool:
-    for _ in range(fetches):
-        _seed(seed)
-        if not trees.equal(direct, run(request)):
-            return False
-    return True
-
-
-def verify_marks(
-    run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, facts: MarkFacts, fetches: int = FETCHES
-) -> None:
-    """Fetch one item directly, recorded, and with its marked stages served, and note what held.
-
-    Args:
-        run: Fetches an item of the dataset.
-        request: What `run` is called with; it must be possible to fetch it several times.
-        tape: The tape of the dataset.
-        seed: Seed for every fetch.
-        facts: Receives what is found out.
-        fetches: How often the item is fetched again to see whether it comes out the same.
-    """
-    outside = RngState.capture()
 
     def again() -> Any:
         _seed(seed)
         return run(request)
 
-    try:
+    with _generators_kept():
         direct = trees.copy_deep(again())
-        same = trees.equal if _comes_again(run, request, seed, direct, fetches) else trees.similar
-        for _ in range(2):  # the first recording finds out which marks are no clean cuts
+        reproducible = all(trees.equal(direct, again()) for _ in range(fetches))
+        same = trees.equal if reproducible else trees.similar
+        for _ in range(2):  # the first recording finds out which sites are no clean cuts
             with tape.recording(keep_rng=True) as calls:
                 recorded = again()
-        calls = [call for call in calls if call.site not in tape.unusable]
+        calls, local_variables = [call for call in calls if call.site not in tape.unusable], tape.locals
         if not same(direct, recorded):
-            facts.refused |= {call.site: "recording its calls changed the item" for call in calls}
-            return
-        facts.check(calls, direct, again, same)
-    finally:
-        outside.restore()
+            changed = [call.site for call in calls if marks.is_mark(call.site)]
+            tape.unusable |= dict.fromkeys(changed, "recording its calls changed the item")
+            return Verification(reproducible=reproducible)
+        if tape.marked:
+            alone = check_marks(calls, tape, direct, again, same)
+            return Verification(reproducible, recorded=True, alone=alone)
+        alone = work_alone(calls, tape, same)
+        replay = _replays(calls, tape, direct, again, same)
+        tail, keeps_locals = _check_tail(tape, calls, local_variables, direct, same)
+        return Verification(
+            reproducible=reproducible,
+            recorded=True,
+            alone=alone,
+            replay=replay,
+            stop=_check_stop(again, tape, calls),
+            tail=tail,
+            keeps_locals=keeps_locals,
+        )
 
 
-def check_augment_alone(
-    calls: list[Call], tape: Tape, same: Callable[[Any, Any], bool]
-) -> tuple[bool, dict[str, float]]:
-    """Call the augmentation with its recorded arguments.
+def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
+    """Find out whether an item, or a batch, comes out the same when its marked stages are served.
+
+    Those with which it does not are noted on the tape as unusable.
+
+    Args:
+        calls: The recorded calls; their arguments and outputs are left as they were.
+        tape: The tape of the dataset's cuts.
+        direct: A copy of the item.
+        again: Makes the item once more.
+        same: Whether two items are the same, as far as can be known.
 
     Returns:
-        Whether the outputs are as recorded, and the sites that changed their arguments -> seconds for copying them.
+        Whether the calls work without the code around them.
     """
-    held, changing = True, dict[str, float]()
+    if not _replays(calls, tape, direct, again, same):
+        for site in dict.fromkeys(call.site for call in calls):
+            if not _replays([call for call in calls if call.site == site], tape, direct, again, same):
+                tape.unusable[site] = "the item comes out otherwise when its recorded output is served"
+        left = [call for call in calls if call.site not in tape.unusable]
+        if left and not _replays(left, tape, direct, again, same):
+            why = "the item comes out otherwise when recorded outputs are served"
+            tape.unusable |= dict.fromkeys((call.site for call in left), why)
+    return work_alone(calls, tape, same)
+
+
+def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
+    """Make the recorded calls of the augmentation, or of marked stages, again, on copies of their arguments.
+
+    What changes its arguments is noted on the tape.
+
+    Returns:
+        Whether all of them can be made, and what the augmentation gives is as recorded.
+    """
+    alone = True
     for call in calls:
-        if tape.stage(call.site) != "augment":
+        marked, started = marks.is_mark(call.site), tape.clock()
+        if not marked and tape.stage(call.site) != "augment":
             continue
-        if call.rng_before is not None:
-            call.rng_before.restore()
-        started = tape.clock()
         args, kwargs = recorded_arguments(call, {call.site})
         copying_s = tape.clock() - started
+        if call.rng_before is not None:
+            call.rng_before.restore()
         try:
             output = call.function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - one that cannot run alone is not used so
-            return False, changing
-        held = held and same(call.output, output)
-        if not (trees.equal(args, call.args) and trees.equal(kwargs, call.kwargs)):
-            changing[call.site] = copying_s
-    return held, changing
+            alone = False
+            continue
+        alone = alone and (marked or same(call.output, output))
+        given = zip((*args, *kwargs.values()), (*call.args, *call.kwargs.values()), strict=True)
+        # A dataset, as `self` of a marked method, is not compared.
+        if not all(trees.equal(now, before) for now, before in given if not marked or trees.is_data(before)):
+            tape.changes_arguments[call.site] = copying_s
+    return alone
 
 
-def _check_replay(
-    run: Callable[[Any], Any],
-    request: Any,
-    tape: Tape,
-    calls: list[Call],
-    seed: int,
-    direct: Any,
-    same: Callable[[Any, Any], bool],
-) -> tuple[bool, bool]:
+def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
+    """Whether an item comes out the same with the recorded outputs of some calls; changed ones are mended and noted."""
     before = [trees.copy_deep(call.output) for call in calls]
-    sites = frozenset(call.site for call in calls)
-    _seed(seed)
-    play = Playback(replayed=sites, copy_outputs=False, restore_rng=True)
+    served = ReplayConfig(served=frozenset(call.site for call in calls), restore_rng=True)
     try:
-        held = same(direct, Replay(tape, calls, play).run(run, request))
+        held = same(direct, Replay(tape, calls, served).run(again))
     except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
         held = False
-    changed = any(not trees.equal(old, call.output) for old, call in zip(before, calls, strict=True))
     for old, call in zip(before, calls, strict=True):
-        call.output = old
-    return held, changed
+        if not trees.equal(old, call.output):
+            call.output = old
+            tape.changed_outputs[call.site] = time_copy(old, tape)
+    return held
+
+
+def time_copy(value: Any, tape: Tape) -> float:
+    """Return how long it takes to copy a value."""
+    started = tape.clock()
+    trees.copy_deep(value)
+    return tape.clock() - started
 
 
 def _check_tail(
-    tape: Tape,
-    calls: list[Call],
-    local_variables: dict[str, Any] | None,
-    direct: Any,
-    same: Callable[[Any, Any], bool],
+    tape: Tape, calls: list[Call], local_variables: dict[str, Any] | None, direct: Any, same: Same
 ) -> tuple[bool, bool]:
+    """Return whether the second half gives the same item, and whether it leaves its local variables as they are."""
     first = next((call for call in calls if tape.stage(call.site) == "augment"), None)
     if tape.tail is None or local_variables is None or first is None or first.rng_before is None:
-        return False, False
+        return False, True
     load = frozenset(call.site for call in calls if tape.stage(call.site) == "load")
     real = frozenset(call.site for call in calls) - load
     before = copy_locals(local_variables, tape.tail.self_name)
-    replay = Replay(tape, calls, Playback(load, real, recorded_arguments=True, copy_arguments=real))
+    config = ReplayConfig(load, real, copy_outputs=load, recorded_arguments=True, copy_arguments=real)
+    replay = Replay(tape, calls, config)
     first.rng_before.restore()
     try:
         item = replay.run(tape.tail.function, copy_locals(local_variables, tape.tail.self_name))
         held = same(direct, item)
         replay.run(tape.tail.function, local_variables)
     except Exception:  # noqa: BLE001 - a half that cannot run alone is not used
-        return False, False
-    changed = any(not trees.equal(before[name], local_variables[name]) for name in tape.tail.names if name in before)
-    return held, changed
+        return False, True
+    return held, all(trees.equal(before[name], local_variables[name]) for name in tape.tail.names if name in before)
 
 
-def _check_stop(run: Callable[[Any], Any], request: Any, tape: Tape, calls: list[Call]) -> bool:
+def _check_stop(again: Callable[[], Any], tape: Tape, calls: list[Call]) -> bool:
     sites = frozenset(call.site for call in calls)
     try:
-        Replay(tape, calls, Playback(real=sites, stop_after_augment=True)).run(run, request)
+        Replay(tape, calls, ReplayConfig(real=sites, stop_after_augment=True)).run(again)
     except StopAfterCut:
         return True
     except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code

@@ -1,118 +1,135 @@
-"""Serve recorded data in the place of some stages, while the others work for real."""
+"""Make batches of which some stages are served from recordings; where that fails, make them for real and report it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from itertools import cycle, islice
 from typing import Any
 
-from bottleneck.loader import modes, trees
-from bottleneck.loader.record.marking import recorded_by_site
+from bottleneck.loader import modes
+from bottleneck.loader.record.change_watch import Change, ChangeWatch
+from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.store import Pool, RecordedBatch, Unit
+from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
-from bottleneck.loader.replay.replay import MarkReplay, Playback, Replay, StopAfterCut, recorded_arguments
-from bottleneck.loader.replay.tail import copy_locals
-from bottleneck.loader.replay.template import Hole, make_fill
-from bottleneck.loader.worker.user_code import Source
+from bottleneck.loader.replay.strategies import STRATEGIES, MarkReplays
+from bottleneck.loader.replay.template import OutputSlot, make_fill
+from bottleneck.loader.requests import Blank
+from bottleneck.loader.worker.control import Control
+from bottleneck.loader.worker.user_code import UserCode
+from bottleneck.loader.worker.work import Placeholder, Work
+from bottleneck.loader.worker_errors import UserCodeError, find_failure
 
 
-class Cached:
-    """What a fetch returns when the collated batch itself is served from a cache."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-
-class Server:
-    """Serves the recorded batches of one worker.
+class Server(Work):
+    """Serves the recorded batches of one worker, while some stages work for real.
 
     Args:
-        source: The user's code, for the stages that work for real.
+        user_code: The user's code, for the stages that work for real.
         tape: The tape of the dataset's cuts.
-        pool: The recorded batches.
+        store: The recorded batches.
+        control: Where what cannot be served is reported.
+        worker: The number of the worker.
         iterable: The dataset is an iterable one.
     """
 
-    def __init__(self, source: Source, tape: Tape, pool: Pool, *, iterable: bool) -> None:
-        self._source, self._tape, self._pool, self._iterable = source, tape, pool, iterable
-        self.plan = Plan("fetch")
-        self._replayed: list[Unit] = []
-        self._spare: dict[str, list[Call]] = {}
-        """Calls of marked stages, for items that did not call them while they were recorded."""
+    def __init__(
+        self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control, worker: int, *, iterable: bool
+    ) -> None:
+        self._user_code, self._tape, self._store = user_code, tape, store
+        self._control, self._worker, self._iterable = control, worker, iterable
+        self._batched = user_code.batched
+        self._single = not self._batched or (user_code.fetches_batches and not iterable)
+        """A recorded batch is one item."""
+        self._watch = ChangeWatch(store, tape)
+        self._faults: list[Fault | Change] = []
+        self._left: list[RecordedItem] = []
+        """Items of the present batch that a stream has not been served yet."""
         self._served: RecordedBatch | None = None
         """Where the samples of the present batch come from; None if they were all made for real."""
         self._latest: RecordedBatch | None = None
         """What was served last."""
-        self._sample_bits = self._collate_bits = 0
-        self._playbacks: dict[int, Playback] = {}
-        """Mode -> how its replays are done, once asked for."""
+        self._request: Any = None
+        """What the samples of the present batch were asked for with; None for a blank."""
+        self.mode = modes.ALL
+        """The stages that work for real."""
+        self._adopt(Plan("fetch"))
 
-    @property
-    def has_batches(self) -> bool:
-        """Whether anything has been recorded."""
-        return bool(self._pool.batches)
+    # --- the plan ------------------------------------------------------------------------------------------
+
+    def _adopt(self, plan: Plan) -> None:
+        self._plan, marks = plan, plan.marks
+        self._sample_bits = modes.SKIP_OTHER | modes.PAY_SERVING | marks.bits(marks.sample)
+        self._collate_bits = modes.SKIP_COLLATE_REST | marks.bits(marks.collate)
+        in_samples = [call for batch in self._store.batches for item in batch.items for call in item.calls]
+        recorded = [*in_samples, *(call for batch in self._store.batches for call in batch.calls)]
+        self._marks = MarkReplays(self._tape, plan, [call for call in recorded if call.site in marks.sites])
+        self._strategy = STRATEGIES[plan.strategy](self._user_code, self._tape, plan, self._marks)
 
     def use_plan(self, plan: Plan) -> None:
         """Serve by another plan, and drop what it does not need."""
-        self.plan = plan
-        self._playbacks.clear()
-        found = plan.marks
-        self._sample_bits = modes.SKIP_OTHER | found.bits(found.sample)
-        self._collate_bits = modes.SKIP_COLLATE_REST | found.bits(found.collate)
-        for batch in self._pool.batches:
-            for unit in batch.units:
-                self._keep_what_is_needed(unit)
-            batch.calls = [call for call in batch.calls if call.site in found.collate]
+        self._adopt(plan)
+        for batch in self._store.batches:
+            for item in batch.items:
+                self._keep_what_is_needed(item)
+            batch.calls = [call for call in batch.calls if call.site in plan.marks.collate]
+            batch.replays.clear()
             _forget_rng(batch.calls)
-        self._spare = {}
-        if found.sample or found.collate:
-            batches = self._pool.batches
-            calls = [call for batch in batches for unit in batch.units for call in unit.calls]
-            self._spare = recorded_by_site([*calls, *(call for batch in batches for call in batch.calls)])
+        self._watch.begin(plan)
 
-    def forget_order(self) -> None:
-        """Begin anew with what is left of the recording."""
-        self._replayed, self._served = [], None
-
-    def makes_samples_for_real(self, mode: int) -> bool:
-        """Whether samples of a mode are the user's code alone."""
-        return mode & modes.WITHIN_SAMPLE == modes.WITHIN_SAMPLE and not mode & (self._sample_bits | modes.PAY_SERVING)
-
-    def collates_for_real(self, mode: int) -> bool:
-        """Whether the collation of a mode is the user's code alone."""
-        return not mode & self._collate_bits
-
-    def _keep_what_is_needed(self, unit: Unit) -> None:
-        strategy = self.plan.strategy
-        kept: list[int] = []  # numbers of calls
-        if strategy != "fetch":
-            wanted = self._wanted_sites(strategy)
-            kept = [n for n, call in enumerate(unit.calls) if wanted is None or call.site in wanted]
+    def _keep_what_is_needed(self, item: RecordedItem) -> None:
+        kept = [number for number, call in enumerate(item.calls) if self._strategy.keeps(call)]
         place = {number: position for position, number in enumerate(kept)}
-        unit.holes = [Hole(place[call], inner, outer) for call, inner, outer in unit.holes if call in place]
-        unit.calls = [unit.calls[number] for number in kept]
-        unit.fill = make_fill(unit.value, unit.holes)
-        unit.replays.clear()
-        if strategy != "tail":
-            unit.locals = None
-        _forget_rng(unit.calls)
+        item.slots = [OutputSlot(place[call], inner, outer) for call, inner, outer in item.slots if call in place]
+        item.calls = [item.calls[number] for number in kept]
+        item.fill = make_fill(item.value, item.slots)
+        item.replays.clear()
+        if not self._strategy.keeps_locals:
+            item.locals = None
+        _forget_rng(item.calls)
 
-    def _wanted_sites(self, strategy: str) -> frozenset[str] | None:
-        """Sites whose calls are needed; None: all."""
-        if strategy == "marks":
-            return frozenset(self.plan.marks.sample)
-        if strategy == "template":
-            return frozenset(site for site, stage in self._tape.stages.items() if stage == "augment")
-        return None
+    def is_needed(self, mode: int) -> bool:
+        """Whether anything is served in a mode, or the price of serving paid."""
+        return not (self._makes_samples(mode) and self._collates(mode))
 
-    def next_unit(self) -> Unit:
-        """Return the next recorded unit, batch after batch."""
-        if not self._replayed:
-            self._replayed = list(self._pool.next_batch(None).units)
-        return self._replayed.pop(0)
+    def _makes_samples(self, mode: int) -> bool:
+        """Whether samples are the user's code alone."""
+        return mode & modes.WITHIN_SAMPLE == modes.WITHIN_SAMPLE and not mode & self._sample_bits
 
-    def samples(self, mode: int, size: int | None, request: Any) -> Any:
+    def _collates(self, mode: int) -> bool:
+        """Whether the collation is the user's code alone."""
+        return bool(mode & modes.COLLATE) and not mode & self._collate_bits
+
+    # --- samples -------------------------------------------------------------------------------------------
+
+    def fetch(self, request: Any) -> Any:
+        """Return the samples that are asked for, or recorded ones."""
+        self._request = None if isinstance(request, Blank) else request
+        if self._request is not None and self._makes_samples(self.mode):
+            return self._user_code.fetch(request)
+        try:
+            return self._samples(self.mode, len(request) if self._batched else 1, self._request)
+        except UserCodeError as error:
+            return self._make_instead(error)
+
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream, or the samples of a recorded batch."""
+        mode = self.mode
+        if mode & modes.LOAD and (self._makes_samples(mode) or not self._strategy.has_parts):
+            return [self._user_code.next_item()]
+        try:
+            if mode & modes.LOAD:
+                return [self._next_item(mode)]
+            served = self._samples(mode, None if self._batched else 1, None)
+        except UserCodeError as error:
+            return [self._make_instead(error)]
+        return served if isinstance(served, list) and self._batched else [served]
+
+    def _next_item(self, mode: int) -> Any:
+        if not self._left:
+            self._left = list(self._store.next_batch(None).items)
+        return self._strategy.next_item(mode, self._left.pop(0))
+
+    def _samples(self, mode: int, size: int | None, request: Any) -> Any:
         """Return samples of which some stages come from the cache.
 
         Args:
@@ -121,170 +138,108 @@ class Server:
             request: The indices, where loading is real.
         """
         if not mode & (modes.WITHIN_SAMPLE | modes.COLLATE):
-            return Cached(size or 0)
-        batch = self._served = self._latest = self._pool.next_batch(size if self._source.batched else None)
-        beside = mode & modes.PAY_SERVING and self.plan.strategy == "fetch"
-        if not self._source.batched or (self._source.fetches_batches and not self._iterable):
-            unit = batch.units[0]
-            return self._fetch_beside([unit], request) if beside else self._serve_unit(mode, unit, request)
+            return Placeholder(size or 0)
+        user_code, strategy, single = self._user_code, self._strategy, self._single
+        batch = self._served = self._latest = self._store.next_batch(size if self._batched else None)
         wanted = batch.size if size is None else size
-        units = batch.units if wanted == len(batch.units) else list(islice(cycle(batch.units), wanted))
-        if beside:
-            return self._fetch_beside(units, request)
-        if request is None:
-            serve = self._way_to_serve(mode)
-            return [serve(unit) for unit in self._source.while_wanted(units)]
-        pairs = self._source.while_wanted(zip(units, request, strict=False))
-        return [self._serve_unit(mode, unit, index) for unit, index in pairs]
+        if single:
+            items = batch.items[:1]
+        else:
+            items = batch.items if wanted == len(batch.items) else list(islice(cycle(batch.items), wanted))
+        if mode & modes.PAY_SERVING and not strategy.has_parts:
+            # Whole samples are all that there is to serve: they are served beside those that are made.
+            for item in items:
+                strategy.sample(item)
+            return user_code.fetch(request)
+        if not mode & modes.LOAD:
+            serve = strategy.way_to_serve(mode)
+            return serve(items[0]) if single else [serve(item) for item in user_code.while_wanted(items)]
+        if single:
+            return strategy.load(mode, items[0], request)
+        pairs = user_code.while_wanted(zip(items, request, strict=False))
+        return [strategy.load(mode, item, index) for item, index in pairs]
 
-    def recorded_request(self) -> Any:
-        """What the batch was asked for with that was served last."""
-        assert self._latest is not None
-        requests = [unit.request for unit in self._latest.units]
-        return requests[0] if not self._source.batched or self._source.fetches_batches else requests
+    # --- batches -------------------------------------------------------------------------------------------
 
-    def _fetch_beside(self, units: list[Unit], request: Any) -> Any:
-        """Make samples for real beside serving them: whole ones are all that there is to serve."""
-        for unit in units:
-            self._sample(unit)
-        return self._source.fetch(request)
-
-    def _serve_unit(self, mode: int, unit: Unit, index: Any) -> Any:
-        """Return the sample of a unit, with loading for real where a mode says so."""
-        if mode & modes.LOAD:
-            return self._replay_unit(mode, unit, index)
-        return self._way_to_serve(mode)(unit)
-
-    def _way_to_serve(self, mode: int) -> Callable[[Unit], Any]:
-        """Return what serves a unit in a mode in which nothing is loaded."""
-        if not mode & modes.WITHIN_SAMPLE:
-            return self._sample
-        if self.plan.strategy == "replay":
-            return lambda unit: self._replay_unit(mode, unit, None)
-        if self.plan.strategy == "tail":
-            return lambda unit: self._run_tail(mode, unit)
-        return self._fill_template
-
-    def _sample(self, unit: Unit) -> Any:
-        return trees.copy_deep(unit.value) if self.plan.copy_samples else unit.value
-
-    def _fill_template(self, unit: Unit) -> Any:
-        """Run the augmentation with its recorded arguments and put its output where it was in the sample."""
-        assert unit.fill is not None
-        copied = self.plan.copy_arguments
+    def collate(self, samples: Any) -> Any:
+        """Return a recorded batch, or collate samples with some of the marked stages inside served."""
+        if not self.mode & modes.COLLATE:
+            return self.collated(0)
         try:
-            if copied:
-                given = [(call.function, *recorded_arguments(call, copied)) for call in unit.calls]
-                outputs = [function(*args, **kwargs) for function, args, kwargs in given]
-            else:
-                outputs = [call.function(*call.args, **call.kwargs) for call in unit.calls]
-        except BaseException as error:
-            raise self._source.failure(error, unit.request) from None
-        return unit.fill(self._sample(unit), outputs)
+            return self._user_code.collate(samples) if self._collates(self.mode) else self._collate(self.mode, samples)
+        except UserCodeError as error:
+            return self._user_code.collate(self._make_instead(error, len(samples) if self._batched else None))
 
-    def _replay_unit(self, mode: int, unit: Unit, index: Any) -> Any:
-        """Run `__getitem__` with the recorded outputs of some of its cuts."""
-        real = mode & modes.LOAD
-        request = index if real else unit.request
-        run = self._source.batch if self._source.fetches_batches else self._source.item
-        if self.plan.strategy == "marks":
-            return self._replay_marks(mode, unit, request, run)
-        try:
-            return self.replay_of(unit, mode).run(run, request)
-        except StopAfterCut:
-            return self._sample(unit)
-
-    def _replay_marks(self, mode: int, unit: Unit, request: Any, run: Callable[[Any], Any]) -> Any:
-        """Run the dataset's code with the recorded outputs of some marked stages, or the stages without that code."""
-        replay = self.replay_of(unit, mode)
-        if mode & modes.SKIP_OTHER and isinstance(replay, MarkReplay):
-            return self._run_marks_alone(replay, unit)
-        return replay.run(run, unit.request if mode & modes.OWN_ITEMS else request)
-
-    def _run_marks_alone(self, replay: MarkReplay, unit: Unit) -> Any:
-        try:
-            replay.run_calls(unit.calls, self.plan.marks.changes_arguments)
-        except BaseException as error:
-            raise self._source.failure(error, unit.request) from None
-        return self._sample(unit)
-
-    def stream_item(self, mode: int) -> Any:
-        """Return the next item of a stream, with what a mode leaves out served from the recording."""
-        unit = self.next_unit()
-        if self.plan.strategy == "marks":
-            return self._replay_marks(mode, unit, None, self._source.next_item)
-        return self.replay_of(unit, mode).run(self._source.next_item)
-
-    def _run_tail(self, mode: int, unit: Unit) -> Any:
-        """Run `__getitem__` from its augmentation on."""
-        tail, local_variables = self._tape.tail, unit.locals
-        if tail is None or local_variables is None:
-            return self._replay_unit(mode, unit, None)
-        if self.plan.copy_locals:
-            local_variables = copy_locals(local_variables, tail.self_name)
-        try:
-            return self.replay_of(unit, mode).run(tail.function, local_variables)
-        except StopAfterCut:
-            return self._sample(unit)
-        except BaseException as error:
-            raise self._source.failure(error, unit.request) from None
-
-    def collate(self, mode: int, samples: Any) -> Any:
+    def _collate(self, mode: int, samples: Any) -> Any:
         """Collate samples with some of the marked stages inside served, or those stages without the code around."""
-        size = len(samples) if self._source.batched else None
-        batch, self._served = self._served or self._pool.next_batch(size), None
+        size = len(samples) if self._batched else None
+        batch, self._served = self._served or self._store.next_batch(size), None
         replay = batch.replays.get(mode)
         if replay is None:
-            replay = batch.replays[mode] = self._mark_replay(self.plan.marks.collate, batch.calls, mode)
+            replay = batch.replays[mode] = self._marks.make(self._plan.marks.collate, batch.calls, mode)
         if mode & modes.SKIP_COLLATE_REST:
             try:
-                replay.run_calls(batch.calls, self.plan.marks.changes_arguments)
+                replay.run_calls(batch.calls)
             except BaseException as error:
-                raise self._source.failure(error, None, "collate_fn") from None
+                raise self._user_code.failure(error, None, "collate_fn") from None
             return batch.collated.serve() if batch.collated is not None else None
         if mode & modes.OWN_ITEMS:
-            recorded = [self._sample(unit) for unit in batch.units]
-            samples = recorded if self._source.batched else recorded[0]
-        return replay.run(self._source.collate, samples)
+            recorded = [self._strategy.sample(item) for item in batch.items]
+            samples = recorded if self._batched else recorded[0]
+        return replay.run(self._user_code.collate, samples)
 
-    def _mark_replay(self, sites: Iterable[str], calls: list[Call], mode: int) -> MarkReplay:
-        own = recorded_by_site(calls)
-        skipped = self.plan.marks.skipped(sites, mode)
-        recorded = {site: own.get(site) or self._spare.get(site, []) for site in skipped}
-        return MarkReplay({site: found for site, found in recorded.items() if found}, self.plan.marks.copied)
-
-    def replay_of(self, unit: Unit, mode: int) -> Replay | MarkReplay:
-        """Return what makes a unit's item again in a mode."""
-        replay = unit.replays.get(mode)
-        if replay is None and self.plan.strategy == "marks":
-            replay = unit.replays[mode] = self._mark_replay(self.plan.marks.sample, unit.calls, mode)
-        if replay is None:
-            if mode not in self._playbacks:
-                self._playbacks[mode] = self._playback(mode)
-            replay = unit.replays[mode] = Replay(self._tape, unit.calls, self._playbacks[mode])
-        return replay
-
-    def _playback(self, mode: int) -> Playback:
-        """Return how a replay is done in a mode."""
-        replayed = frozenset(
-            site
-            for site in self.plan.sites
-            if not mode & (modes.AUGMENT if self._tape.stage(site) == "augment" else modes.LOAD)
-        )
-        return Playback(
-            replayed=replayed,
-            real=self.plan.sites - replayed,
-            stop_after_augment=not mode & modes.FINISH and "finish" in self.plan.within_sample,
-            copy_outputs=self.plan.copy_outputs,
-            recorded_arguments=self.plan.strategy == "tail" and not mode & modes.LOAD,
-            copy_arguments=self.plan.copy_arguments,
-        )
-
-    def collated(self, size: int | None) -> Any:
-        """Return a fresh copy of the next recorded batch; of the wanted size if there is one."""
+    def collated(self, size: int) -> Any:
+        """Return a fresh copy of the next recorded batch, if there is any; of the wanted size if there is one."""
         self._served = None
-        batch = self._pool.next_batch(size or None)
+        if not self._store.batches:
+            return None
+        batch = self._store.next_batch(size or None)
         return batch.collated.serve() if batch.collated is not None else None
+
+    # --- what cannot be served -----------------------------------------------------------------------------
+
+    def look_for_changes(self, *, whole: bool) -> bool:
+        """Report what has changed of what was served in the present mode, and serve it no more."""
+        changes = self._watch.look(self.mode, whole=whole)
+        if changes:
+            self._left, self._served = [], None  # begins anew with what is left of the recording
+            self._report(changes)
+        return bool(changes)
+
+    def _make_instead(self, error: UserCodeError, size: int | None = None) -> Any:
+        """Make samples for real where the job's code raised on what was served, and report that.
+
+        What was recorded of one item may not fit to another, or may have been changed. Where the code raises as well
+        when everything is real, it is the job that fails.
+
+        Args:
+            error: What was raised.
+            size: Samples wanted of a stream; None: a single one, not in a list.
+
+        Raises:
+            UserCodeError: If the user's dataset raised again.
+        """
+        user_code = self._user_code
+        if self._iterable:
+            samples = user_code.next_item() if size is None else [user_code.next_item() for _ in range(size)]
+        else:
+            samples = user_code.fetch(self._request if self._request is not None else self._recorded_request())
+        if self.look_for_changes(whole=True):
+            return samples  # which explains the error; what is left is as it was recorded
+        if self.mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:
+            failure = find_failure(error)
+            self._report([Fault(self.mode, failure.error if failure is not None else str(error))])
+        return samples
+
+    def _recorded_request(self) -> Any:
+        """What the batch was asked for with that was served last."""
+        assert self._latest is not None
+        requests = [item.request for item in self._latest.items]
+        return requests[0] if self._single else requests
+
+    def _report(self, faults: list[Fault] | list[Change]) -> None:
+        self._faults.extend(faults)
+        self._control.write_faults(self._worker, self._faults)
 
 
 def _forget_rng(calls: list[Call]) -> None:

@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.job.key_paths import resolve
-from bottleneck.job.recipes.interface import Path
+from bottleneck.job.recipes.interface import KeyPath
 from bottleneck.loader import trees
 
 _LOCALS = "__recorded_locals__"
@@ -101,7 +101,7 @@ def make_tail(dataset: Any, sites: tuple[CutSite, ...]) -> Tail | None:
         return None
 
 
-def _only_passes_on(dataset: Any, path: Path) -> bool:
+def _only_passes_on(dataset: Any, path: KeyPath) -> bool:
     """Whether the datasets around the holder hand on its items as they are."""
     for key in path:
         if not isinstance(dataset, list) and type(dataset) not in (Subset, ConcatDataset):

@@ -9,28 +9,28 @@ from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Call
 
-Path = tuple[Any, ...]
+TreePath = tuple[Any, ...]
 """Keys from the root of a tree to one of its nodes."""
 Fill = Callable[[Any, list[Any]], Any]
 """Takes a sample and the fresh outputs of its calls; returns the sample with them in place."""
 
 
-class Hole(NamedTuple):
+class OutputSlot(NamedTuple):
     """A place in a sample that holds what a cut gave out."""
 
     call: int
     """Number of the call."""
-    inner: Path
+    inner: TreePath
     """Path in its output."""
-    outer: Path
+    outer: TreePath
     """Path in the sample."""
 
 
-def _identities(value: Any) -> dict[int, Path]:
+def _identities(value: Any) -> dict[int, TreePath]:
     """Map the identity of every node of a tree that has one to the path where it was met first."""
-    found: dict[int, Path] = {}
+    found: dict[int, TreePath] = {}
 
-    def visit(node: Any, path: Path) -> None:
+    def visit(node: Any, path: TreePath) -> None:
         if trees.is_primitive(node) or id(node) in found:
             return
         found[id(node)] = path
@@ -41,51 +41,51 @@ def _identities(value: Any) -> dict[int, Path]:
     return found
 
 
-def find_holes(value: Any, calls: list[Call]) -> list[Hole]:
+def find_slots(value: Any, calls: list[Call]) -> list[OutputSlot]:
     """Find where the outputs of cuts stand, as the same objects, in what the dataset returned.
 
-    Later calls win: when one output went through several cuts, the last one filled the hole.
+    Later calls win: when one output went through several cuts, the last one filled the slot.
     """
     places = _identities(value)
-    holes: list[Hole] = []
-    taken: set[Path] = set()
+    slots: list[OutputSlot] = []
+    taken: set[TreePath] = set()
 
-    def visit(number: int, node: Any, path: Path) -> None:
+    def visit(number: int, node: Any, path: TreePath) -> None:
         if trees.is_primitive(node):
             return
         place = places.get(id(node))
         if place is not None:
             if place not in taken:
                 taken.add(place)
-                holes.append(Hole(number, path, place))
+                slots.append(OutputSlot(number, path, place))
             return
         for key, part in containers.children(node) or ():
             visit(number, part, (*path, key))
 
     for number in reversed(range(len(calls))):
         visit(number, calls[number].original, ())
-    return holes
+    return slots
 
 
-def make_fill(value: Any, holes: list[Hole]) -> Fill:
+def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
     """Compile what puts outputs into a sample; only the containers on the way are rebuilt.
 
     Args:
         value: The recorded sample.
-        holes: Its places; none lies within another.
+        slots: Its places; none lies within another.
     """
-    for call, inner, outer in holes:
+    for call, inner, outer in slots:
         if not outer:
             return _taker(call, inner)
-    below: dict[Any, list[Hole]] = {}
-    for call, inner, outer in holes:
-        below.setdefault(outer[0], []).append(Hole(call, inner, outer[1:]))
+    below: dict[Any, list[OutputSlot]] = {}
+    for call, inner, outer in slots:
+        below.setdefault(outer[0], []).append(OutputSlot(call, inner, outer[1:]))
     parts = containers.children(value) or []
     fills = [(key, make_fill(part, below[key])) for key, part in parts if key in below]
     kind = type(value)
-    if kind is tuple and len(holes) == 1 and holes[0].inner == () and len(holes[0].outer) == 1:
+    if kind is tuple and len(slots) == 1 and slots[0].inner == () and len(slots[0].outer) == 1:
         # By far the most frequent sample, (image, label), without a loop: each microsecond would be the user's.
-        call, key = holes[0].call, holes[0].outer[0]
+        call, key = slots[0].call, slots[0].outer[0]
         behind = key + 1
         return lambda tree, outputs: (*tree[:key], outputs[call], *tree[behind:])
     if kind is tuple or kind is list:
@@ -113,7 +113,7 @@ def make_fill(value: Any, holes: list[Hole]) -> Fill:
     return fill_other
 
 
-def _taker(call: int, path: Path) -> Fill:
+def _taker(call: int, path: TreePath) -> Fill:
     """Return what takes a node out of a call's output."""
 
     def take(_: Any, outputs: list[Any]) -> Any:

@@ -1,1 +1,1 @@
-"""What runs inside a worker process, and how it and the main process tell each other things."""
+"""What runs inside a worker process, and how it and the main process communicate."""

@@ -1,6 +1,6 @@
 """The folder that the processes of one diagnosis share.
 
-A diagnosis that is killed cannot remove its own; the next one does. Whether the owner lives is told by a lock, not by
+A diagnosis that is killed cannot remove its own; the next one does. Whether the owner lives is known by a lock, not by
 its process id, which means nothing in another container that shares the memory.
 """
 

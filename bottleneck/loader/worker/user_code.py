@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch.utils.data import Subset
 
 from bottleneck.loader import modes
+from bottleneck.loader.worker.work import Work
 from bottleneck.loader.worker_errors import PassesThrough, UserCodeError, describe_failure
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ class NoShareError(Exception):
     """An iterable dataset gave not a single item: this worker has no share of the data."""
 
 
-class Source:
+class UserCode(Work):
     """Calls the user's code.
 
     Args:
@@ -37,7 +38,7 @@ class Source:
         self.fetches_batches = batched and fetches_batches(dataset)
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = modes.ALL
-        """What the present batch is made in; told with a failure."""
+        """What the present batch is made in; part of what describes a failure."""
         self.slow = False
         """Samples take so long that it is worth while to look, before each, whether it is still wanted."""
         self.is_stale: Callable[[], bool] = lambda: False
@@ -107,6 +108,10 @@ class Source:
             raise NoShareError from None
         except BaseException as error:
             raise self.failure(error, None) from None
+
+    def next_items(self) -> list[Any]:
+        """Return the next item of a stream."""
+        return [self.next_item()]
 
     def collate(self, samples: Any) -> Any:
         """Return the batch that the user's collate function makes."""

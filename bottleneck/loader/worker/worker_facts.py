@@ -1,4 +1,4 @@
-"""What only a worker can tell of itself: the threads of its libraries, and what it has inherited."""
+"""What only a worker knows of itself: the threads of its libraries, and what it has inherited."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bottleneck.job.handles import Handle, is_inherited
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What one worker tells, after it has made a batch.
+    """What one worker reports after it has made a batch.
 
     Attributes:
         torch_threads: Threads of an operation of PyTorch's.

@@ -72,11 +72,10 @@ def make_cold_pool(
 def _read_pool(loader: SwitchedLoader, clock: Callable[[], float], limit_s: float) -> tuple[int, int]:
     """Let the workers read a pool and note its files; return its batches, and the samples in them."""
     sizes = pool_sizes(loader.num_workers, loader.queue_length)
-    there = loader.fill_pool(sizes.wanted)
+    there = loader.order.fill_pool(sizes.wanted)
     if there < sizes.least:
         raise NoColdError(f"the dataset has {there} batches, and {sizes.least} are needed that do not repeat")
-    mode = modes.ALL | modes.NOTE_FILES
-    loader.switch(mode & ~modes.HANDOFF if loader.passes_tokens else mode)
+    loader.switch_real(modes.NOTE_FILES)
     started, taken, samples = clock(), 0, 0
     while taken < there and not (clock() - started > limit_s and taken >= sizes.least):
         samples += loader.next_batch()[1]

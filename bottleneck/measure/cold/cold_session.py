@@ -39,7 +39,7 @@ class ColdSession:
         try:
             self.pool = make_cold_pool(self._loader, self._clock, limit_s=limit_s, free_bytes=free_bytes, seed=seed)
         except NoColdError as error:
-            self._loader.release_pool()  # raw is to ask for no sample twice
+            self._loader.order.pool = None  # raw is to ask for no sample twice
             self._ledger.evidence["cold"] = no_evidence(str(error))
             self._reason = str(error)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bottleneck.errors import BottleneckError
-from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.cold.page_cache import DataFile, Page, drop, find_resident, sample_pages
 from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
@@ -168,8 +167,7 @@ class ColdPool:
         begin = self._read_up_to
         self._loader.rest()
         self._loader.restart_pool(begin)
-        mode = modes.ALL & ~modes.HANDOFF if self._loader.passes_tokens else modes.ALL
-        self._loader.switch(mode)
+        self._loader.switch_real()
         for _ in range(self._batches - begin):
             self._loader.next_batch()
         self._read_up_to = None

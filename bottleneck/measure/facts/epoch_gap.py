@@ -47,7 +47,7 @@ def describe_epoch_gap(
     anew = not persistent_workers if loader.num_workers else None
     waits = list(starts_s) if anew else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
     order_s, longest_order_s = _order_s(loader, clock)
-    if anew and loader.permutation_length is None:
+    if anew and loader.order.permutation_length is None:
         added_s = longest_added_s = 0.0  # the first start of the workers has waited for it already
     else:
         added_s, longest_added_s = order_s, longest_order_s
@@ -76,9 +76,9 @@ def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
 
 def _order_s(loader: SwitchedLoader, clock: Callable[[], float]) -> tuple[float, float]:
     """Return what the user's own sampler takes before the first batch of an epoch, and the most it may take [s]."""
-    length = loader.permutation_length
+    length = loader.order.permutation_length
     if length is None:
-        taken = loader.first_choice_s or 0.0
+        taken = loader.order.first_choice_s or 0.0
         return taken, taken
     tried = min(length, _TRIED_LENGTH)
     started = clock()

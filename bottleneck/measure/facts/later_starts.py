@@ -13,8 +13,8 @@ import psutil
 from torch.utils.data import DataLoader
 
 from bottleneck.loader.clone import clone_for_one_start
-from bottleneck.loader.shutdown import disarm, drain, stop_workers
-from bottleneck.loader.switched_loader import SwitchedLoader, hands_on_batches
+from bottleneck.loader.shutdown import detach_sigchld, drain, stop_workers
+from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
 from bottleneck.measure.system.environment import free_memory_bytes
 
 _STARTS = 2
@@ -47,7 +47,7 @@ def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: 
         user_loader: The user's.
         clock: Seconds from any beginning.
     """
-    if loader.iterable or not hands_on_batches(user_loader) or _memory_of(loader.workers) > free_memory_bytes():
+    if loader.iterable or not can_skip_batches(user_loader) or _memory_of(loader.workers) > free_memory_bytes():
         return []
     loader.rest()
     try:
@@ -57,7 +57,7 @@ def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: 
 
 
 def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> float:
-    requests = loader.next_requests(loader.queue_length)
+    requests = loader.order.next_requests(loader.queue_length)
     again = clone_for_one_start(user_loader, requests, _HANG_S)
     began_s = clock()
     iterator = iter(again)
@@ -65,7 +65,7 @@ def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable
         next(iterator)
         return clock() - began_s
     finally:
-        disarm(iterator)
+        detach_sigchld(iterator)
         stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))
 
 

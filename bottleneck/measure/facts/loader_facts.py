@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from bottleneck.job.code_names import codes_in
 from bottleneck.job.handles import find_tokenizers
 from bottleneck.job.key_paths import parse_path, resolve
 from bottleneck.job.python_objects import count_objects
@@ -165,10 +166,9 @@ def _mentions_non_blocking(to_device: Callable[..., Any] | None) -> bool | None:
 
 def _words(code: CodeType) -> set[str]:
     """Return the names in some code; those of keyword arguments are a tuple among its constants."""
-    found = {*code.co_names, *code.co_varnames}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _words(constant)
-        elif isinstance(constant, tuple):
-            found.update(word for word in constant if isinstance(word, str))
+    found = set[str]()
+    for each in codes_in(code):
+        found.update(each.co_names, each.co_varnames)
+        keywords = [const for const in each.co_consts if isinstance(const, tuple)]
+        found.update(word for words in keywords for word in words if isinstance(word, str))
     return found

@@ -26,16 +26,13 @@ _WHOLE = 0.9
 """Share of a stage from which on the rows of its transforms count as all of it."""
 
 
-def observe(
-    loader: SwitchedLoader, limit_s: float, clock: Callable[[], float], *, passes_tokens: bool = True
-) -> Observation:
+def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) -> Observation:
     """Let the workers make batches for real for a while, and gather what they saw.
 
     Args:
         loader: The running loader.
         limit_s: Time for it, once every worker has made a batch.
         clock: Seconds from any beginning.
-        passes_tokens: A batch may be left out of what the loader gives, so that handing it over disturbs nothing.
 
     Returns:
         The sum over all workers.
@@ -44,11 +41,8 @@ def observe(
         MeasurementError: If the user's code fails, or a worker.
     """
     workers = max(1, loader.num_workers)
-    mode = modes.ALL | modes.OBSERVE
-    if passes_tokens:
-        mode &= ~modes.HANDOFF
     with loader_failures("observing"):
-        loader.switch(mode)
+        loader.switch_real(modes.OBSERVE)
         started, taken = clock(), 0
         while True:
             loader.next_batch()

@@ -106,9 +106,6 @@ class _Pass:
     def _warn(self, id_: str, message: str) -> None:
         self._warnings.append((id_, message))
 
-    def _switch(self, mode: int) -> None:
-        self._loader.switch(mode & ~modes.HANDOFF if self._loader.passes_tokens else mode)
-
     # --- from outside --------------------------------------------------------------------------------------
 
     def _from_outside(self, program: str | None) -> dict[int, list[RawStack]]:
@@ -116,7 +113,7 @@ class _Pass:
         if program is None:
             self._warn_of_py_spy("is not installed; pip install py-spy")
             return {}
-        self._switch(modes.ALL | modes.NAME_FRAMES)
+        self._loader.switch_real(modes.NAME_FRAMES)
         if not self._in_workers:
             allow_tracing()
         try:
@@ -164,7 +161,7 @@ class _Pass:
     # --- from inside ---------------------------------------------------------------------------------------
 
     def _from_inside(self) -> dict[int, list[RawStack]]:
-        self._switch(modes.ALL | modes.NAME_FRAMES | modes.SAMPLE_STACKS)
+        self._loader.switch_real(modes.NAME_FRAMES | modes.SAMPLE_STACKS)
         started_s = self._clock()
         while self._clock() - started_s < self._seconds:
             self._loader.next_batch()

@@ -9,23 +9,14 @@ from functools import cache
 from pathlib import Path
 from types import CodeType
 
-
-def _codes(code: CodeType) -> list[CodeType]:
-    """A code object and those of the functions, lambdas and comprehensions inside it."""
-    inner = [each for const in code.co_consts if isinstance(const, CodeType) for each in _codes(const)]
-    return [code, *inner]
-
-
-def names_in(code: CodeType) -> set[str]:
-    """The names that code looks up: its globals, and the attributes it reads, which cannot be told apart."""
-    return {name for each in _codes(code) for name in each.co_names}
+from bottleneck.job.code_names import codes_in
 
 
 def assigned_globals(code: CodeType) -> set[str]:
     """The globals that code assigns or deletes."""
     return {
         str(instruction.argval)
-        for each in _codes(code)
+        for each in codes_in(code)
         for instruction in dis.get_instructions(each)
         if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
     }

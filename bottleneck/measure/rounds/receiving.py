@@ -19,7 +19,7 @@ def receiving_s_per_batch(loader: SwitchedLoader, clock: Callable[[], float]) ->
     Returns:
         Seconds per batch; None where batches do not come from workers, or none may be left out of them.
     """
-    if not loader.num_workers or not loader.passes_tokens:
+    if not loader.num_workers or not loader.can_skip_batches:
         return None
     with loader_failures("receiving"):
         loader.switch(modes.STOP)

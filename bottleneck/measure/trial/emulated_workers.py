@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from bottleneck.loader import trees
 from bottleneck.loader.record.store import shared_copy
-from bottleneck.loader.shutdown import disarm, drain, stop_workers
+from bottleneck.loader.shutdown import detach_sigchld, drain, stop_workers
 
 _PATIENCE_S = 1.0
 _HANG_S = 20.0
@@ -89,6 +89,6 @@ def emulated_workers(batches: Sequence[Any], work: Work, workers: int, *, pinned
         next(iterator)
         yield iterator
     finally:
-        disarm(iterator)
+        detach_sigchld(iterator)
         order.stopped = True
         stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))

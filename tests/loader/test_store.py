@@ -12,17 +12,17 @@ from torchvision import tv_tensors
 
 from bottleneck.loader import trees
 from bottleneck.loader.record.store import (
-    Pool,
     RecordedBatch,
-    Served,
-    Unit,
+    RecordedItem,
+    RecordingStore,
+    ServedBatch,
     forget_originals,
     private_copy,
     shared_copy,
     storages,
 )
 from bottleneck.loader.record.tape import Call
-from bottleneck.loader.replay.template import Hole, find_holes, make_fill
+from bottleneck.loader.replay.template import OutputSlot, find_slots, make_fill
 
 Pair = namedtuple("Pair", "image label")
 
@@ -66,7 +66,7 @@ def test_a_batch_of_small_samples_is_copied_by_one_thread(dtype, monkeypatch):
 def test_each_serving_has_storages_of_its_own(make):
     # Guards: the same tensor returned twice by a worker travels as a mere file descriptor.
     batch = {"x": make(torch.arange(6.0).reshape(2, 3)), "y": [make(torch.ones(2, dtype=torch.int64)), 3]}
-    served = Served(batch)
+    served = ServedBatch(batch)
     first, second = served.serve(), served.serve()
     assert trees.equal(first, batch)
     assert trees.equal(second, batch)
@@ -79,13 +79,13 @@ def test_each_serving_has_storages_of_its_own(make):
 def test_a_copy_is_written_into_shared_memory_where_the_users_collate_function_wrote_there_and_only_there():
     # Guards: otherwise the queue would copy once more than with the user's own batches, or once less.
     batch = {"stacked": shared_copy(torch.ones(3)), "own": [torch.zeros(2, 2), shared_copy(torch.ones(2))]}
-    served = Served(batch, travels=True).serve()
+    served = ServedBatch(batch, travels=True).serve()
     assert [tensor.is_shared() for tensor in (served["stacked"], *served["own"])] == [True, False, True]
 
 
 @pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.zeros(0, 3), torch.eye(2, device="meta")], ids=str)
 def test_tensors_without_memory_of_the_plain_kind_are_served(tensor):
-    assert type(Served([tensor], travels=True).serve()[0]) is type(tensor)
+    assert type(ServedBatch([tensor], travels=True).serve()[0]) is type(tensor)
 
 
 @pytest.mark.parametrize(
@@ -121,19 +121,19 @@ def test_every_kind_of_tensor_can_be_copied_into_shared_memory(tensor):
 
 
 def test_objects_of_the_user_that_may_hold_tensors_are_copied_too():
-    served = Served([Holder()])
+    served = ServedBatch([Holder()])
     assert served.serve()[0].tensor.data_ptr() != served.serve()[0].tensor.data_ptr()
 
 
 def test_what_was_recorded_does_not_change_with_the_users_object():
     batch = [torch.ones(2)]
-    served = Served(batch)
+    served = ServedBatch(batch)
     batch[0].zero_()
     assert served.serve()[0].tolist() == [1, 1]
 
 
 def test_its_size_is_known():
-    assert Served(torch.zeros(1000)).nbytes == 4000
+    assert ServedBatch(torch.zeros(1000)).nbytes == 4000
 
 
 def test_storages_are_those_of_tensors_and_arrays():
@@ -144,7 +144,7 @@ def test_storages_are_those_of_tensors_and_arrays():
     assert storages([1, "x", torch.zeros(0)]) == set()
 
 
-# --- holes -------------------------------------------------------------------------------------------------
+# --- slots -------------------------------------------------------------------------------------------------
 
 
 def test_the_output_of_a_cut_is_found_in_the_item():
@@ -157,33 +157,33 @@ def test_the_output_of_a_cut_is_found_in_the_item():
         (Sample(image, {}), ("image",)),
         (Sample(other, {"views": [image]}), ("meta", "views", 0)),
     ):
-        assert find_holes(value, [call(image)]) == [(0, (), path)]
+        assert find_slots(value, [call(image)]) == [(0, (), path)]
 
 
 def test_parts_of_an_output_are_found():
     image, boxes = torch.ones(2), torch.zeros(2)
-    holes = find_holes({"boxes": boxes, "image": image}, [call((image, {"b": boxes}))])
-    assert sorted(holes, key=str) == sorted([(0, (0,), ("image",)), (0, (1, "b"), ("boxes",))], key=str)
+    slots = find_slots({"boxes": boxes, "image": image}, [call((image, {"b": boxes}))])
+    assert sorted(slots, key=str) == sorted([(0, (0,), ("image",)), (0, (1, "b"), ("boxes",))], key=str)
 
 
 def test_an_output_that_was_worked_on_afterwards_is_no_hole():
     image = torch.ones(2)
-    assert find_holes((image * 2, 1), [call(image)]) == []
+    assert find_slots((image * 2, 1), [call(image)]) == []
 
 
 def test_numbers_are_never_taken_for_an_output():
-    assert find_holes((1, None, "a"), [call(1), call(None), call("a")]) == []
+    assert find_slots((1, None, "a"), [call(1), call(None), call("a")]) == []
 
 
 def test_the_last_call_that_had_the_object_fills_the_hole():
     image = torch.ones(2)  # in-place augmentations return the object they were given
-    assert find_holes((image,), [call(image), call(image)]) == [(1, (), (0,))]
+    assert find_slots((image,), [call(image), call(image)]) == [(1, (), (0,))]
 
 
 def test_fresh_outputs_are_put_into_a_copy_of_the_sample():
     sample = Sample(Pair(torch.ones(1), 2), {"views": [torch.zeros(1), "x"]})
     for path in (("image", 0), ("meta", "views", 1), ("meta",), ()):
-        changed = make_fill(sample, [Hole(1, ("b", 0), path)])(sample, ["not this", {"b": ["new"]}])
+        changed = make_fill(sample, [OutputSlot(1, ("b", 0), path)])(sample, ["not this", {"b": ["new"]}])
         node = changed
         for key in path:
             node = getattr(node, key) if isinstance(node, Sample) else node[key]
@@ -191,54 +191,54 @@ def test_fresh_outputs_are_put_into_a_copy_of_the_sample():
         assert type(changed) is (Sample if path else str)
     assert sample.meta["views"][1] == "x"  # the recorded sample stays as it is
     assert changed != sample
-    kept = make_fill(sample, [Hole(0, (), ("meta", "views", 1))])(sample, ["new"])
+    kept = make_fill(sample, [OutputSlot(0, (), ("meta", "views", 1))])(sample, ["new"])
     assert kept.image is sample.image
 
 
 def test_several_outputs_go_into_one_sample():
     sample = (torch.ones(1), {"a": [1, torch.zeros(1)]}, "label")
-    holes = [Hole(0, (), (0,)), Hole(1, (), (1, "a", 1))]
-    assert make_fill(sample, holes)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
+    slots = [OutputSlot(0, (), (0,)), OutputSlot(1, (), (1, "a", 1))]
+    assert make_fill(sample, slots)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
     assert make_fill(sample, [])(sample, []) == sample
 
 
 def test_originals_are_let_go():
-    unit = Unit(0, None, [call(torch.ones(1))])
-    forget_originals(unit)
-    assert unit.calls[0].original is None
+    item = RecordedItem(0, None, [call(torch.ones(1))])
+    forget_originals(item)
+    assert item.calls[0].original is None
 
 
-# --- the pool ----------------------------------------------------------------------------------------------
+# --- the store ----------------------------------------------------------------------------------------------
 
 
 def batch(size):
-    return RecordedBatch([Unit(n, n, []) for n in range(size)], size)
+    return RecordedBatch([RecordedItem(n, n, []) for n in range(size)], size)
 
 
 def test_batches_come_in_the_order_in_which_they_were_recorded():
-    # Guards: one cached sample stays hot in the processor's cache; a pool of distinct ones does not.
-    pool = Pool(1000)
+    # Guards: one cached sample stays hot in the processor's cache; a store of distinct ones does not.
+    store = RecordingStore(1000)
     batches = [batch(2) for _ in range(3)]
     for each in batches:
-        pool.add(each, 10)
-    assert [id(pool.next_batch(None)) for _ in range(7)] == [id(batches[n]) for n in (0, 1, 2, 0, 1, 2, 0)]
+        store.add(each, 10)
+    assert [id(store.next_batch(None)) for _ in range(7)] == [id(batches[n]) for n in (0, 1, 2, 0, 1, 2, 0)]
 
 
 def test_a_batch_of_the_wanted_size_is_served_if_there_is_one():
-    pool = Pool(1000)
+    store = RecordingStore(1000)
     small, large, other = batch(1), batch(4), batch(1)
     for each in (small, large, other):
-        pool.add(each, 1)
-    found = [pool.next_batch(size) for size in (4, 1, 1, 4)]
+        store.add(each, 1)
+    found = [store.next_batch(size) for size in (4, 1, 1, 4)]
     assert [id(each) for each in found] == [id(each) for each in (large, other, small, large)]
-    assert pool.next_batch(9) in (small, large, other)
+    assert store.next_batch(9) in (small, large, other)
 
 
 @given(st.integers(0, 100), st.lists(st.integers(0, 40), max_size=20))
 def test_it_never_takes_more_than_its_memory(budget, sizes):
-    pool = Pool(budget)
+    store = RecordingStore(budget)
     for size in sizes:
-        if pool.has_room(size):
-            pool.add(batch(1), size)
-    assert pool.nbytes <= budget
-    assert pool.nbytes == sum(sizes[: len(pool.batches)]) or len(pool.batches) < len(sizes)
+        if store.has_room(size):
+            store.add(batch(1), size)
+    assert store.nbytes <= budget
+    assert store.nbytes == sum(sizes[: len(store.batches)]) or len(store.batches) < len(sizes)

@@ -73,12 +73,15 @@ class ErasingArrays(Erasing):
         return np.full(2, float(index))
 
 
+WITHOUT_AUGMENT = modes.ALL & ~modes.AUGMENT
+
+
 def faults(bench):
     return [fault for found in bench.control.read_new_faults().values() for fault in found]
 
 
 def recorded(bench):
-    return [call.args[-1].tolist() for b in bench.engine._pool.batches for unit in b.units for call in unit.calls]
+    return [call.args[-1].tolist() for b in bench.engine._store.batches for item in b.items for call in item.calls]
 
 
 @pytest.mark.parametrize(("kind", "asks"), [(Erasing, modes.HANDOFF), (ErasingArrays, modes.HANDOFF | modes.CHECK)])
@@ -88,7 +91,7 @@ def test_an_argument_that_decays_is_copied_from_then_on(make, kind, asks):
     bench.run("before_augment")
     bench.run("after_collate")
     assert faults(bench) == []
-    bench.engine._source.dataset.erases = True
+    bench.engine._user_code.dataset.erases = True
     bench.run(modes.ALL & ~modes.HANDOFF)  # serves nothing, and so is not to blame
     bench.run("before_augment")
     bench.run(asks)
@@ -103,27 +106,40 @@ def test_an_argument_that_decays_is_copied_from_then_on(make, kind, asks):
     assert recorded(bench) == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
 
 
-def test_an_output_that_decays_is_copied_from_then_on(make):
-    class Scaling(Photos):
-        scales = False
+class Scaling(Photos):
+    """Changes what its augmentation gives, as soon as it is told to."""
 
-        def __getitem__(self, index):
-            image = self.augment(self.load_image(index))
+    scales = False
+
+    def __getitem__(self, index):
+        image = self.augment(self.load_image(index))
+        if self.finishes:
             work(self, "finish")
-            return (image.mul_(2) if self.scales else image * 2), index
+        return (image.mul_(2) if self.scales else image if not self.finishes else image * 2), index
 
-    bench = make(Scaling(), batches=3)
-    assert bench.plan.strategy == "replay"
-    bench.engine._source.dataset.scales = True
-    bench.run("after_augment")
+
+@pytest.mark.parametrize(
+    ("finishes", "strategy", "mode"),
+    [(True, "replay", "after_augment"), (True, "replay", WITHOUT_AUGMENT), (False, "template", WITHOUT_AUGMENT)],
+)
+def test_an_output_that_decays_is_copied_from_then_on(make, finishes, strategy, mode):
+    dataset = Scaling()
+    dataset.finishes = finishes
+    bench = make(dataset, batches=3)
+    assert bench.plan.strategy == strategy
+    bench.engine._user_code.dataset.scales = True
+    bench.run(mode)
     bench.run("after_collate")
     assert {(change.what, change.site) for change in faults(bench)} == {("outputs", "augment")}
-    assert with_copies(bench.plan, "outputs", "augment").copy_outputs
+    bench.control.publish_plan(with_copies(bench.plan, "outputs", "augment"))
+    bench.run(mode)
+    bench.run(modes.HANDOFF | modes.CHECK)
+    assert faults(bench) == []
 
 
 def test_a_mode_in_which_nothing_is_served_is_not_looked_at(make):
     bench = make(Erasing(), batches=2)
-    bench.engine._source.dataset.erases = True
+    bench.engine._user_code.dataset.erases = True
     bench.run("raw")
     bench.run(modes.HANDOFF | modes.CHECK)
     assert faults(bench) == []

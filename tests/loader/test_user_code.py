@@ -3,7 +3,7 @@
 import pytest
 
 from bottleneck.loader.replay.replay import StopAfterCut
-from bottleneck.loader.worker.user_code import NoShareError, Source
+from bottleneck.loader.worker.user_code import NoShareError, UserCode
 from bottleneck.loader.worker_errors import UserCodeError, find_failure
 
 
@@ -22,14 +22,14 @@ def source_that(error, worker=1):
     def collate(samples):
         raise error
 
-    return Source(Raising(), collate, worker, batched=True)
+    return UserCode(Raising(), collate, worker, batched=True)
 
 
 CALLS = [
-    lambda source: source.fetch([5]),
-    lambda source: source.item(5),
-    lambda source: source.next_item(),
-    lambda source: source.collate([5]),
+    lambda user_code: user_code.fetch([5]),
+    lambda user_code: user_code.item(5),
+    lambda user_code: user_code.next_item(),
+    lambda user_code: user_code.collate([5]),
 ]
 
 
@@ -54,4 +54,4 @@ def test_an_interruption_in_the_main_process_and_the_end_of_a_replay_pass(call, 
 
 def test_an_empty_stream_is_no_failure():
     with pytest.raises(NoShareError):
-        Source([], list, 1, batched=True).next_item()
+        UserCode([], list, 1, batched=True).next_item()
