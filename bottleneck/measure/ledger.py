@@ -8,6 +8,7 @@ from typing import Any
 
 from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.results.decoding import read_evidence
 from bottleneck.results.records import (
     Block,
     Cost,
@@ -95,7 +96,7 @@ class Ledger:
             experiments=experiments,
             without=without,
             stages=spans,
-            evidence=dict(self.evidence),
+            evidence=read_evidence(self.evidence),
             warnings=tuple(self._warnings.values()),
             cost=self.cost,
         )

@@ -108,7 +108,7 @@ def test_a_diagnosis_has_the_facts_and_what_the_step_does_not_read():
     pipeline = Pipeline(dataset=Photos(), train_step=step, batch_size=4, num_workers=0, device="cpu")
     precise = Judgement("input_bound", None, precise=True)
     outcome = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
-    evidence = json.loads(json.dumps(outcome.measurement.evidence))
-    assert evidence["loader"]["used_pixels_per_sample"] == 32 * 32
-    assert evidence["payload"]["unread"] == ["[1]"]
-    assert evidence["payload"]["unread_bytes"] == 4 * 8
+    evidence = outcome.measurement.evidence
+    assert evidence.loader.used_pixels_per_sample == 32 * 32
+    assert evidence.payload.unread == ("[1]",)
+    assert evidence.payload.unread_bytes == 4 * 8

@@ -135,4 +135,4 @@ def test_graphs_that_are_compiled_for_new_shapes_are_reported_and_those_of_warmi
         measurement = diagnose(lengths)
     found = [warning for warning in measurement.warnings if warning.id == "new-shapes-in-blocks"]
     assert bool(found) == told
-    assert (measurement.evidence["training"]["compiled_in_blocks"] > 0) == told
+    assert (measurement.evidence.training.compiled_in_blocks > 0) == told

@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 from looks import look_until, names
+from results_factory import evidence_of
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
@@ -117,7 +118,7 @@ def look(dataset, loader=DataLoader, limit_s=0.5, **options):
 
 def waiting_of(seen, evidence, stage):
     spent = seen.stages[stage]
-    return share_of(spent.wall_s, spent.cpu_s, evidence)
+    return share_of(spent.wall_s, spent.cpu_s, evidence_of(evidence))
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
@@ -197,7 +198,7 @@ def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_muc
     load = next(stage for stage in diagnosis.stages if stage.name == "load")
     assert load.wall_s_per_batch > 2 * PLANTED_S > 5 * load.cpu_s_per_batch
     assert load.wall_s_per_batch < 2 * load.cost_s_per_batch.estimate
-    assert [row["name"] for row in diagnosis.evidence["transforms"]] == ["Identity", "Resize"]
+    assert [row.name for row in diagnosis.evidence.transforms] == ["Identity", "Resize"]
     assert "load is waiting" in str(diagnosis)
 
 

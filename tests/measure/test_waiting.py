@@ -61,11 +61,11 @@ def test_a_planted_stall_is_found_with_its_period_and_what_it_costs():
     outcome = measure(pipeline, options, judge=lambda _: undecided, on_progress=lambda _: None, clock=clock)
     assert outcome.failure is None
     evidence = outcome.measurement.evidence
-    stalls, batches = evidence["stalls"], evidence["wait_s"]["count"]
-    assert stalls["period_batches"] == EVERY
-    assert stalls["threshold_s"] < 0.080
-    assert stalls["count"] == pytest.approx(batches / EVERY, abs=0.05 * batches)
-    assert stalls["lost_share"] == pytest.approx(0.079 / (0.079 + EVERY * 0.0125), abs=0.07)
+    stalls, batches = evidence.stalls, evidence.wait_s.count
+    assert stalls.period_batches == EVERY
+    assert stalls.threshold_s < 0.080
+    assert stalls.count == pytest.approx(batches / EVERY, abs=0.05 * batches)
+    assert stalls.lost_share == pytest.approx(0.079 / (0.079 + EVERY * 0.0125), abs=0.07)
 
 
 @pytest.mark.integration
