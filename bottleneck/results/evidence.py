@@ -801,7 +801,7 @@ class Evidence:
 
     first_batch_s: Quantity | None = left_out()
     """Time to the first batch of an epoch."""
-    cache_bytes_wanted: Quantity | None = left_out()
+    cache_bytes_wanted: Count | None = left_out()
     """What the caches would need for everything to be measured; only where they lack memory."""
     recorded_batches: RecordedBatches = left_out(RecordedBatches())
     """Batches that were recorded to be served again."""

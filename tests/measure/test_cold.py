@@ -6,6 +6,7 @@ import time
 
 import pytest
 import torch
+from as_json import said
 from torch.utils.data import Dataset, IterableDataset
 
 from bottleneck.job.description import Pipeline
@@ -78,7 +79,7 @@ def pool_of(loader=None, batches=30):
 def test_files_that_are_gone_from_memory_are_cold(cache):
     pool = pool_of()
     assert pool.drop()
-    assert pool.evidence() == {
+    assert said(pool.evidence()) == {
         "verified": True, "files": 20, "bytes": 819_200, "reason": None, "batches": 30, "samples": 120,
         "resident_share": 0.0,
     }  # fmt: skip
@@ -96,7 +97,7 @@ def test_files_that_stay_in_memory_are_not_called_cold(cache):
     pool = pool_of()
     pool.prepare_for(COLD)
     assert "31 % of the files' pages stayed in memory" in pool.failure
-    assert not pool.evidence()["verified"]
+    assert not pool.evidence().verified
 
 
 def test_a_file_system_that_does_not_tell_is_not_believed(cache):

@@ -62,7 +62,7 @@ def test_a_block_gives_way_to_one_that_was_disturbed_less():
 def test_a_measurement_does_not_change_with_the_ledger_afterwards():
     ledger = ledger_with()
     before = ledger.measurement()
-    ledger.evidence["first_batch_s"] = 1.0
+    ledger.evidence = Evidence(first_batch_s=1.0)
     ledger.add(Arm(None, "device"), block(0))
     ledger.warn("late", "too late")
     assert before.evidence == Evidence()

@@ -3,9 +3,11 @@
 import json
 import time
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
+from as_json import said
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
@@ -25,8 +27,8 @@ def facts_of(dataset, pipeline=None, **options):
     pipeline = pipeline or Pipeline(dataset=dataset, train_step=len, device="cpu")
     with switched(loader) as running:
         seen = observe(running, 0.05, time.perf_counter)
-        evidence = summarise(seen, ()) | {"payload": describe_payload([torch.zeros(8), torch.zeros(2)])}
-        found = describe_loader(pipeline, loader, running, seen.pixels, evidence)
+        evidence = replace(summarise(seen, ()), payload=describe_payload([torch.zeros(8), torch.zeros(2)]))
+        found = said(describe_loader(pipeline, loader, running, seen.pixels, evidence))
     return json.loads(json.dumps(found))
 
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from as_json import said
 from looks import look_until, names
 from results_factory import evidence_of
 from torch.utils.data import DataLoader, Dataset
@@ -113,7 +114,7 @@ def look(dataset, loader=DataLoader, limit_s=0.5, **options):
     """What is seen of a dataset, and its evidence."""
     with switched(loader(dataset, **{"batch_size": 4, "num_workers": 1, **options})) as wrapped:
         seen = observe(wrapped, limit_s, time.perf_counter, passes_tokens=loader is DataLoader)
-    return seen, summarise(seen, ())
+    return seen, said(summarise(seen, ()))
 
 
 def waiting_of(seen, evidence, stage):
