@@ -14,8 +14,7 @@ from results_factory import evidence_of
 from rule_case import RuleCase, result_of
 from simulated import Job, measure
 
-import bottleneck.analysis
-from bottleneck.analysis.advice import advise
+from bottleneck.analysis.advice import advise, rules
 from bottleneck.analysis.estimates.series import read
 from bottleneck.errors import ResultFileError
 from bottleneck.results.encoding import plain
@@ -118,10 +117,9 @@ def test_an_id_belongs_to_one_rule():
 
 
 def test_every_module_of_rules_is_asked():
-    folder = Path(bottleneck.analysis.__file__).parent / "advice" / "rules"
-    modules = {path.stem for path in folder.glob("[a-z]*.py")}
+    modules = {path.stem for path in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
     assert modules
     for name in modules:
-        rules = importlib.import_module(f"bottleneck.analysis.advice.rules.{name}").RULES
-        assert rules
-        assert set(rules) <= set(advise.RULES), f"{name}.RULES is not among advice.RULES"
+        its_rules = importlib.import_module(f"{rules.__name__}.{name}").RULES
+        assert its_rules
+        assert set(its_rules) <= set(advise.RULES), f"{name}.RULES is not among advise.RULES"
