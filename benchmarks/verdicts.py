@@ -123,10 +123,10 @@ def _transform_costs(planted: Planted, result: Result) -> dict[str, Interval | N
     """Single transforms -> their cost per batch; they are watched for a moment only, so that there is no interval."""
     costs: dict[str, Interval | None] = {}
     calls_at_once = planted.batch_size / max(planted.num_workers, 1)
-    for row in result.evidence.get("transforms", ()):
-        if row["name"] in COMPOSED_TRANSFORMS:
-            seconds = row["wall_s_per_call"] * row["calls_per_sample"] * calls_at_once
-            costs[row["name"]] = Interval(seconds, seconds, seconds)
+    for row in result.evidence.transforms:
+        if row.name in COMPOSED_TRANSFORMS:
+            seconds = (row.wall_s_per_call or 0.0) * (row.calls_per_sample or 0.0) * calls_at_once
+            costs[row.name] = Interval(seconds, seconds, seconds)
     return costs
 
 

@@ -210,7 +210,7 @@ def _with_profile(measurement: Measurement, profile: StackProfile | None) -> Mea
     from bottleneck.analysis.advice.hotspots import summarise_profile
 
     found = summarise_profile(profile, [span.name for span in measurement.stages])
-    return replace(measurement, evidence={**measurement.evidence, "profile": found})
+    return replace(measurement, evidence=replace(measurement.evidence, profile=found))
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from results_factory import make_result
+from results_factory import evidence_of, make_result
 
 from bottleneck.analysis.advice.hotspots import summarise_profile
 from bottleneck.results.records import Result
@@ -90,9 +90,6 @@ def make_page_result(profile: StackProfile | None = None, series: dict[str, Any]
     """A complete diagnosis whose page has every part."""
     result = make_result()
     stages = [stage.name for stage in result.stages]
-    evidence = {
-        **result.evidence,
-        "profile": summarise_profile(profile or make_profile(), stages),
-        "utilisation": make_usage(series or make_series()),
-    }
-    return replace(result, evidence=evidence)
+    seen = evidence_of({"utilisation": make_usage(series or make_series())})
+    profiled = summarise_profile(profile or make_profile(), stages)
+    return replace(result, evidence=replace(result.evidence, profile=profiled, utilisation=seen.utilisation))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from bottleneck.results.evidence import Evidence, LoaderFacts, Stalls, TransformSeen, Utilisation
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Advice,
@@ -89,6 +90,17 @@ ADVICE = st.builds(
     st.none() | INTERVALS,
     st.sampled_from([None, "measured", "estimated"]),
 )
+EVIDENCE = st.builds(
+    Evidence,
+    first_batch_s=st.none() | NUMBERS,
+    receiving_s_per_batch=st.none() | st.integers(-(2**53), 2**53) | NUMBERS,
+    stalls=st.builds(Stalls, count=st.none() | COUNTS, lost_share=st.none() | NUMBERS),
+    loader=st.builds(LoaderFacts, transform_modules=st.dictionaries(st.text(), st.text(), max_size=3)),
+    transforms=tuples_of(st.builds(TransformSeen, name=st.none() | NAMES, share=st.none() | NUMBERS)),
+    transforms_note=st.none() | st.text(),
+    utilisation=st.builds(Utilisation, samples=st.none() | COUNTS, missing=tuples_of(st.text())),
+    serving_s_per_batch=st.none() | INTERVALS,
+)
 RESULTS = st.builds(
     Result,
     schema_version=st.just(SCHEMA_VERSION),
@@ -101,7 +113,7 @@ RESULTS = st.builds(
     stages=tuples_of(STAGES),
     verdict=VERDICTS,
     advice=tuples_of(ADVICE, 2),
-    evidence=FREE_FORM,
+    evidence=EVIDENCE,
     warnings=tuples_of(st.builds(Warning, NAMES, st.text()), 2),
     cost=st.builds(Cost, AMOUNTS, COUNTS, COUNTS, COUNTS),
 )

@@ -73,7 +73,7 @@ def analyse(measurement: Measurement) -> Result:
         stages=answer.stages,
         verdict=verdict,
         advice=_advice(measurement, readings, answer, verdict),
-        evidence={**measurement.evidence, **costs.evidence()},
+        evidence=costs.add_to(measurement.evidence),
         warnings=(*doubts(measurement, readings, answer), *doubtful_costs(readings, costs)),
         cost=measurement.cost,
     )

@@ -9,11 +9,6 @@ from typing import Any, TypeVar
 from bottleneck.errors import UsageError
 from bottleneck.results.records import Interval, Result
 
-PRICE = "gpu_hour_price"
-"""Key of the evidence: the price of a GPU hour, as given."""
-LOST = "lost_per_gpu_hour"
-"""Key of the evidence: what of that is lost, with its interval; null where the efficiency is unknown."""
-
 AnyResult = TypeVar("AnyResult", bound=Result)
 
 
@@ -34,8 +29,7 @@ def check_price(price: Any) -> float:
 def with_price(result: AnyResult, price: float) -> AnyResult:
     """Return the result with the price of a GPU hour and what of it is lost among its evidence."""
     lost = lost_per_hour(result, price)
-    told = None if lost is None else {"estimate": lost.estimate, "low": lost.low, "high": lost.high}
-    return replace(result, evidence={**result.evidence, PRICE: price, LOST: told})
+    return replace(result, evidence=replace(result.evidence, gpu_hour_price=price, lost_per_gpu_hour=lost))
 
 
 def lost_per_hour(result: Result, price: float) -> Interval | None:

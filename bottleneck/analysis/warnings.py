@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bottleneck.analysis import lookup
 from bottleneck.analysis.advice.io import dataset_bytes, raw_source
 from bottleneck.analysis.answer import Answer
 from bottleneck.analysis.contradictions import Contradiction
@@ -16,6 +15,7 @@ from bottleneck.analysis.estimates.clocks import differing_clocks
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import align, mean_spread
 from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
+from bottleneck.analysis.settings import number
 from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s
 from bottleneck.results.format import count, duration, names, percent, plural
@@ -62,7 +62,7 @@ def _contradicting(found: Contradiction | None) -> Iterator[Warning]:
 
 def _stolen_time(measurement: Measurement) -> Iterator[Warning]:
     """Warn where a hypervisor took much of the job's time, also in the blocks that were kept."""
-    share = lookup.number_at(measurement.evidence, "stolen_share")
+    share = measurement.evidence.stolen_share
     if share is not None and share > _STOLEN_SHARE:
         yield Warning(
             "stolen-time",
@@ -74,7 +74,7 @@ def _stolen_time(measurement: Measurement) -> Iterator[Warning]:
 
 def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warning]:
     """Warn where choosing the samples of a batch takes a part of the step that no stage stands for."""
-    choosing_s = lookup.number_at(measurement.evidence, "sampler_s_per_batch")
+    choosing_s = measurement.evidence.sampler_s_per_batch
     if choosing_s is None or readings.raw is None:
         return
     step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
@@ -131,9 +131,9 @@ def _trends(readings: Readings) -> Iterator[Warning]:
 def _warm_reads(measurement: Measurement) -> Iterator[Warning]:
     """Warn when the job found in memory what training will have to read from the disk."""
     evidence, pipeline = measurement.evidence, measurement.pipeline
-    if raw_source(evidence) != "page cache" or lookup.flag_at(evidence, "cold", "verified"):
+    if raw_source(evidence) != "page cache" or evidence.cold.verified:
         return
-    size, memory = dataset_bytes(evidence, pipeline), lookup.number_at(measurement.environment, "memory_bytes")
+    size, memory = dataset_bytes(evidence, pipeline), number(measurement.environment, "memory_bytes")
     if size is not None and memory is not None and size > memory:
         yield Warning(
             "warm-reads",

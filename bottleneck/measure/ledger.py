@@ -8,6 +8,7 @@ from typing import Any
 
 from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
     Block,
     Cost,
@@ -35,7 +36,7 @@ class Ledger:
         self.pipeline = dict(pipeline)
         self.ladder: Ladder | None = None
         self.blocks: dict[Arm, list[Block]] = {}
-        self.evidence: dict[str, Any] = {}
+        self.evidence = Evidence()
         self._warnings: dict[tuple[str, str], Warning] = {}
         self.profile: StackProfile | None = None
         self.traces: tuple[TraceFile, ...] = ()
@@ -95,7 +96,7 @@ class Ledger:
             experiments=experiments,
             without=without,
             stages=spans,
-            evidence=dict(self.evidence),
+            evidence=self.evidence,
             warnings=tuple(self._warnings.values()),
             cost=self.cost,
         )

@@ -21,6 +21,7 @@ from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
 from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure, loader_failures
 from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
+from bottleneck.results.evidence import RecordedBatches
 from bottleneck.results.format import cache_option
 
 _MOST_CACHED_BATCHES = 32
@@ -78,14 +79,14 @@ def record(
     return Recorded(plan, kept)
 
 
-def describe_recorded(recorded: Recorded) -> dict[str, Any]:
+def describe_recorded(recorded: Recorded) -> RecordedBatches:
     """Return how many batches were recorded, and how unlike in size they are: what is served is a sample of all."""
     sizes = [trees.nbytes(cached.batch) for cached in recorded.batches]
     mean = statistics.fmean(sizes)
-    return {
-        "count": max(len(sizes), len(recorded.plan.batch_sizes)),
-        "size_cv": statistics.stdev(sizes) / mean if len(sizes) > 1 and mean else 0.0,
-    }
+    return RecordedBatches(
+        count=max(len(sizes), len(recorded.plan.batch_sizes)),
+        size_cv=statistics.stdev(sizes) / mean if len(sizes) > 1 and mean else 0.0,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from bottleneck.measure.explain_errors import (
     job_failures,
     loader_failures,
 )
-from bottleneck.measure.facts.epoch_gap import batches_of_epoch, describe_epoch_gap
+from bottleneck.measure.facts.epoch_gap import describe_epoch_gap
 from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
 from bottleneck.measure.facts.loader_facts import describe_loader
 from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
@@ -236,10 +236,11 @@ class Session:
         if rounds_before and self._is_too_slow_for_stages():
             return
         recorded = self._record(first.batch_bytes)
-        self._ledger.evidence["recorded_batches"] = describe_recorded(recorded)
+        self._ledger.evidence = replace(self._ledger.evidence, recorded_batches=describe_recorded(recorded))
         observation = self._observe()
-        self._describe_epoch_gap([self._ledger.evidence["first_batch_s"]])
-        self._ledger.evidence["receiving_s_per_batch"] = receiving_s_per_batch(self._loader, self._clock)
+        self._describe_epoch_gap([self._first_batch_s])
+        receiving_s = receiving_s_per_batch(self._loader, self._clock)
+        self._ledger.evidence = replace(self._ledger.evidence, receiving_s_per_batch=receiving_s)
         if self._options.cold:
             self._tell("reading a pool of samples")
             self._cold.make_pool(self._budget_s, self._options.seed)
@@ -247,15 +248,14 @@ class Session:
         self._try_workers(bench, recorded)
         ladder = make_ladder(
             self._pipeline, self._user_loader, self._device, recorded.plan, pinned=self._pinned,
-            wanted_bytes=self._ledger.evidence.get("cache_bytes_wanted"),
+            wanted_bytes=self._ledger.evidence.cache_bytes_wanted,
         )  # fmt: skip
         ladder = with_times(ladder, observation)
         self._ledger.ladder = ladder = self._cold.extend(ladder) if self._options.cold else ladder
         bench.cold = self._cold.pool
-        self._ledger.evidence |= summarise(observation, ladder.spans)
-        self._ledger.evidence["loader"] = describe_loader(
-            self._pipeline, self._user_loader, self._loader, observation.pixels, self._ledger.evidence
-        )
+        seen = summarise(observation, ladder.spans, self._ledger.evidence)
+        facts = describe_loader(self._pipeline, self._user_loader, self._loader, observation.pixels, seen)
+        self._ledger.evidence = replace(seen, loader=facts)
         crowded = shared_cores_warning(self._pipeline, self._device, self._loader.num_workers)
         if crowded is not None:
             self._ledger.warn("threads-share-cores", crowded)
@@ -283,18 +283,19 @@ class Session:
         if bench is not None:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
             note_waits(bench, self._ledger)
-            self._ledger.evidence["loop_s_per_batch"] = bench.loop_s_per_batch
+            self._ledger.evidence = replace(self._ledger.evidence, loop_s_per_batch=bench.loop_s_per_batch)
         if self._counters is not None:
             ladder, cached = self._ledger.ladder, self._loader.cache_bytes
-            self._ledger.evidence["reads"] = self._counters.reads.summary(ladder)
+            self._ledger.evidence = replace(self._ledger.evidence, reads=self._counters.reads.summary(ladder))
             if ladder is not None:
-                self._ledger.evidence["utilisation"] = self._counters.utilisation.evidence(ladder, cached)
+                used = self._counters.utilisation.evidence(ladder, cached)
+                self._ledger.evidence = replace(self._ledger.evidence, utilisation=used)
         if self._ledger.ladder is not None:
-            self._ledger.evidence["training"] = self._training.evidence()
+            self._ledger.evidence = replace(self._ledger.evidence, training=self._training.evidence())
             for id_, message in self._training.warnings(self._ledger.ladder):
                 self._ledger.warn(id_, message)
-        if self._loader.order.choosing_s_per_batch is not None:
-            self._ledger.evidence["sampler_s_per_batch"] = self._loader.order.choosing_s_per_batch
+        choosing_s = self._loader.order.choosing_s_per_batch
+        self._ledger.evidence = replace(self._ledger.evidence, sampler_s_per_batch=choosing_s)
         self._cold.note(self._counters.reads if self._counters is not None else None)
         seconds = self._clock() - self._started_s
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
@@ -339,16 +340,19 @@ class Session:
                 batch, samples = self._loader.next_batch()
                 if batch is not None:
                     break
-        self._ledger.evidence["first_batch_s"] = first_batch_s
+        self._ledger.evidence = replace(self._ledger.evidence, first_batch_s=first_batch_s)
         self._loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * first_batch_s))
         slow = self._loader.num_workers and batch is not None and is_slow(first_batch_s, self._budget_s)
         return FirstBatch(trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
 
+    @property
+    def _first_batch_s(self) -> float:
+        return self._ledger.evidence.first_batch_s or 0.0
+
     def _decide_before_recording(self, first: FirstBatch) -> int:
         """Measure device and raw of a slow job as it was started; return how many rounds of them there are."""
         assert first.kept is not None
-        first_batch_s = self._ledger.evidence["first_batch_s"]
-        self._tell(f"measuring first how the job runs: its first batch took {first_batch_s:.0f} s")
+        self._tell(f"measuring first how the job runs: its first batch took {self._first_batch_s:.0f} s")
         self._ledger.ladder = make_short_ladder(
             self._pipeline, self._user_loader, self._device, pinned=self._pinned, why="there was no time to record it"
         )
@@ -360,8 +364,7 @@ class Session:
 
     def _is_too_slow_for_stages(self) -> bool:
         now_s = self._clock()
-        first_batch_s = self._ledger.evidence["first_batch_s"]
-        warning = too_slow_for_stages(first_batch_s, now_s - self._started_s, self._deadline_s - now_s)
+        warning = too_slow_for_stages(self._first_batch_s, now_s - self._started_s, self._deadline_s - now_s)
         if warning is not None:
             self._ledger.warn(*warning)
         return warning is not None
@@ -389,7 +392,7 @@ class Session:
         recorded = record(self._loader, batch_bytes, self._cache_budget.host_bytes, limit_s, self._clock)
         if not (recorded.plan.has_samples and recorded.plan.has_collated):
             wanted = wanted_bytes(batch_bytes, recorded.plan.recorded_bytes, max(1, self._loader.num_workers))
-            self._ledger.evidence["cache_bytes_wanted"] = wanted
+            self._ledger.evidence = replace(self._ledger.evidence, cache_bytes_wanted=wanted)
         for id_, message in recorded.plan.warnings:
             self._ledger.warn(id_, message)
         return recorded
@@ -400,15 +403,13 @@ class Session:
         return observe(self._loader, limit_s, self._clock)
 
     def _describe_epoch_gap(self, starts_s: Sequence[float]) -> None:
-        gap = describe_epoch_gap(
-            self._loader, self._clock, persistent_workers=bool(self._user_loader.persistent_workers), starts_s=starts_s
-        )
+        gap = describe_epoch_gap(self._loader, self._user_loader, self._clock, starts_s)
         if gap is not None:
-            self._ledger.evidence["epoch_gap"] = gap | {"batches": batches_of_epoch(self._user_loader)}
+            self._ledger.evidence = replace(self._ledger.evidence, epoch_gap=gap)
 
     def _start_workers_again(self, bench: Bench) -> None:
         """Measure the beginning of a later epoch, where that matters: files and memory were cold at the first one."""
-        if later_start_matters(self._ledger.evidence.get("epoch_gap"), bench.step_s, self._budget_s):
+        if later_start_matters(self._ledger.evidence.epoch_gap, bench.step_s, self._budget_s):
             self._tell("starting workers as for another epoch")
             starts_s = later_starts_s(self._loader, self._user_loader, self._clock)
             if starts_s:
@@ -418,10 +419,13 @@ class Session:
         if not self._loader.num_workers:
             self._tell("trying workers")
             self._training.begin_round()
-            self._ledger.evidence |= try_workers(
+            found = try_workers(
                 self._user_loader, bench, recorded.batches, pinned=self._pinned, on_cpu=self._device.type == "cpu",
                 limit_s=TRIAL_SHARE * self._budget_s,
             )  # fmt: skip
+            self._ledger.evidence = replace(
+                self._ledger.evidence, handoff=found.handoff, workers_tried=found.workers_tried
+            )
             self._training.begin_round()
 
     def _make_bench(self, recorded: Recorded) -> Bench:
@@ -440,7 +444,8 @@ class Session:
             )  # fmt: skip
         step.catch_up(lambda: caches.device.serve().batch)
         batch = recorded.batches[0].batch
-        self._ledger.evidence["payload"] = describe_payload(batch, self._pipeline.model) | step.unread(batch)
+        payload = step.add_unread(describe_payload(batch, self._pipeline.model), batch)
+        self._ledger.evidence = replace(self._ledger.evidence, payload=payload)
         for id_, message in warn_of_marks(recorded.plan.uncalled, called):
             self._ledger.warn(id_, message)
         synchronize()

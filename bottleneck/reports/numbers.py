@@ -142,17 +142,6 @@ def bar(fraction: float | None, width: int) -> str:
     return _FULL * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def finite(number: object) -> float | None:
-    """The number if it is one and finite, else None: for values of free-form evidence."""
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
-        return None
-    try:
-        value = float(number)
-    except OverflowError:  # a whole number that no float holds
-        return None
-    return value if math.isfinite(value) else None
-
-
 def _known(number: float | None) -> TypeGuard[float]:
     return number is not None and abs(number) < LARGEST
 

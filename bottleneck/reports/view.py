@@ -10,6 +10,7 @@ from typing import Any
 from bottleneck.analysis.advice.stage_idle_time import share_of, waiting_share
 from bottleneck.reports import numbers, sanitize
 from bottleneck.reports.content import price
+from bottleneck.results.evidence import Evidence, TransformSeen
 from bottleneck.results.records import Experiment, Rate, Result, Stage
 
 MAX_VALUE = 300
@@ -72,7 +73,7 @@ def sentences(result: Result) -> list[str]:
 def ladder(result: Result) -> tuple[Rung, ...]:
     """The experiments that apply, from the device outwards."""
     available = [experiment for experiment in result.experiments if experiment.available]
-    speeds = {e.name: numbers.finite(e.coupled.samples_per_s) for e in available if e.coupled}
+    speeds = {e.name: e.coupled.samples_per_s for e in available if e.coupled}
     fastest = max((speed for speed in speeds.values() if speed), default=None)
     by_outer = {stage.outer: stage for stage in result.stages}
     rungs = []
@@ -126,20 +127,15 @@ def on_accelerator(result: Result) -> bool:
 
 def waits(result: Result) -> str:
     """How long the main process waits for a batch, as one sentence; empty where it was not measured."""
-    evidence = result.evidence
-    wait_s = evidence.get("wait_s")
-    known = {
-        name: number
-        for name in ("p50", "p95", "p99", "max")
-        if isinstance(wait_s, Mapping) and (number := numbers.finite(wait_s.get(name))) is not None
-    }
+    wait_s, first_batch_s = result.evidence.wait_s, result.evidence.first_batch_s
+    measured = {"p50": wait_s.p50, "p95": wait_s.p95, "p99": wait_s.p99, "max": wait_s.max}
+    known = {name: seconds for name, seconds in measured.items() if seconds is not None}
     parts = []
     if known:
         values = ", ".join(f"{name} {numbers.duration(value)}" for name, value in known.items())
         whose = " of the main process" if on_accelerator(result) else ""
         rest = ", while the device may be busy" if whose else ""
         parts.append(f"Wait{whose} for a batch{rest}: {values}.")
-    first_batch_s = numbers.finite(evidence.get("first_batch_s"))
     if first_batch_s is not None:
         parts.append(f"First batch of an epoch: {numbers.duration(first_batch_s)}.")
     return " ".join(parts)
@@ -163,34 +159,30 @@ def waiting_stages(result: Result) -> str:
 
 def transforms(result: Result) -> dict[str, tuple[TransformRow, ...]]:
     """The single transforms of each stage that has any, in the order in which they are kept."""
-    listed = result.evidence.get("transforms")
     rows: dict[str, list[TransformRow]] = {}
-    for found in listed if isinstance(listed, (list, tuple)) else ():
-        if isinstance(found, Mapping):
-            row = _transform_row(found, result.evidence)
-            rows.setdefault(row.stage, []).append(row)
+    for found in result.evidence.transforms:
+        row = _transform_row(found, result.evidence)
+        rows.setdefault(row.stage, []).append(row)
     return {stage: tuple(found) for stage, found in rows.items()}
 
 
 def transforms_note(result: Result) -> str:
     """Why the rows do not add up to their stage; empty where they do."""
-    note = result.evidence.get("transforms_note")
-    return sanitize.one_line(note) if isinstance(note, str) else ""
+    return sanitize.one_line(result.evidence.transforms_note or "")
 
 
-def _transform_row(found: Mapping[str, Any], evidence: Mapping[str, Any]) -> TransformRow:
-    wall_s, cpu_s = (numbers.finite(found.get(key)) for key in ("wall_s_per_call", "cpu_s_per_call"))
+def _transform_row(found: TransformSeen, evidence: Evidence) -> TransformRow:
+    wall_s, cpu_s = found.wall_s_per_call, found.cpu_s_per_call
     share = share_of(wall_s, cpu_s, evidence) if wall_s is not None and cpu_s is not None else None
-    stage, path, name, output = (str(found.get(key) or "") for key in ("stage", "path", "name", "output"))
     return TransformRow(
-        stage=stage,
-        path=path,
-        name=name,
-        calls_per_sample=numbers.finite(found.get("calls_per_sample")),
+        stage=found.stage or "",
+        path=found.path or "",
+        name=found.name or "",
+        calls_per_sample=found.calls_per_sample,
         wall_s_per_call=wall_s,
         waiting=share if share is not None and share >= WORTH_TELLING else None,
-        share=numbers.finite(found.get("share")),
-        output=output,
+        share=found.share,
+        output=found.output or "",
     )
 
 

@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 
 from bottleneck.errors import ResultFileError
 from bottleneck.results.comparison import Comparison, Sweep
-from bottleneck.results.decoding import read_result
+from bottleneck.results.decoding import REMEDY, read_result
 from bottleneck.results.encoding import indented, plain
 from bottleneck.results.files import check_size, read_text, write_text
-from bottleneck.results.node import REMEDY, Node
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Block,
@@ -79,9 +78,9 @@ def from_json(text: str, source: str = "result") -> Result:
             wrong type, too large or nested too deep.
     """
     check_size(len(text), source)
-    root = Node(_parse(text, source), "", source)
-    _check_version(root)
-    return read_result(root)
+    document = _parse(text, source)
+    _check_version(document, source)
+    return read_result(document, source)
 
 
 def _parse(text: str, source: str) -> Any:
@@ -113,25 +112,24 @@ def _parse(text: str, source: str) -> Any:
         raise ResultFileError(f"{source} is not a valid result: it holds a number that is too long.", REMEDY) from None
 
 
-def _check_version(root: Node) -> None:
-    if not isinstance(root.value, dict):
-        root.fail("an object")
-    kind = root.value.get("kind")
+def _check_version(document: Any, source: str) -> None:
+    if not isinstance(document, dict):
+        return  # reading it says what it is instead
+    kind = document.get("kind")
     if kind in ("comparison", "sweep"):
         raise ResultFileError(
-            f"{root.source} is a {kind}, not the result of one diagnosis.",
+            f"{source} is a {kind}, not the result of one diagnosis.",
             "Give the files that `bottleneck diagnose TARGET --json FILE` wrote.",
         )
-    version = root.value.get("schema_version")
+    version = document.get("schema_version")
     if version is None:
         raise ResultFileError(
-            f"{root.source} is not a result of bottleneck: it has no schema_version.",
+            f"{source} is not a result of bottleneck: it has no schema_version.",
             "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
         )
     if isinstance(version, bool) or version != SCHEMA_VERSION:
         raise ResultFileError(
-            f"{root.source} has schema_version {repr(version)[:20]}, and this version of bottleneck reads "
-            f"{SCHEMA_VERSION}.",
+            f"{source} has schema_version {repr(version)[:20]}, and this version of bottleneck reads {SCHEMA_VERSION}.",
             "Update it with `pip install -U torch-bottleneck`, or write the result again with this version.",
         )
 

@@ -1,201 +1,149 @@
-"""Records from parsed JSON of version 1: one function a record, every key checked."""
+"""The border: records from parsed JSON of version 1, of the right types and finite, or one sentence on what is wrong.
+
+A saved result comes from anywhere, also from a later version or an editor. Whoever works with a record relies on what
+its annotations say.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import Any, cast
+import re
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from bottleneck.results.node import MAX_COUNT, Node
-from bottleneck.results.records import (
-    SCHEMA_VERSION,
-    Advice,
-    Block,
-    Cost,
-    Experiment,
-    Finding,
-    GainBasis,
-    Interval,
-    JudgedBy,
-    Rate,
-    Result,
-    Stage,
-    State,
-    Tool,
-    Verdict,
-    Warning,
-    Without,
-)
+import msgspec
+
+from bottleneck.errors import ResultFileError
+from bottleneck.results.evidence import Evidence
+from bottleneck.results.records import Advice, Result, Stage, Verdict
+from bottleneck.results.values import MAX_COUNT
+
+Record = TypeVar("Record")
+
+MAX_DEPTH = 64
+"""Objects and lists may be nested this deep; far beyond what is ever written."""
+REMEDY = "Write the result again with `bottleneck diagnose TARGET --json FILE`."
+
+_WANTED = {
+    "object": "an object",
+    "array": "a list",
+    "str": "a string",
+    "bool": "true or false",
+    "int": "a whole number of zero or more",
+    "float": "a number",
+    "int | float": "a number",
+}
+_FOUND = _WANTED | {"int": "a number", "null": "null"}
 
 
-def read_result(root: Node) -> Result:
-    """The result in a document whose version has been checked.
+def read_result(document: Any, source: str) -> Result:
+    """The result in a document whose version has been checked; its content is changed.
 
     Raises:
-        ResultFileError: A key is missing or has a value of the wrong type.
+        ResultFileError: A key is missing or has a value of the wrong type, or one that is nested too deep.
     """
-    tool = root.key("tool")
-    return Result(
-        schema_version=SCHEMA_VERSION,
-        tool=Tool(tool.key("name").text(), tool.key("version").text()),
-        created=root.key("created").text(),
-        environment=root.key("environment").mapping(),
-        pipeline=root.key("pipeline").mapping(),
-        experiments=root.key("experiments").items(_read_experiment),
-        without=root.key("without").items(_read_without),
-        stages=root.key("stages").items(_read_stage),
-        verdict=_read_verdict(root.key("verdict")),
-        advice=root.key("advice").items(_read_advice),
-        evidence=root.key("evidence").mapping(),
-        warnings=root.key("warnings").items(_read_warning),
-        cost=_read_cost(root.key("cost")),
-    )
+    if isinstance(document, dict):
+        for part in ("environment", "pipeline", "advice", "evidence"):
+            _check_depth(document.get(part), part, source)
+        if "evidence" in document:
+            document["evidence"] = _known(document["evidence"])
+        for part in ("experiments", "without"):
+            _complete_blocks(document.get(part))
+    return decode(document, Result, source)
 
 
-def _read_interval(node: Node) -> Interval:
-    return Interval(node.key("estimate").number(), node.key("low").number(), node.key("high").number())
+def read_evidence(document: Any) -> Evidence:
+    """The evidence in plain values.
+
+    Raises:
+        ResultFileError: A key has a value of the wrong type.
+    """
+    return decode(_known(document), Evidence, "The evidence")
 
 
-def _read_rate(node: Node) -> Rate:
-    samples_per_s = node.key("samples_per_s").amount()
-    seconds_per_batch = node.key("seconds_per_batch").amount()
-    samples_per_batch = samples_per_s * seconds_per_batch
-    return Rate(
-        samples_per_s=samples_per_s,
-        low=node.key("low").number(),
-        high=node.key("high").number(),
-        seconds_per_batch=seconds_per_batch,
-        blocks=node.key("blocks").items(lambda block: _read_block(block, samples_per_batch)),
-    )
+def decode(document: Any, kind: type[Record], source: str) -> Record:
+    """The record that a document holds.
+
+    Raises:
+        ResultFileError: It holds something else.
+    """
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), source) from None
+    except UnicodeEncodeError:
+        raise ResultFileError(f"{source} is not a valid result: it holds a key that is no text.", REMEDY) from None
 
 
-def _read_block(node: Node, samples_per_batch: float) -> Block:
-    usual = _read_usual_block(node.value)
-    if usual is not None:
-        return usual
-    samples = node.key("samples").count()
-    batches = node.optional_key("batches").maybe(Node.count)
-    if batches is None:
-        # The contract promises round, samples and seconds; the rate beside them says how large a batch is.
-        batches = _estimate_batches(samples, samples_per_batch)
-    return Block(
-        round=node.key("round").count(),
-        samples=samples,
-        seconds=node.key("seconds").amount(),
-        batches=batches,
-        first_half_seconds=node.optional_key("first_half_seconds").maybe(Node.amount),
-        queue_before=node.optional_key("queue_before").maybe(Node.count),
-        queue_after=node.optional_key("queue_after").maybe(Node.count),
-        device_clock_hz=node.optional_key("device_clock_hz").maybe(Node.amount),
-    )
+def _known(value: Any) -> Any:
+    """A value without the keys that are null: what is not known is not there."""
+    if isinstance(value, dict):
+        return {key: _known(item) for key, item in value.items() if item is not None}
+    return [_known(item) for item in value] if isinstance(value, list) else value
 
 
-def _read_usual_block(value: Any) -> Block | None:
-    """The block, where nothing is wrong with it or left out; there are many, and most are so."""
-    if type(value) is not dict or value.get("device_clock_hz") is not None:
-        return None
-    number, samples, batches = value.get("round"), value.get("samples"), value.get("batches")
-    seconds, first_half = value.get("seconds"), value.get("first_half_seconds")
-    if not (type(number) is type(samples) is type(batches) is int and type(seconds) is type(first_half) is float):
-        return None
-    if value.get("queue_before") is not None or value.get("queue_after") is not None:
-        return None
-    right = (
-        0 <= number <= MAX_COUNT
-        and 0 <= samples <= MAX_COUNT
-        and 0 <= batches <= MAX_COUNT
-        and 0 <= seconds < math.inf
-        and 0 <= first_half < math.inf
-    )
-    return Block(number, samples, seconds, batches, first_half) if right else None
+def _complete_blocks(rows: Any) -> None:
+    """Say of blocks how many batches they had: the contract promises that of the rate beside them."""
+    try:
+        for rate in (rate for row in rows for rate in row.values() if isinstance(rate, dict)):
+            for block in rate["blocks"]:
+                if block.get("batches") is None:
+                    size = max(1.0, rate["samples_per_s"] * rate["seconds_per_batch"])
+                    block["batches"] = max(1, round(block["samples"] / size)) if block["samples"] else 0
+    except (AttributeError, KeyError, TypeError, ArithmeticError, ValueError):
+        return  # decoding says what is wrong
 
 
-def _estimate_batches(samples: int, samples_per_batch: float) -> int:
-    if samples == 0:
-        return 0
-    # At least one; and a batch holds at least one sample, whatever rounding made of the rate.
-    return max(1, round(samples / max(1.0, samples_per_batch)))
+def _check_depth(value: Any, place: str, source: str) -> None:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inside
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inside in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise ResultFileError(f"{source} is not a valid result: {place} is nested too deep.", REMEDY)
 
 
-def _read_experiment(node: Node) -> Experiment:
-    return Experiment(
-        name=node.key("name").text(),
-        available=node.key("available").flag(),
-        reason=node.key("reason").maybe(Node.text),
-        coupled=node.key("coupled").maybe(_read_rate),
-        drained=node.key("drained").maybe(_read_rate),
-        workers=node.optional_key("workers").maybe(_read_rate),
-        serving=node.optional_key("serving").maybe(_read_rate),
-    )
+# --- what is wrong, for people ------------------------------------------------------------------------------
 
 
-def _read_without(node: Node) -> Without:
-    return Without(
-        stage=node.key("stage").text(),
-        coupled=node.key("coupled").maybe(_read_rate),
-        workers=node.optional_key("workers").maybe(_read_rate),
-    )
+def _refusal(text: str, source: str) -> ResultFileError:
+    """The sentence that names the place, made from msgspec's message, such as
+
+    Expected `float`, got `str` - at `$.experiments[2].coupled.low`.
+    """
+    what, _, path = text.partition(" - at `$")
+    place = path.removesuffix("`").lstrip(".")
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", what):
+        place = f"{place}.{missing[1]}".lstrip(".")
+        return ResultFileError(f"{source} is not a valid result: {place} is missing.", REMEDY)
+    remedy = REMEDY
+    if what.startswith("Invalid enum value"):
+        wanted = f"one of {', '.join(map(repr, _choices(place)))}, not {what.removeprefix('Invalid enum value ')[:40]}"
+        remedy = "Update torch-bottleneck if a later version wrote it, or write the result again."
+    elif got := re.fullmatch(r"Expected `(int \| float|\w+)[^`]*`, got `(\w+)`", what):
+        wanted = f"{_WANTED.get(got[1], got[1])}, not {_FOUND.get(got[2], got[2])}"
+    else:
+        wanted = _limit(what)
+    return ResultFileError(f"{source} is not a valid result: {place or 'the whole document'} must be {wanted}.", remedy)
 
 
-def _read_stage(node: Node) -> Stage:
-    finding = node.key("finding").choice("real", "within_noise", "undecided")
-    return Stage(
-        name=node.key("name").text(),
-        inner=node.key("inner").maybe(Node.text),
-        outer=node.key("outer").text(),
-        cost_s_per_batch=node.key("cost_s_per_batch").maybe(_read_interval),
-        exposed_s_per_batch=node.key("exposed_s_per_batch").maybe(_read_interval),
-        exposed_share=node.key("exposed_share").maybe(_read_interval),
-        gain_if_free=node.key("gain_if_free").maybe(_read_interval),
-        finding=cast("Finding", finding),
-        wall_s_per_batch=node.optional_key("wall_s_per_batch").maybe(Node.amount),
-        cpu_s_per_batch=node.optional_key("cpu_s_per_batch").maybe(Node.amount),
-    )
+def _choices(place: str) -> tuple[str, ...]:
+    """The words that a field may hold, by the last key of its place."""
+    hints = {**get_type_hints(Stage), **get_type_hints(Verdict), **get_type_hints(Advice)}
+    hint = hints.get(place.rpartition(".")[2])
+    inside = (hint, *get_args(hint))
+    return next((get_args(one) for one in inside if getattr(one, "__origin__", None) is Literal), ())
 
 
-def _read_verdict(node: Node) -> Verdict:
-    state = node.key("state").choice("input_bound", "device_bound", "undecided")
-    return Verdict(
-        state=cast("State", state),
-        bottleneck=node.key("bottleneck").maybe(Node.text),
-        contributors=node.key("contributors").items(Node.text),
-        efficiency=node.key("efficiency").maybe(_read_interval),
-        headroom=node.key("headroom").maybe(_read_interval),
-        sentence=node.key("sentence").text(),
-        further_rounds=node.optional_key("further_rounds").maybe(Node.count),
-        epoch_efficiency=node.optional_key("epoch_efficiency").maybe(_read_interval),
-        judged_by=node.optional_key("judged_by").maybe(_read_judged_by) or "efficiency",
-    )
-
-
-def _read_judged_by(node: Node) -> JudgedBy:
-    return cast("JudgedBy", node.choice("efficiency", "epoch_efficiency"))
-
-
-def _read_advice(node: Node) -> Advice:
-    return Advice(
-        id=node.key("id").text(),
-        stage=node.key("stage").maybe(Node.text),
-        title=node.key("title").text(),
-        why=node.key("why").text(),
-        how=node.key("how").text(),
-        evidence=node.key("evidence").mapping(),
-        gain=node.optional_key("gain").maybe(_read_interval),
-        gain_basis=node.optional_key("gain_basis").maybe(_read_gain_basis),
-    )
-
-
-def _read_gain_basis(node: Node) -> GainBasis:
-    return cast("GainBasis", node.choice("measured", "estimated"))
-
-
-def _read_warning(node: Node) -> Warning:
-    return Warning(node.key("id").text(), node.key("message").text())
-
-
-def _read_cost(node: Node) -> Cost:
-    return Cost(
-        seconds=node.key("seconds").amount(),
-        batches=node.key("batches").count(),
-        samples=node.key("samples").count(),
-        cache_bytes=node.key("cache_bytes").count(),
-    )
+def _limit(what: str) -> str:
+    """The limit that a value is beyond."""
+    if what.startswith("Expected `int`"):
+        return "a whole number of zero or more" if ">=" in what else f"a whole number of at most {MAX_COUNT}"
+    if what.startswith("Expected `float` >= 0"):
+        return "zero or more"
+    if what.startswith("Expected `float`") or what == "Number out of range":
+        return "a finite number"
+    return "what bottleneck writes there: " + what.replace("`", "").removeprefix("Expected ")

@@ -11,11 +11,13 @@ from numbers import Integral, Real
 from typing import Any
 
 from bottleneck.errors import BottleneckError
-from bottleneck.results.records import Interval
+from bottleneck.results.evidence import Evidence
+from bottleneck.results.values import Interval
 
 _INDENT = 2
 _AS_THEY_ARE = frozenset({str, bool, int, type(None)})
 _CONTAINERS = (dict, list)
+_Field = tuple[str, Any, Any]
 
 
 def plain(value: Any, path: str, free: bool = False) -> Any:
@@ -37,9 +39,9 @@ def plain(value: Any, path: str, free: bool = False) -> Any:
     if kind is Interval:
         bounds = {"estimate": float(value.estimate), "low": float(value.low), "high": float(value.high)}
         return bounds if all(map(math.isfinite, bounds.values())) else None
-    names = _field_names(kind)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
-    if names:
-        return {name: _field(getattr(value, name), path, name, free) for name in names}
+    held = _fields(kind)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
+    if held:
+        return _plain_record(value, held, path, free or kind is Evidence)
     if isinstance(value, (list, tuple)):
         return [plain(item, f"{path}[{index}]", free) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
@@ -47,17 +49,26 @@ def plain(value: Any, path: str, free: bool = False) -> Any:
     return _plain_scalar(value, path, free)
 
 
-def _field(value: Any, path: str, name: str, free: bool) -> Any:
-    """The value of a field; most are numbers and texts, whose path nobody asks for."""
-    kind = type(value)
-    if kind in _AS_THEY_ARE or (kind is float and math.isfinite(value)):
-        return value
-    return plain(value, f"{path}.{name}", free)
+def _plain_record(record: Any, held: tuple[_Field, ...], path: str, free: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, unknown, default in held:
+        value = getattr(record, name)
+        kind = type(value)
+        if unknown is not None and value == default:
+            if unknown == "null":
+                found[name] = None
+        elif kind in _AS_THEY_ARE or (kind is float and math.isfinite(value)):
+            found[name] = value  # most are numbers and texts, whose path nobody asks for
+        else:
+            found[name] = plain(value, f"{path}.{name}", free)
+    return found
 
 
-@lru_cache(maxsize=64)
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+@lru_cache(maxsize=128)
+def _fields(kind: type) -> tuple[_Field, ...]:
+    """Name, what JSON has where the default is held (see `bottleneck.results.evidence`), and that default."""
+    held = fields(kind) if is_dataclass(kind) else ()
+    return tuple((field.name, field.metadata.get("unknown"), field.default) for field in held)
 
 
 def _plain_scalar(value: Any, path: str, free: bool) -> str | bool | int | float | None:

@@ -6,8 +6,12 @@ All numbers are in SI units and say so in their names. Records are immutable; th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from bottleneck.results.evidence import Evidence
+from bottleneck.results.values import Amount, Count, Number
+from bottleneck.results.values import Interval as Interval  # noqa: PLC0414  it is one of the records
 
 SCHEMA_VERSION = 1
 
@@ -18,33 +22,24 @@ JudgedBy = Literal["efficiency", "epoch_efficiency"]
 
 
 @dataclass(frozen=True)
-class Interval:
-    """An estimate with its confidence interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Block:
     """The unit of measurement: a run of consecutive batches, timed from edge to edge."""
 
-    round: int
+    round: Count
     """The round in which it was measured, from 0. Blocks of one round are compared with each other."""
-    samples: int
+    samples: Count
     """Samples processed in the block."""
-    seconds: float
+    seconds: Amount
     """Wall-clock time of the block."""
-    batches: int
+    batches: Count
     """Batches processed in the block."""
-    first_half_seconds: float | None = None
+    first_half_seconds: Amount | None = None
     """Time until half of the batches were done; shows a block that had not reached its steady state."""
-    queue_before: int | None = None
+    queue_before: Count | None = None
     """Batches that lay ready in the loader's queue when it began; None where there is no queue, or it is not known."""
-    queue_after: int | None = None
+    queue_after: Count | None = None
     """The same when it ended."""
-    device_clock_hz: float | None = None
+    device_clock_hz: Amount | None = None
     """Clock of the device right after the block; None where it is not known."""
 
 
@@ -52,10 +47,10 @@ class Block:
 class Rate:
     """Throughput in one experiment, and the blocks it was derived from."""
 
-    samples_per_s: float
-    low: float
-    high: float
-    seconds_per_batch: float
+    samples_per_s: Amount
+    low: Number
+    high: Number
+    seconds_per_batch: Amount
     blocks: tuple[Block, ...]
 
 
@@ -102,10 +97,10 @@ class Stage:
     exposed_share: Interval | None
     gain_if_free: Interval | None
     finding: Finding
-    wall_s_per_batch: float | None = None
+    wall_s_per_batch: Amount | None = None
     """What it takes of one worker for a batch, over the number of workers, as observed outside of the timed rounds;
     for `collate` with the writing into shared memory, which `cost_s_per_batch` leaves to the hand-off."""
-    cpu_s_per_batch: float | None = None
+    cpu_s_per_batch: Amount | None = None
     """The CPU time in that, of all threads of the worker."""
 
 
@@ -119,7 +114,7 @@ class Verdict:
     efficiency: Interval | None
     headroom: Interval | None
     sentence: str
-    further_rounds: int | None = None
+    further_rounds: Count | None = None
     """Rounds that would probably decide an undecided verdict."""
     epoch_efficiency: Interval | None = None
     """The efficiency over a whole epoch, its start included; None where an epoch has no known length."""
@@ -141,7 +136,7 @@ class Advice:
     title: str
     why: str
     how: str
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any]
     gain: Interval | None = None
     """The factor of throughput to be expected, at most; None where none is claimed. An estimate without an error of
     its own goes from 1, which is no gain, to its value."""
@@ -161,10 +156,10 @@ class Warning:
 class Cost:
     """What the diagnosis itself took."""
 
-    seconds: float
-    batches: int
-    samples: int
-    cache_bytes: int
+    seconds: Amount
+    batches: Count
+    samples: Count
+    cache_bytes: Count
 
 
 @dataclass(frozen=True)
@@ -190,7 +185,7 @@ class Result:
     stages: tuple[Stage, ...]
     verdict: Verdict
     advice: tuple[Advice, ...]
-    evidence: Mapping[str, Any]
+    evidence: Evidence
     warnings: tuple[Warning, ...]
     cost: Cost
 
@@ -227,9 +222,9 @@ class StageSpan:
     name: str
     inner: str | None
     outer: str
-    wall_s_per_batch: float | None = None
+    wall_s_per_batch: Amount | None = None
     """As in `Stage`."""
-    cpu_s_per_batch: float | None = None
+    cpu_s_per_batch: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -242,7 +237,7 @@ class Measurement:
     experiments: tuple[MeasuredExperiment, ...]
     without: tuple[MeasuredWithout, ...]
     stages: tuple[StageSpan, ...]
-    evidence: Mapping[str, Any]
+    evidence: Evidence
     warnings: tuple[Warning, ...]
     cost: Cost
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from results_factory import evidence_of
 
 from bottleneck.results.records import (
     Block,
@@ -110,7 +111,7 @@ def measure(job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.
             MeasuredWithout(n, blocks(job.without[n]), blocks(job.alone.get(n))) for n in names if n in job.without
         ),
         stages=tuple(StageSpan(s, i, o) for s, i, o in zip(names, inner, ladder, strict=True)),
-        evidence=job.evidence,
+        evidence=evidence_of(job.evidence),
         warnings=(),
         cost=Cost(seconds=30.0, batches=1, samples=1, cache_bytes=0),
     )

@@ -223,7 +223,6 @@ def test_settings_of_odd_types_are_ignored():
         AUGMENT_BOUND,
         pipeline={"num_workers": "4", "dataset_length": None, "batch_size": True},
         environment={"cpu_cores_available": float("nan")},
-        evidence={"first_batch_s": "soon"},
     )
 
     assert list(given) == ["cheaper-augment"]

@@ -10,6 +10,7 @@ from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.estimates.attribution import attribute
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import read
+from bottleneck.results.evidence import Evidence
 
 # To load takes 4 ms, to augment 14 ms and to collate 3 ms; 1 ms of the loop is nobody's.
 WORKER = replace(AUGMENT_BOUND, workers=0.022, alone={"collate": 0.019, "augment": 0.008, "load": 0.018})
@@ -41,8 +42,8 @@ def test_the_price_of_serving_is_taken_out_and_widens_the_interval():
     )
     assert (found["load"].low, found["load"].high) == pytest.approx((0.003, 0.005))
     assert (found["augment"].low, found["augment"].high) == pytest.approx((0.013, 0.015))
-    assert costs.evidence()["serving_s_per_batch"]["estimate"] == pytest.approx(0.002)
-    assert costs.evidence()["resolution_s_per_batch"] == pytest.approx(0.001)
+    assert costs.add_to(Evidence()).serving_s_per_batch.estimate == pytest.approx(0.002)
+    assert costs.add_to(Evidence()).resolution_s_per_batch == pytest.approx(0.001)
 
 
 def test_what_receiving_a_batch_hides_may_belong_to_the_stage():
@@ -124,10 +125,10 @@ def test_in_the_process_that_trains_the_whole_step_bounds_the_gain():
 
 
 def test_what_does_not_add_up_is_told():
-    together = costs_of(WORKER, noise=0).evidence()["costs_together"]
-    assert together["all_s_per_batch"] == pytest.approx(0.022)
-    assert together["sum_s_per_batch"]["estimate"] == pytest.approx(0.021)
-    assert together["rest_s_per_batch"]["estimate"] == pytest.approx(0.001)
+    together = costs_of(WORKER, noise=0).add_to(Evidence()).costs_together
+    assert together.all_s_per_batch == pytest.approx(0.022)
+    assert together.sum_s_per_batch.estimate == pytest.approx(0.021)
+    assert together.rest_s_per_batch.estimate == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_reading_the_clocks_takes_its_time_too():
 def test_a_result_of_an_earlier_version_keeps_its_costs_and_tells_no_more():
     costs = costs_of(AUGMENT_BOUND, noise=0)
     assert costs.interval("load").estimate == pytest.approx(0.0021)
-    assert costs.evidence() == {}
+    assert costs.add_to(Evidence()) == Evidence()
 
 
 def recorded(size_cv, count=16):

@@ -3,6 +3,7 @@ from dataclasses import replace
 from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_blocks, measure
 
 from bottleneck.analysis.analyse import analyse
+from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Warning
 
 
@@ -105,7 +106,7 @@ def test_several_stages_that_hold_the_job_equally():
 def test_a_sampler_that_takes_a_part_of_the_step_is_told():
     def told(seconds):
         measurement = measure(AUGMENT_BOUND)
-        return list(analyse(replace(measurement, evidence={"sampler_s_per_batch": seconds})).warnings)
+        return list(analyse(replace(measurement, evidence=Evidence(sampler_s_per_batch=seconds))).warnings)
 
     (warning,) = told(0.010)
     assert warning.id == "slow-sampler"
@@ -116,7 +117,7 @@ def test_a_sampler_that_takes_a_part_of_the_step_is_told():
 def test_time_that_a_hypervisor_took_is_told_where_it_was_much():
     def told(share):
         measurement = measure(AUGMENT_BOUND)
-        return list(analyse(replace(measurement, evidence={"stolen_share": share})).warnings)
+        return list(analyse(replace(measurement, evidence=Evidence(stolen_share=share))).warnings)
 
     (warning,) = told(0.12)
     assert warning.id == "stolen-time"

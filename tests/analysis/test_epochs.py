@@ -117,7 +117,7 @@ def test_the_order_of_the_samples_counts_without_workers():
 
 @pytest.mark.parametrize(
     "gap",
-    [None, {}, "long", {"seconds": 1.0, "batches": None}, {"seconds": -1.0, "batches": 5.0}, {"batches": 5.0},
+    [None, {}, {"seconds": 1.0, "low_s": 1.0, "batches": None}, {"seconds": -1.0, "batches": 5.0}, {"batches": 5.0},
      {"seconds": 1.0, "batches": 0.0}],
 )  # fmt: skip
 def test_without_a_length_or_a_gap_there_is_no_efficiency_over_an_epoch(gap):

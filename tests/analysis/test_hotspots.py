@@ -3,6 +3,7 @@
 import pytest
 
 from bottleneck.analysis.advice.hotspots import MOST_FUNCTIONS, find_hotspots, summarise_profile
+from bottleneck.results.encoding import plain
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 
 GET, READ, FLIP = Frame("get", "data.py", 1), Frame("read", "data.py", 9), Frame("flip", "aug.py", 4)
@@ -17,8 +18,8 @@ def test_own_time_is_that_of_the_innermost_function_over_all_workers():
         Stack((GET, READ), "load", 30, 5), Stack((GET,), "load", 10, 10), more=[Stack((GET, READ), "load", 60, 5)]
     )
     first, second = find_hotspots(profile)
-    assert (first.frame, first.own_share) == (READ, 0.9)
-    assert (second.frame, second.own_share) == (GET, 0.1)
+    assert (first.function, first.own_share) == ("read", 0.9)
+    assert (second.function, second.own_share) == ("get", 0.1)
     assert first.waiting_share == pytest.approx(1 - 10 / 90)
     assert second.waiting_share == 0.0
 
@@ -35,7 +36,7 @@ def test_a_second_pass_that_saw_more_than_the_first_is_no_negative_waiting():
 
 def test_a_function_that_works_for_two_stages_has_two_rows():
     profile = profile_of(Stack((READ,), "load", 20, 0), Stack((GET, READ), "augment", 10, 0))
-    assert [(spot.stage, spot.frame) for spot in find_hotspots(profile)] == [("load", READ), ("augment", READ)]
+    assert [(spot.stage, spot.function) for spot in find_hotspots(profile)] == [("load", "read"), ("augment", "read")]
 
 
 def test_stages_that_are_not_measured_apart_are_those_of_fetch():
@@ -51,19 +52,19 @@ def test_what_only_the_second_pass_saw_has_no_row():
 def test_native_code_without_a_name_counts_for_its_caller():
     nameless = Frame("0x7fc1102a3f16", "libc.so.6", None)
     [spot] = find_hotspots(profile_of(Stack((GET, READ, nameless), "load", 20, 0)))
-    assert spot.frame == READ
+    assert (spot.function, spot.file, spot.line) == ("read", "data.py", 9)
 
 
 def test_long_tables_end():
     stacks = [Stack((Frame(f"f{n}", "a.py", n),), "load", 1 + n, 0) for n in range(200)]
-    found = summarise_profile(profile_of(*stacks))["functions"]
+    found = summarise_profile(profile_of(*stacks)).functions
     assert len(found) == MOST_FUNCTIONS
-    assert found[0]["function"] == "f199"
+    assert found[0].function == "f199"
 
 
 def test_the_evidence_holds_the_keys_that_are_promised():
     found = summarise_profile(profile_of(Stack((READ,), "load", 20, 5)))
-    assert found == {
+    assert plain(found, "profile") == {
         "sampler": "py-spy",
         "rate_hz": 100,
         "seconds": 2.0,

@@ -1,13 +1,15 @@
 """A result keeps the heaviest stacks within a bound, says what it left out, and takes nothing from a file on trust."""
 
-import json
 from dataclasses import replace
 
 import pytest
 from results_factory import make_result
 
-from bottleneck.analysis.advice.kept_stacks import LEFT_OUT, MOST_BYTES, MOST_STACKS, keep_stacks, kept_stacks
+from bottleneck.analysis.advice.kept_stacks import LEFT_OUT, MOST_BYTES, keep_stacks, kept_stacks
+from bottleneck.errors import ResultFileError
 from bottleneck.results.codec import from_json, to_json
+from bottleneck.results.decoding import read_evidence
+from bottleneck.results.evidence import MOST_ROWS, Evidence, Profile
 from bottleneck.results.stacks import DEEPEST, Frame, Stack, StackProfile, WorkerStacks
 
 GET, READ = Frame("Photos.__getitem__", "data.py", 1), Frame("read", "data.py", 9)
@@ -19,7 +21,11 @@ def profile_of(*workers):
 
 
 def evidence_of(stacks):
-    return {"profile": {"stacks": stacks}}
+    return Evidence(profile=Profile(stacks=stacks))
+
+
+def read_stacks(stacks):
+    return kept_stacks(read_evidence({"profile": {"stacks": stacks}}))
 
 
 def many(number):
@@ -74,7 +80,7 @@ def test_endless_names_and_recursions_are_cut():
 
 def test_nothing_is_kept_of_no_samples():
     assert kept_stacks(evidence_of(keep_stacks(profile_of([Stack((GET,), None, 0, 3)])))) is None
-    assert kept_stacks({}) is None
+    assert kept_stacks(Evidence()) is None
 
 
 FRAMES = [{"function": "f", "file": "a.py", "line": 1}]
@@ -82,40 +88,40 @@ GOOD = {"frames": "0", "samples": 4}
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [
-        None, 7, "0", [], {}, {"frames": "1", "samples": 4}, {"frames": "-1", "samples": 4},
-        {"frames": "", "samples": 4},
-        {"frames": [0], "samples": 4}, {"frames": "0 x", "samples": 4}, {"frames": "\u0662", "samples": 4},
-        {"frames": "0" * 9_000, "samples": 4}, {"frames": "0", "samples": -4}, {"frames": "0", "samples": 0},
-        {"frames": "0", "samples": True}, {"frames": "0", "samples": "4"}, {"frames": "0", "samples": 1e300},
-        {"frames": "0", "samples": float("inf")}, {"frames": "0", "samples": 10**400}, {"frames": "0"},
-    ],
-)  # fmt: skip
-def test_a_stack_that_makes_no_sense_is_left_out(bad):
-    kept = kept_stacks(evidence_of({"frames": FRAMES, "seen": [bad, GOOD], "left_out_samples": "many"}))
+    "nothing", [None, {}, {"frames": "1", "samples": 4}, {"frames": "0", "samples": 0}, {"frames": "0"}]
+)
+def test_a_stack_of_no_samples_or_of_functions_that_are_not_there_is_left_out(nothing):
+    kept = read_stacks({"frames": FRAMES, "seen": [GOOD, *([] if nothing is None else [nothing])]})
     assert kept.stacks == (Stack((Frame("f", "a.py", 1),), None, 4, None),)
     assert kept.left_out_share == 0
 
 
 @pytest.mark.parametrize(
-    "stacks", [None, 3, [], {"frames": 3, "seen": [GOOD]}, {"frames": FRAMES, "seen": {}}, {"seen": [GOOD]}]
-)
-def test_lists_that_make_no_sense_are_none(stacks):
-    assert kept_stacks(evidence_of(stacks)) is None
+    "bad",
+    [
+        7, "0", [], {"frames": "-1", "samples": 4}, {"frames": "", "samples": 4}, {"frames": [0], "samples": 4},
+        {"frames": "0 x", "samples": 4}, {"frames": "\u0662", "samples": 4}, {"frames": "0" * 9_000, "samples": 4},
+        {"frames": "0 " * 150 + "0", "samples": 4}, {"frames": "0", "samples": -4}, {"frames": "0", "samples": True},
+        {"frames": "0", "samples": "4"}, {"frames": "0", "samples": float("inf")}, {"frames": "0", "samples": 10**400},
+    ],
+)  # fmt: skip
+def test_a_stack_that_makes_no_sense_is_refused(bad):
+    with pytest.raises(ResultFileError, match=r"profile\.stacks\.seen\[1\]"):
+        read_stacks({"frames": FRAMES, "seen": [GOOD, bad]})
 
 
-def test_a_frame_that_makes_no_sense_has_no_name_and_moves_no_other():
-    rows = [{"function": 3, "file": [], "line": "x"}, None, *FRAMES]
-    kept = kept_stacks(evidence_of({"frames": rows, "seen": [{"frames": "0 1 2", "samples": 1}]}))
-    assert kept.stacks[0].frames == (Frame("?", "", None), Frame("?", "", None), Frame("f", "a.py", 1))
+def test_a_frame_without_a_name_moves_no_other():
+    kept = read_stacks({"frames": [{}, *FRAMES], "seen": [{"frames": "0 1", "samples": 1}]})
+    assert kept.stacks[0].frames == (Frame("?", "", None), Frame("f", "a.py", 1))
 
 
-def test_no_more_are_read_than_are_ever_written():
-    stacks = {"frames": FRAMES, "seen": [GOOD] * (2 * MOST_STACKS)}
-    assert len(kept_stacks(evidence_of(stacks)).stacks) == MOST_STACKS
-    deep = {"frames": FRAMES, "seen": [{"frames": "0 " * 900, "samples": 1}] * 4_000}
-    kept = kept_stacks(evidence_of(deep))
-    assert {len(stack.frames) for stack in kept.stacks} == {DEEPEST}
-    assert 90_000 < sum(len(stack.frames) for stack in kept.stacks) <= 100_000
-    assert len(json.dumps(keep_stacks(profile_of([Stack((GET,), None, n + 1, 0) for n in range(50)])))) < 500
+def test_more_than_is_ever_written_is_refused():
+    deepest = [{"frames": " ".join("0" * DEEPEST), "samples": 1}]
+    assert len(read_stacks({"frames": FRAMES, "seen": deepest}).stacks[0].frames) == DEEPEST
+    with pytest.raises(ResultFileError, match="seen"):
+        read_stacks({"frames": FRAMES, "seen": [GOOD] * (MOST_ROWS + 1)})
+
+
+def test_a_function_is_kept_once():
+    kept = keep_stacks(profile_of([Stack((GET,), None, n + 1, 0) for n in range(50)]))
+    assert (len(kept.frames), len(kept.seen)) == (1, 1)

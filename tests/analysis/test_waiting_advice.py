@@ -132,9 +132,3 @@ def test_raw_that_finds_in_memory_what_does_not_fit_there_is_doubted():
     assert warned(64e9)
     assert not warned(512e9)
     assert not warned(64e9, cold={"verified": True})
-
-
-@pytest.mark.parametrize("reads", [None, [], {"experiments": "x"}, {"experiments": [None, {"name": 3}]}])
-def test_evidence_of_another_shape_is_no_evidence(reads):
-    evidence = {"reads": reads, "stalls": 3, "wait_s": [1], "epoch_gap": "long", "cold": ["x"]}
-    assert not {"cold-storage", "small-files", "uneven-samples"} & set(advice(loading(evidence)))

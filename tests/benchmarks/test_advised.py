@@ -16,7 +16,7 @@ CALM = [job for job in JOBS if not job.needs_cuda]
 
 
 def advice(gain=None, basis=None, how="DataLoader(..., num_workers=5); try it with --set num_workers=5"):
-    return Advice("use-workers", None, "", "", how, gain=gain, gain_basis=basis)
+    return Advice("use-workers", None, "", "", how, {}, gain=gain, gain_basis=basis)
 
 
 ABOUT = advice(Interval(1.5, 1.3, 1.7), "estimated")
@@ -77,7 +77,7 @@ def test_workers_are_those_that_the_advice_names():
 
 
 def test_advice_is_found_by_its_id():
-    result = SimpleNamespace(advice=(advice(), Advice("fetch-in-batches", "load", "", "", "")))
+    result = SimpleNamespace(advice=(advice(), Advice("fetch-in-batches", "load", "", "", "", {})))
     assert find_advice(result, ("fetch-in-batches",)).stage == "load"
     assert find_advice(result, ("pin-memory",)) is None
 

@@ -4,6 +4,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from results_factory import evidence_of
 
 from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, percent
 from benchmarks.evidence_cost import TIMES_AS_OFTEN, EvidenceCost, check_evidence_cost, evidence_cost_table
@@ -104,7 +105,7 @@ def test_a_trial_is_read_from_a_result():
         experiments=experiments,
         verdict=SimpleNamespace(state="input_bound", bottleneck="augment", efficiency=None),
         cost=SimpleNamespace(cache_bytes=123),
-        evidence={},
+        evidence=evidence_of({}),
     )
     read = read_trial(LAST_STRAW, result, 12.0)
     assert read.right
@@ -121,7 +122,7 @@ def test_single_transforms_are_read_beside_the_stages():
     row = {"name": "Blur", "calls_per_sample": 1.0, "wall_s_per_call": 0.0007}
     result = SimpleNamespace(
         stages=[], experiments=[], verdict=SimpleNamespace(state="input_bound", bottleneck="augment", efficiency=None),
-        cost=SimpleNamespace(cache_bytes=0), evidence={"transforms": [row]},
+        cost=SimpleNamespace(cache_bytes=0), evidence=evidence_of({"transforms": [row]}),
     )  # fmt: skip
     errors = {cost.stage: cost.error for cost in read_trial(planted, result, 1.0).costs}
     assert errors["Blur"] == pytest.approx(0.0007 * 16 / 0.011 - 1)

@@ -15,6 +15,7 @@ from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import Outcome
 from bottleneck.results.codec import save, to_measurement
+from bottleneck.results.records import Interval
 
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
 
@@ -44,13 +45,11 @@ def test_a_diagnosis_of_a_mapping(measured):
 def test_the_price_of_a_gpu_hour_is_part_of_the_evidence(measured):
     diagnosis = bottleneck.diagnose(JOB, gpu_hour_price=2)
     efficiency = diagnosis.verdict.efficiency
-    assert diagnosis.evidence["lost_per_gpu_hour"] == {
-        "estimate": 2 * (1 - efficiency.estimate),
-        "low": 2 * (1 - efficiency.high),
-        "high": 2 * (1 - efficiency.low),
-    }
+    assert diagnosis.evidence.lost_per_gpu_hour == Interval(
+        2 * (1 - efficiency.estimate), 2 * (1 - efficiency.high), 2 * (1 - efficiency.low)
+    )
     assert "Of the 2 that a GPU hour costs" in str(diagnosis)
-    assert "gpu_hour_price" not in bottleneck.diagnose(JOB).evidence
+    assert bottleneck.diagnose(JOB).evidence.gpu_hour_price is None
 
 
 @pytest.mark.parametrize("price", [0, -1, float("nan"), float("inf"), "2.5", True])

@@ -82,8 +82,8 @@ def test_from_python_files_are_written_and_functions_are_evidence(monkeypatch, t
     monkeypatch.setattr(session, "measure", lambda *_, **__: outcome)
     diagnosis = bottleneck.diagnose(JOB, flamegraph=tmp_path / "fg")
     assert {path.name for path in (tmp_path / "fg").iterdir()} == FILES
-    [found] = diagnosis.evidence["profile"]["functions"]
-    assert (found["function"], found["stage"], found["own_share"]) == ("read", "load", 1.0)
+    [found] = diagnosis.evidence.profile.functions
+    assert (found.function, found.stage, found.own_share) == ("read", "load", 1.0)
 
 
 WHOLE_JOB = """

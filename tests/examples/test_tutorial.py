@@ -151,5 +151,5 @@ def test_the_job_of_the_script_can_be_diagnosed(training, monkeypatch):
     finally:
         torch.set_num_threads(threads)
     assert [stage.name for stage in diagnosis.stages] == ["compute", "handoff", "collate", "augment", "load"]
-    first = diagnosis.evidence["transforms"][0]
-    assert Path(str(first["path"])).name.endswith("transforms[0]")
+    first = diagnosis.evidence.transforms[0]
+    assert Path(str(first.path)).name.endswith("transforms[0]")

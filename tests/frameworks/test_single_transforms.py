@@ -7,6 +7,7 @@ import monai.transforms as mt
 import numpy as np
 import pytest
 import torch
+from as_json import said
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
@@ -89,7 +90,7 @@ def test_members_have_rows_that_add_up(package):
     transform, kind, names, (last, output) = PACKAGES[package]
     with switched(DataLoader(kind(transform), batch_size=4, num_workers=1)) as wrapped:
         seen = observe(wrapped, 0.5, time.perf_counter)
-    evidence = summarise(seen, ())
+    evidence = said(summarise(seen, ()))
     rows = {row["name"]: row for row in evidence["transforms"]}
     assert list(rows) == names
     assert {row["calls_per_sample"] for row in rows.values()} == {1.0}

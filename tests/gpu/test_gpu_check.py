@@ -169,12 +169,12 @@ def test_the_model_is_left_as_it_was():
 
 def test_a_job_that_the_device_holds_is_traced_with_its_kernels():
     fields = find_planted("device_bound").build(device="cuda", train_step=DeviceStep(0.010), pin_memory=True)
-    trace = diagnose(fields, quick=True).evidence["trace"]["device"]
-    assert trace["device_busy_share"] > 0.9
-    assert trace["device_busy_s_per_step"] == pytest.approx(0.010, rel=0.1)
-    assert trace["launches_per_step"] == 1
-    assert trace["mean_kernel_s"] == pytest.approx(0.010, rel=0.1)
-    assert trace["synchronisations"] == []
+    trace = diagnose(fields, quick=True).evidence.trace.device
+    assert trace.device_busy_share > 0.9
+    assert trace.device_busy_s_per_step == pytest.approx(0.010, rel=0.1)
+    assert trace.launches_per_step == 1
+    assert trace.mean_kernel_s == pytest.approx(0.010, rel=0.1)
+    assert trace.synchronisations == ()
 
 
 def test_a_trace_shows_products_waits_and_the_optimizer(tmp_path):
@@ -191,13 +191,13 @@ def test_a_trace_shows_products_waits_and_the_optimizer(tmp_path):
 
     fields = {"dataset": Blocks(), "train_step": step, "model": model, "optimizer": optimizer, "device": "cuda"}
     evidence = diagnose({**fields, "batch_size": BATCH, "num_workers": 2}, quick=True, trace=tmp_path).evidence
-    device, facts = evidence["trace"]["device"], evidence["model"]
-    assert 0 < device["device_busy_share"] < 1
-    assert device["matrix_s_per_step"] > 0
-    assert sum(row["share"] for row in device["top"]) == pytest.approx(1, abs=0.05)
-    [wait] = [row for row in device["synchronisations"] if row["name"].startswith("aten::item")]
-    assert wait["calls_per_step"] == 1
-    assert device["clearing"]["operators_per_step"] >= 1
-    assert (facts["optimizer"], facts["computed_dtypes"].keys()) == ("AdamW", {"float32"})
-    assert 0 < facts["peak_device_bytes"] < facts["device_bytes"]
+    device, facts = evidence.trace.device, evidence.model
+    assert 0 < device.device_busy_share < 1
+    assert device.matrix_s_per_step > 0
+    assert sum(row.share for row in device.top) == pytest.approx(1, abs=0.05)
+    [wait] = [row for row in device.synchronisations if row.name.startswith("aten::item")]
+    assert wait.calls_per_step == 1
+    assert device.clearing.operators_per_step >= 1
+    assert (facts.optimizer, facts.computed_dtypes.keys()) == ("AdamW", {"float32"})
+    assert 0 < facts.peak_device_bytes < facts.device_bytes
     assert {path.name for path in tmp_path.iterdir()} == {"device.json.gz", "raw.json.gz"}

@@ -89,7 +89,7 @@ def test_a_step_of_half_precision_stays_finite_and_its_scaler_skips_nothing():
 
     result = diagnose(planted_fields(train_step=step), quick=True)
     assert not {"loss-not-finite", "steps-skipped", "weights-not-put-back"} & warnings_of(result).keys()
-    assert result.evidence["training"]["put_back"] > 0
+    assert result.evidence.training.put_back > 0
 
 
 def diagnosable_loader():

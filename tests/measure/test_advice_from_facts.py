@@ -1,7 +1,7 @@
 """What the workers see is what the rules read: from a planted pipeline to the advice that it deserves."""
 
-import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,8 +65,8 @@ def test_a_blur_before_the_crop_is_found_by_what_the_workers_saw():
     with switched(loader) as running:
         seen = observe(running, 0.05, time.perf_counter)
         evidence = summarise(seen, ())
-        evidence["loader"] = describe_loader(pipeline, loader, running, seen.pixels, evidence)
-    case = held_by_augment(json.loads(json.dumps(evidence)))
+        evidence = replace(evidence, loader=describe_loader(pipeline, loader, running, seen.pixels, evidence))
+    case = held_by_augment(evidence)
     given = {item.advice.id: item.advice for rule in augment.RULES for item in rule(case)}
     assert "transform.transforms[1] (RandomCrop)" in given["crop-before"].how
     assert given["crop-before"].evidence["pixels_before"] == 80 * 60

@@ -6,6 +6,7 @@ import time
 
 import pytest
 import torch
+from as_json import said
 from torch.utils.data import Dataset, IterableDataset
 
 from bottleneck.job.description import Pipeline
@@ -78,7 +79,7 @@ def pool_of(loader=None, batches=30):
 def test_files_that_are_gone_from_memory_are_cold(cache):
     pool = pool_of()
     assert pool.drop()
-    assert pool.evidence() == {
+    assert said(pool.evidence()) == {
         "verified": True, "files": 20, "bytes": 819_200, "reason": None, "batches": 30, "samples": 120,
         "resident_share": 0.0,
     }  # fmt: skip
@@ -96,7 +97,7 @@ def test_files_that_stay_in_memory_are_not_called_cold(cache):
     pool = pool_of()
     pool.prepare_for(COLD)
     assert "31 % of the files' pages stayed in memory" in pool.failure
-    assert not pool.evidence()["verified"]
+    assert not pool.evidence().verified
 
 
 def test_a_file_system_that_does_not_tell_is_not_believed(cache):
@@ -260,21 +261,21 @@ def test_what_a_job_waits_for_cold_files_is_storage(disk_folder):
     files = Files(disk_folder)
     for budget_s in (6.0, 25.0):  # at length where others keep the machine busy
         found = run(files, budget_s)
-        evidence, measured = found.evidence["cold"], {e.name: e for e in found.experiments}
+        evidence, measured = found.evidence.cold, {e.name: e for e in found.experiments}
         if measured["cold"].coupled and measured["raw"].coupled:
             break
-    if "stayed in memory" in (evidence["reason"] or ""):
+    if "stayed in memory" in (evidence.reason or ""):
         pytest.skip("this machine is busy, and holds on to pages for longer than is waited for")
-    assert evidence["verified"], evidence["reason"]
-    assert evidence["resident_share"] <= 0.05
-    assert evidence["files"] == evidence["samples"]
+    assert evidence.verified, evidence.reason
+    assert evidence.resident_share <= 0.05
+    assert evidence.files == evidence.samples
     assert found.stages[-1].name == "storage"
     planted_s = 2 * SLOW_S
     raw_s = seconds_per_batch(measured["raw"].coupled)
     assert seconds_per_batch(measured["cold"].coupled) > raw_s + planted_s / 4  # in blocks of two batches, edges count
-    rows = {row["name"]: row for row in found.evidence["reads"]["experiments"]}
-    assert rows["raw"]["source"] == "page cache"
-    assert rows["cold"]["source"] == "disk"
+    rows = {row.name: row.source for row in found.evidence.reads.experiments}
+    assert rows["raw"] == "page cache"
+    assert rows["cold"] == "disk"
 
 
 @pytest.mark.integration
@@ -287,19 +288,19 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
         found = run(Files(folder), budget_s=3.0)
     finally:
         shutil.rmtree(folder)
-    assert not found.evidence["cold"]["verified"]
-    assert "memory" in found.evidence["cold"]["reason"]
+    assert not found.evidence.cold.verified
+    assert "memory" in found.evidence.cold.reason
     assert not found.experiments[-1].available
-    assert found.experiments[-1].reason == found.evidence["cold"]["reason"]
+    assert found.experiments[-1].reason == found.evidence.cold.reason
     assert "storage" not in {stage.name for stage in found.stages}
-    assert found.evidence["reads"]["label"] == "warm"
+    assert found.evidence.reads.label == "warm"
 
 
 @pytest.mark.parametrize(("dataset", "workers", "why"), [(Stream(), 1, "stream"), (range(50), 0, "num_workers is 0")])
 @pytest.mark.integration
 def test_streams_and_the_main_process_have_no_cold_files(dataset, workers, why):
     found = run(dataset, budget_s=2.0, workers=workers)
-    assert why in found.evidence["cold"]["reason"]
+    assert why in found.evidence.cold.reason
     assert [e.name for e in found.experiments][-1] == "cold"
 
 
@@ -323,7 +324,7 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
     pipeline = Pipeline(dataset=Noted(), train_step=lambda batch: None, batch_size=2, device="cpu")
     options, precise = MeasureOptions(budget_s=1.0, cold=True), Judgement("device_bound", None, precise=True)
     outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
-    assert outcome.measurement.evidence["cold"]["reason"] == "no"
+    assert outcome.measurement.evidence.cold.reason == "no"
     assert len(asked) > 20
 
 
@@ -332,4 +333,4 @@ def test_without_the_option_there_is_no_such_experiment():
     precise = Judgement("device_bound", None, precise=True)
     found = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
     assert "cold" not in {e.name for e in found.measurement.experiments}
-    assert "cold" not in found.measurement.evidence
+    assert found.measurement.evidence.cold.reason is None

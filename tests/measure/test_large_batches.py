@@ -58,7 +58,7 @@ def test_a_hand_off_that_is_not_told_apart_is_not_called_collation():
 
     # The memory that the reason asks for is enough.
     wanted = int(reasons(outcome)["after_collate"].split("--cache-bytes ")[1].split("MB")[0]) * 10**6
-    assert wanted >= outcome.measurement.evidence["cache_bytes_wanted"]
+    assert wanted >= outcome.measurement.evidence.cache_bytes_wanted
     outcome = diagnosed(wanted)
     assert "after_collate" not in reasons(outcome)
     assert [s.name for s in outcome.measurement.stages] == ["compute", "handoff", "collate", "augment", "load"]

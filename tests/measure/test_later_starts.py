@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
+from bottleneck.results.evidence import EpochGap
 
 GAP = {"seconds": 0.4, "started_anew": True, "batches": 100.0}
 
@@ -26,7 +27,7 @@ GAP = {"seconds": 0.4, "started_anew": True, "batches": 100.0}
     ],
 )
 def test_workers_start_again_where_the_epochs_lose_time_by_it(gap, step_s, matters):
-    assert later_start_matters(gap, step_s, 45.0) is matters
+    assert later_start_matters(EpochGap(**(gap or {})), step_s, 45.0) is matters
 
 
 class ColdAtFirst(Dataset):

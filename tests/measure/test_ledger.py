@@ -4,6 +4,7 @@ from bottleneck.loader import modes
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 from bottleneck.measure.ledger import Ledger
+from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Block
 
 
@@ -61,10 +62,10 @@ def test_a_block_gives_way_to_one_that_was_disturbed_less():
 def test_a_measurement_does_not_change_with_the_ledger_afterwards():
     ledger = ledger_with()
     before = ledger.measurement()
-    ledger.evidence["new"] = 1
+    ledger.evidence = Evidence(first_batch_s=1.0)
     ledger.add(Arm(None, "device"), block(0))
     ledger.warn("late", "too late")
-    assert before.evidence == {}
+    assert before.evidence == Evidence()
     assert before.warnings == ()
     assert all(not e.coupled for e in before.experiments)
 

@@ -3,9 +3,11 @@
 import json
 import time
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
+from as_json import said
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
@@ -25,8 +27,8 @@ def facts_of(dataset, pipeline=None, **options):
     pipeline = pipeline or Pipeline(dataset=dataset, train_step=len, device="cpu")
     with switched(loader) as running:
         seen = observe(running, 0.05, time.perf_counter)
-        evidence = summarise(seen, ()) | {"payload": describe_payload([torch.zeros(8), torch.zeros(2)])}
-        found = describe_loader(pipeline, loader, running, seen.pixels, evidence)
+        evidence = replace(summarise(seen, ()), payload=describe_payload([torch.zeros(8), torch.zeros(2)]))
+        found = said(describe_loader(pipeline, loader, running, seen.pixels, evidence))
     return json.loads(json.dumps(found))
 
 
@@ -108,7 +110,7 @@ def test_a_diagnosis_has_the_facts_and_what_the_step_does_not_read():
     pipeline = Pipeline(dataset=Photos(), train_step=step, batch_size=4, num_workers=0, device="cpu")
     precise = Judgement("input_bound", None, precise=True)
     outcome = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
-    evidence = json.loads(json.dumps(outcome.measurement.evidence))
-    assert evidence["loader"]["used_pixels_per_sample"] == 32 * 32
-    assert evidence["payload"]["unread"] == ["[1]"]
-    assert evidence["payload"]["unread_bytes"] == 4 * 8
+    evidence = outcome.measurement.evidence
+    assert evidence.loader.used_pixels_per_sample == 32 * 32
+    assert evidence.payload.unread == ("[1]",)
+    assert evidence.payload.unread_bytes == 4 * 8

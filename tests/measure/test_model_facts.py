@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from as_json import said
 from kineto_events import Events
 from torch import nn
 
@@ -11,14 +12,15 @@ from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.facts.model_facts import cpu_multiplies_bfloat16, describe_model
 from bottleneck.measure.passes.chrome_trace import read_trace
 from bottleneck.measure.passes.trace_summary import find_steps, summarise
+from bottleneck.results.evidence import TracedSteps
 
 CPU = torch.device("cpu")
 
 
 def facts(*, batches=(), events=None, device=CPU, **fields):
     steps = find_steps(read_trace(events.document())) if events is not None else None
-    summary = summarise(steps) if steps is not None else None
-    return describe_model(Pipeline(dataset=[1], **fields), device, tuple(batches), steps, summary)
+    summary = summarise(steps) if steps is not None else TracedSteps()
+    return said(describe_model(Pipeline(dataset=[1], **fields), device, tuple(batches), steps, summary))
 
 
 def small_network():

@@ -3,6 +3,7 @@
 import pytest
 import sessions
 import torch
+from as_json import said
 from sessions import UNDECIDED, Photos, pipeline_of, run
 from torch.utils.data import default_collate
 
@@ -68,7 +69,7 @@ def test_shapes_are_new_in_a_block_once():
     world.block(RAW, sizes=(1, 2, 3))
     world.block(DEVICE, sizes=(9,))
     world.block(RAW, sizes=(3, 4, 9))
-    evidence = world.shapes.evidence()
+    evidence = said(world.shapes.evidence())
     assert (evidence["shapes_new_in_blocks"], evidence["distinct_shapes"]) == (3, 5)
     assert "tried its algorithms for 3 new shapes" in world.shapes.warning()[1]
     world.shapes.tries_algorithms = False
@@ -88,7 +89,7 @@ def test_tensors_without_a_shape_do_no_harm():
     world = World()
     world.shapes.meet(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
     world.block(RAW)
-    assert world.shapes.evidence()["blocks"] == 1
+    assert said(world.shapes.evidence())["blocks"] == 1
 
 
 def test_the_counters_of_a_device_are_read(monkeypatch):
@@ -135,4 +136,4 @@ def test_graphs_that_are_compiled_for_new_shapes_are_reported_and_those_of_warmi
         measurement = diagnose(lengths)
     found = [warning for warning in measurement.warnings if warning.id == "new-shapes-in-blocks"]
     assert bool(found) == told
-    assert (measurement.evidence["training"]["compiled_in_blocks"] > 0) == told
+    assert (measurement.evidence.training.compiled_in_blocks > 0) == told

@@ -3,11 +3,14 @@
 from collections import Counter
 
 import pytest
+from as_json import in_json
 
 from bottleneck.loader import modes
 from bottleneck.loader.observe.observation import Observation, Spent, TransformSpent, describe_output
 from bottleneck.measure.facts.observation import observe, summarise, with_times
 from bottleneck.measure.ladder import Capabilities, build_ladder
+
+summarise = in_json(summarise)
 
 
 def seen(stage_times, transforms=(), *, workers=1, batches=10, samples=40, core_wait_s=0.0):

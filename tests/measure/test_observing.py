@@ -5,7 +5,9 @@ import time
 
 import pytest
 import torch
+from as_json import said
 from looks import look_until, names
+from results_factory import evidence_of
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
@@ -112,12 +114,12 @@ def look(dataset, loader=DataLoader, limit_s=0.5, **options):
     """What is seen of a dataset, and its evidence."""
     with switched(loader(dataset, **{"batch_size": 4, "num_workers": 1, **options})) as wrapped:
         seen = observe(wrapped, limit_s, time.perf_counter)
-    return seen, summarise(seen, ())
+    return seen, said(summarise(seen, ()))
 
 
 def waiting_of(seen, evidence, stage):
     spent = seen.stages[stage]
-    return share_of(spent.wall_s, spent.cpu_s, evidence)
+    return share_of(spent.wall_s, spent.cpu_s, evidence_of(evidence))
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
@@ -197,7 +199,7 @@ def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_muc
     load = next(stage for stage in diagnosis.stages if stage.name == "load")
     assert load.wall_s_per_batch > 2 * PLANTED_S > 5 * load.cpu_s_per_batch
     assert load.wall_s_per_batch < 2 * load.cost_s_per_batch.estimate
-    assert [row["name"] for row in diagnosis.evidence["transforms"]] == ["Identity", "Resize"]
+    assert [row.name for row in diagnosis.evidence.transforms] == ["Identity", "Resize"]
     assert "load is waiting" in str(diagnosis)
 
 

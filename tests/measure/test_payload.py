@@ -4,8 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+from as_json import in_json
 
 from bottleneck.measure.facts.payload import describe_payload
+
+describe_payload = in_json(describe_payload)
 
 NOISE = torch.randn(8, 3, 16, 16)
 PIXELS = torch.randint(0, 256, (8, 3, 16, 16)).float() / 255

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from as_json import said
 
 from bottleneck.loader import modes
 from bottleneck.measure.facts.io import (
@@ -16,6 +17,7 @@ from bottleneck.measure.facts.io import (
 )
 from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 from bottleneck.measure.system.file_systems import Mount
+from bottleneck.results.evidence import Reads
 
 RAW, CACHED = Arm(modes.ALL, "loader"), Arm(modes.HANDOFF, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)
@@ -42,7 +44,7 @@ def reads_of(*blocks, spots=None):
 
 
 def label(requested, storage, samples=10, arm=RAW):
-    return reads_of((arm, requested, storage, samples)).summary()
+    return said(reads_of((arm, requested, storage, samples)).summary())
 
 
 def test_reads_from_storage_are_cold_and_from_the_page_cache_warm():
@@ -61,7 +63,7 @@ def test_each_experiment_says_where_it_read_from():
     ladder = build_ladder(can)
     drained = next(rung.drained for rung in ladder.rungs if rung.name == "raw")
     reads = reads_of((RAW, 1_000_000, 900_000, 10), (drained, 1_000_000, 700_000, 10), (CACHED, 500, 0, 10))
-    rows = {row["name"]: row for row in reads.summary(ladder)["experiments"]}
+    rows = {row["name"]: row for row in said(reads.summary(ladder))["experiments"]}
     assert rows["raw"]["source"] == "disk"
     assert rows["raw"]["asked_bytes_per_sample"] == 100_000.0
     assert rows["raw"]["storage_bytes_per_sample"] == 80_000.0
@@ -71,7 +73,7 @@ def test_each_experiment_says_where_it_read_from():
 
 def test_blocks_with_cold_files_are_not_counted_with_the_others():
     # Guards: `label` says of the job as it is where it reads from.
-    summary = reads_of((RAW, 1_000_000, 0, 10), (COLD, 1_000_000, 1_000_000, 10)).summary()
+    summary = said(reads_of((RAW, 1_000_000, 0, 10), (COLD, 1_000_000, 1_000_000, 10)).summary())
     assert summary["label"] == "warm"
     assert summary["storage_bytes_per_sample"] == 0
 
@@ -83,14 +85,14 @@ def test_mapped_files_are_read_without_asking():
     assert name_source(IoCounters(100, 0), 10, mapped) == "page cache"
     assert name_source(IoCounters(100, 50_000), 10, mapped) == "disk"
     assert name_source(IoCounters(100, 5_000), 10, mapped) == "page cache"  # a page, for ten samples
-    assert "mapped" in reads_of((RAW, 100, 0, 10), spots=mapped).summary()["missing"][0]
+    assert "mapped" in said(reads_of((RAW, 100, 0, 10), spots=mapped).summary())["missing"][0]
 
 
 def test_a_network_file_system_leaves_it_unknown():
     spots = BlindSpots(uncounted=("nfs4",))
     assert name_source(IoCounters(1_000_000, 0), 10, spots) == "unknown"
     assert name_source(IoCounters(1_000_000, 900_000), 10, spots) == "disk"
-    assert "nfs4" in reads_of((RAW, 1_000_000, 0, 10), spots=spots).summary()["missing"][0]
+    assert "nfs4" in said(reads_of((RAW, 1_000_000, 0, 10), spots=spots).summary())["missing"][0]
 
 
 def test_data_on_a_network_file_system_is_found_by_what_the_dataset_names(tmp_path):
@@ -111,7 +113,7 @@ def test_where_the_system_does_not_tell_nothing_is_said():
     reads = Counters(None)
     reads.start(())
     reads.add(RAW, None, 10)
-    assert reads.summary() is None
+    assert reads.summary() == Reads()
 
 
 def test_a_worker_that_is_gone_is_no_error():
@@ -139,4 +141,4 @@ def test_what_this_process_reads_is_seen(tmp_path):
     before = reads.read()
     file.read_bytes()
     reads.add(RAW, before, 1)
-    assert reads.summary()["requested_bytes_per_sample"] >= 100_000
+    assert said(reads.summary())["requested_bytes_per_sample"] >= 100_000

@@ -249,8 +249,8 @@ def test_a_whole_diagnosis_with_workers(dataset):
     assert len(found["raw"]) >= 2
     assert all(block.queue_before is not None and block.queue_after is not None for block in found["raw"])
     evidence = outcome.measurement.evidence
-    assert evidence["wait_s"]["p50"] <= evidence["wait_s"]["p99"]
-    assert evidence["first_batch_s"] > 0
+    assert evidence.wait_s.p50 <= evidence.wait_s.p99
+    assert evidence.first_batch_s > 0
     assert outcome.measurement.cost.cache_bytes > 0
     assert not workers_left()
 

@@ -122,8 +122,8 @@ class Machine:
 
 def test_of_two_blocks_the_one_that_was_disturbed_less_is_kept(monkeypatch):
     outcome = Machine(monkeypatch, lambda visit: 40 <= visit < 43).measure(PRECISE)
-    assert outcome.measurement.evidence["blocks_repeated"] == 3
-    assert outcome.measurement.evidence["stolen_share"] == pytest.approx(LITTLE.share)
+    assert outcome.measurement.evidence.blocks_repeated == 3
+    assert outcome.measurement.evidence.stolen_share == pytest.approx(LITTLE.share)
     for found in blocks(outcome).values():
         rounds = [block.round for block in found if block.round > 0]
         assert len(rounds) == len(set(rounds))
@@ -143,8 +143,6 @@ def test_a_disturbed_block_is_kept_when_the_diagnosis_ends_before_it_was_measure
 
 def test_on_a_machine_that_is_always_disturbed_nothing_is_measured_again_for_long(monkeypatch):
     outcome = Machine(monkeypatch, lambda visit: True).measure(NAMED)
-    assert (
-        outcome.measurement.evidence["blocks_repeated"] <= 12
-    )  # a round, in which all of them are out of the ordinary
-    assert outcome.measurement.evidence["stolen_share"] == pytest.approx(MUCH.share)
+    assert outcome.measurement.evidence.blocks_repeated <= 12  # a round, in which all of them are out of the ordinary
+    assert outcome.measurement.evidence.stolen_share == pytest.approx(MUCH.share)
     assert len(blocks(outcome)["raw"]) >= 6

@@ -18,6 +18,7 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
 from bottleneck.measure.passes.trace import Wish, steps_to_trace
 from bottleneck.measure.session import measure
+from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
 
 
@@ -84,7 +85,8 @@ def test_a_dear_step_is_run_as_often_as_it_is_traced(monkeypatch, step_s, steps)
     monkeypatch.setattr(trace, "record_trace", lambda run, device: (run(), json.dumps(events.document()))[1])
     ladder = SimpleNamespace(device=Arm(None, "device"))
     made = trace.trace(bench, ladder, torch.device("cpu"), Wish(asked_for=False, step_s=lambda arm: step_s))
-    assert list(made.evidence) == ["device"]
+    assert made.evidence.device.steps
+    assert made.evidence.raw == TracedSteps()
     assert len(ran) == steps
 
 
@@ -103,21 +105,21 @@ def test_ctrl_c_in_a_traced_step_ends_the_diagnosis_with_what_was_measured():
 @pytest.mark.integration
 def test_a_job_that_the_device_holds_is_traced_by_itself():
     outcome = run(step=multiply)
-    made = outcome.measurement.evidence["trace"]
-    assert list(made) == ["device"]
-    assert made["device"]["steps"] == 3
-    [product] = [row for row in made["device"]["top"] if row["name"] == "aten::mm"]
-    assert product["calls_per_step"] == 1
-    assert outcome.measurement.evidence["model"]["computed_dtypes"] == {"float32": 3}
+    made = outcome.measurement.evidence.trace
+    assert (made.device.steps, made.raw) == (3, TracedSteps())
+    [product] = [row for row in made.device.top if row.name == "aten::mm"]
+    assert product.calls_per_step == 1
+    assert outcome.measurement.evidence.model.computed_dtypes == {"float32": 3}
     assert outcome.traces == ()
     assert not told(outcome).keys() & {"trace-failed", "model-unknown"}
 
 
 @pytest.mark.integration
 def test_another_job_is_traced_only_where_that_is_asked_for():
-    assert "trace" not in run(step=multiply, state="input_bound").measurement.evidence
+    assert run(step=multiply, state="input_bound").measurement.evidence.trace == Traces()
     outcome = run(step=multiply, state="input_bound", trace=True, workers=1)
-    assert list(outcome.measurement.evidence["trace"]) == ["device", "raw"]
+    assert outcome.measurement.evidence.trace.device.steps
+    assert outcome.measurement.evidence.trace.raw.steps
     assert [file.experiment for file in outcome.traces] == ["device", "raw"]
     for file in outcome.traces:
         names = {event.get("name") for event in json.loads(gzip.decompress(file.content))["traceEvents"]}
@@ -128,8 +130,8 @@ def test_another_job_is_traced_only_where_that_is_asked_for():
 @pytest.mark.integration
 def test_facts_about_the_model_come_with_every_diagnosis():
     outcome = run(state="input_bound", model=Sum(4, 2))
-    assert outcome.measurement.evidence["model"]["parameters"] == 10
-    assert not outcome.measurement.evidence["model"]["own_train_step"]
+    assert outcome.measurement.evidence.model.parameters == 10
+    assert not outcome.measurement.evidence.model.own_train_step
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ def test_facts_about_the_model_come_with_every_diagnosis():
 
 def failure_of(step):
     outcome = run(step=step)
-    assert "trace" not in outcome.measurement.evidence
+    assert outcome.measurement.evidence.trace == Traces()
     return told(outcome)["trace-failed"]
 
 

@@ -1,11 +1,14 @@
 """What is kept of a trace: shares of the steps, per step, from events as Kineto writes them for CUDA."""
 
 import pytest
+from as_json import in_json
 from kineto_events import BACKWARD, Events
 
 from bottleneck.measure.passes.chrome_trace import read_trace
 from bottleneck.measure.passes.trace_products import computed_types, convolves_channels_last
 from bottleneck.measure.passes.trace_summary import find_steps, summarise
+
+summarise = in_json(summarise)
 
 
 def steps_of(events):

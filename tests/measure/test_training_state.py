@@ -232,7 +232,7 @@ def test_a_job_that_would_diverge_on_few_batches_stays_finite_for_all_of_a_diagn
     assert losses.qsize() > 300
     assert all(math.isfinite(losses.get()) for _ in range(losses.qsize()))
     assert torch.equal(model.weight, before)
-    assert measurement.evidence["training"]["put_back"] >= 5
+    assert measurement.evidence.training.put_back >= 5
     assert not {"loss-not-finite", "weights-not-put-back"} & {warning.id for warning in measurement.warnings}
 
 

@@ -9,10 +9,16 @@ import torch
 from torch import nn
 
 from bottleneck.measure.facts.unread import WatchedStep
+from bottleneck.results.evidence import Payload
 
 
 def batch():
     return {"ids": torch.arange(6).view(2, 3), "mask": torch.ones(2, 3), "label": torch.tensor([0, 1])}
+
+
+def unread_of(step):
+    found = step.add_unread(Payload(), batch())
+    return {"unread": None if found.unread is None else list(found.unread), "unread_bytes": found.unread_bytes}
 
 
 def watched(step, calls=3):
@@ -24,7 +30,7 @@ def watched(step, calls=3):
 
 
 def unread(step):
-    return watched(step).unread(batch())["unread"]
+    return unread_of(watched(step))["unread"]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +47,7 @@ def train(found):
 
 
 def test_what_no_operation_gets_is_unread():
-    assert watched(train).unread(batch()) == {"unread": ["['mask']"], "unread_bytes": 24}
+    assert unread_of(watched(train)) == {"unread": ["['mask']"], "unread_bytes": 24}
 
 
 def test_moving_or_looking_at_the_shape_is_not_reading():
@@ -93,9 +99,9 @@ def test_what_one_of_two_steps_reads_has_been_read():
         if len(calls) == 3:
             found["mask"].sum()
 
-    assert watched(step, calls=2).unread(batch())["unread"] == ["['mask']"]
+    assert unread_of(watched(step, calls=2))["unread"] == ["['mask']"]
     calls.clear()
-    assert watched(step, calls=3).unread(batch())["unread"] == []
+    assert unread_of(watched(step, calls=3))["unread"] == []
 
 
 @pytest.mark.parametrize(("step_s", "known"), [(0.1, ["['mask']"]), (2.0, None)], ids=["quick", "slow"])
@@ -104,7 +110,7 @@ def test_after_a_single_step_one_more_is_done_where_that_takes_little_time(step_
     made = WatchedStep(train, lambda: next(times))
     made(batch())
     made.catch_up(batch)
-    assert made.unread(batch())["unread"] == known
+    assert unread_of(made)["unread"] == known
 
 
 def test_a_step_too_many_that_fails_is_no_failure():
@@ -117,14 +123,14 @@ def test_a_step_too_many_that_fails_is_no_failure():
     made = WatchedStep(step)
     made(batch())
     made.catch_up(batch)
-    assert made.unread(batch())["unread"] is None
+    assert unread_of(made)["unread"] is None
 
 
 def test_a_batch_of_another_form_than_the_loaders_tells_nothing():
     made = WatchedStep(lambda found: None)
     for _ in range(3):
         made((torch.ones(1),))
-    assert made.unread(batch()) == {"unread": None, "unread_bytes": None}
+    assert unread_of(made) == {"unread": None, "unread_bytes": None}
 
 
 def is_watched():
@@ -139,7 +145,7 @@ def test_an_operation_that_refuses_to_be_watched_is_done_all_the_same():
 
     made = WatchedStep(step)
     assert [made(batch()) for _ in range(3)] == ["done"] * 3
-    assert made.unread(batch())["unread"] is None
+    assert unread_of(made)["unread"] is None
 
 
 def test_an_error_of_the_users_is_raised_as_it_is():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from as_json import said
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
@@ -14,6 +15,7 @@ from bottleneck.measure.usage import sampler
 from bottleneck.measure.usage.nvml import GpuSample, NoGpuError
 from bottleneck.measure.usage.process import MemoryReading
 from bottleneck.measure.usage.utilisation import Utilisation
+from bottleneck.results.evidence import Utilisation as Seen
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
@@ -106,7 +108,7 @@ def bench(monkeypatch):
         clock.now_s += 0.5
 
     made.block = block
-    made.evidence = lambda: made.usage.evidence(LADDER)
+    made.evidence = lambda: said(made.usage.evidence(LADDER))
     made.row = lambda name, mode="coupled": next(
         row for row in made.evidence()["experiments"] if (row["name"], row["mode"]) == (name, mode)
     )
@@ -301,7 +303,7 @@ def test_whatever_cannot_be_read_the_diagnosis_goes_on(bench, broken):
         usage.begin_block(RAW)
         usage.end_block()
         assert met.wait(10.0)
-    lines = usage.evidence(LADDER)["missing"]
+    lines = said(usage.evidence(LADDER))["missing"]
     assert [line for line in lines if "PermissionError" in line]
     assert bench.machine.closed
 
@@ -311,7 +313,7 @@ def test_a_machine_that_cannot_be_watched_at_all(bench):
     with usage.watching((11, 12), CPU):
         usage.begin_block(RAW)
         usage.end_block()
-    assert usage.evidence(LADDER) == {"missing": ["Utilisation: reading failed (PermissionError)."]}
+    assert usage.evidence(LADDER) == Seen(missing=("Utilisation: reading failed (PermissionError).",))
 
 
 def test_a_start_that_fails_half_way_leaves_nothing_open(bench):
@@ -320,7 +322,7 @@ def test_a_start_that_fails_half_way_leaves_nothing_open(bench):
         bench.usage.begin_block(RAW)
     assert bench.machine.closed
     assert bench.gpu.closed
-    assert bench.evidence() == {"missing": ["Utilisation: reading failed (PermissionError)."]}
+    assert bench.evidence() == said(Seen(missing=("Utilisation: reading failed (PermissionError).",)))
 
 
 def test_a_device_that_cannot_be_watched_is_one_line(bench):
@@ -332,7 +334,7 @@ def test_a_device_that_cannot_be_watched_is_one_line(bench):
         usage.begin_block(RAW)
         bench.clock.now_s += 1.0
         usage.end_block()
-    evidence = usage.evidence(LADDER)
+    evidence = said(usage.evidence(LADDER))
     assert "Utilisation of the GPU: install something." in evidence["missing"]
     assert evidence["experiments"][0]["gpu"] is None
 
@@ -352,7 +354,7 @@ def test_nothing_that_was_not_watched_is_told():
     usage = Utilisation()
     usage.begin_block(RAW)
     usage.end_block()
-    assert usage.evidence(LADDER) is None
+    assert usage.evidence(LADDER) == Seen()
 
 
 def test_the_thread_ends_with_what_it_watches_also_when_that_fails(bench):
@@ -370,6 +372,6 @@ def test_this_machine_can_be_watched():
         usage.begin_block(RAW)
         sum(range(1_000_000))
         usage.end_block()
-    evidence = usage.evidence(LADDER)
+    evidence = said(usage.evidence(LADDER))
     assert evidence["experiments"][0]["cores_main"] > 0.05
     assert json.loads(json.dumps(evidence)) == evidence

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from as_json import in_json
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
@@ -10,6 +11,8 @@ from bottleneck.measure.usage.nvml import GpuSample
 from bottleneck.measure.usage.process import MemoryReading
 from bottleneck.measure.usage.samples import TimedReading, Watched, WatchedBlock
 from bottleneck.measure.usage.series import MOST_ROWS, utilisation_series
+
+utilisation_series = in_json(utilisation_series)
 
 DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
 WITHOUT = Arm(modes.ALL & ~modes.AUGMENT, "loader")

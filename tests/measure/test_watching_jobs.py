@@ -65,13 +65,13 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
     diagnosis = diagnose(computes=True, workers=CORES)
     found = find_saturation(diagnosis.evidence, "input_bound")
     assert found.lacks_cores
-    usage = diagnosis.evidence["utilisation"]
+    usage = diagnosis.evidence.utilisation
     raw = raw_usage(diagnosis.evidence)
     # Others on the machine may take a part of the cores; the workers take the rest.
-    assert 0.1 * CORES < raw["cores_workers"] <= CORES * 1.05
-    assert raw["cores_main"] < raw["cores_workers"]
-    assert len(usage["workers"]["cores_busy"]) == CORES
-    assert usage["workers"]["private_bytes"] > 1e6
+    assert 0.1 * CORES < raw.cores_workers <= CORES * 1.05
+    assert raw.cores_main < raw.cores_workers
+    assert len(usage.workers.cores_busy) == CORES
+    assert usage.workers.private_bytes > 1e6
     assert {"workers-cannot-help"} == {"workers-cannot-help", "more-workers"} & {a.id for a in diagnosis.advice}
     assert "Used up while the job runs: the" in " ".join(str(diagnosis).split())
 
@@ -81,7 +81,7 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
 def test_a_worker_that_waits_uses_up_nothing_of_its_own():
     diagnosis = diagnose(computes=False, workers=1)
     raw = raw_usage(diagnosis.evidence)
-    assert raw["cores_workers"] < 0.2
+    assert raw.cores_workers < 0.2
     found = find_saturation(diagnosis.evidence, "input_bound")
     # Whatever others on the machine use is no doing of this job.
     if found.cores_other < 0.5 * CORES:
@@ -99,10 +99,10 @@ def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypa
     monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: None)
     diagnosis = diagnose(computes=False, workers=1)
     assert diagnosis.verdict.bottleneck is not None
-    missing = diagnosis.evidence["utilisation"]["missing"]
+    missing = diagnosis.evidence.utilisation.missing
     assert len(missing) == 6
     raw = raw_usage(diagnosis.evidence)
-    assert raw["cores_busy"] is raw["cores_workers"] is raw["disk_busy_share"] is None
-    assert raw["cores_main"] < 1.0
+    assert raw.cores_busy is raw.cores_workers is raw.disk_busy_share is None
+    assert raw.cores_main < 1.0
     text = str(diagnosis)
     assert text.count("Not seen: ") == 6

@@ -6,6 +6,7 @@ import time
 import psutil
 import pytest
 import torch
+from as_json import said
 from torch.utils.data import DataLoader
 
 from bottleneck.loader.switched_loader import SwitchedLoader
@@ -14,6 +15,7 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.trial import emulated_workers, worker_trial
 from bottleneck.measure.trial.emulated_workers import Work
 from bottleneck.measure.trial.worker_trial import try_workers
+from bottleneck.results.evidence import Evidence
 
 BATCH = [torch.zeros(4, 8), torch.arange(4)]
 
@@ -43,7 +45,8 @@ def trial():
         kept = [CachedBatch(batch, 4) for batch in (batches or [BATCH])]
         cache = BatchCache(kept)
         bench = Bench(running, cache, cache, lambda batch: batch, step, lambda: None, time.perf_counter)
-        return try_workers(loader, bench, kept, pinned=False, on_cpu=on_cpu, limit_s=limit_s)
+        found = try_workers(loader, bench, kept, pinned=False, on_cpu=on_cpu, limit_s=limit_s)
+        return said(Evidence(handoff=found.handoff, workers_tried=found.workers_tried))
 
     yield run
     for running in made:

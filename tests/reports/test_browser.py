@@ -190,7 +190,8 @@ class TestInOneBrowser:
         hostile = everywhere(attack)
         frames = [Frame(text, text, 1) for text in (attack, *HOSTILE)]
         profile = make_profile(tuple(Stack((GET, frame), attack, 10, 5) for frame in frames))
-        evidence = {**make_page_result(profile).evidence, **hostile.evidence}
+        shown = make_page_result(profile).evidence
+        evidence = replace(hostile.evidence, profile=shown.profile, utilisation=shown.utilisation)
         page.open(written(tmp_path, replace(hostile, evidence=evidence)), width=NARROW)
         assert page.evaluate("window.hit") is None
         assert page.evaluate("document.querySelectorAll('img, iframe, link, a, script').length") == 1  # our script

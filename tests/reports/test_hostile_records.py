@@ -40,7 +40,9 @@ def filled(value, text: str):
     """A record, or a part of one, with `text` in front of every text in it, keys of what is free included."""
     if is_dataclass(value) and not isinstance(value, Interval):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
-        return replace(value, **{name: item if name in CHOICES else filled(item, text) for name, item in held.items()})
+        return replace(
+            value, **{name: item if name in CHOICES | MEANT else filled(item, text) for name, item in held.items()}
+        )
     if isinstance(value, (list, tuple)):
         return type(value)(filled(item, text) for item in value)
     if isinstance(value, dict):
@@ -52,7 +54,7 @@ def texts(value) -> Iterator[str]:
     """Every text in a record but for the words that are chosen."""
     if is_dataclass(value):
         for field in fields(value):
-            if field.name not in CHOICES:
+            if field.name not in CHOICES | MEANT:
                 yield from texts(getattr(value, field.name))
     elif isinstance(value, (list, tuple)):
         for item in value:
@@ -70,7 +72,7 @@ def shortened(value):
     if is_dataclass(value) and not isinstance(value, Interval):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
         return replace(
-            value, **{name: item[:2] if name == "blocks" else shortened(item) for name, item in held.items()}
+            value, **{name: item[:2] if name == "blocks" and item else shortened(item) for name, item in held.items()}
         )
     if isinstance(value, tuple):
         return tuple(shortened(item) for item in value)

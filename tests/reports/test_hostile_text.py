@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 from report_machine import HOME, HOST
-from results_factory import make_result
+from results_factory import EVIDENCE, make_result
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports import sanitize
@@ -72,10 +72,10 @@ def everywhere(text: str) -> Result:
     named = ("stage", "path", "name", "output")
     payload = {
         "bytes": 8,
-        "tensors": [{"path": text, "shape": [text], "dtype": text, "bytes": 4}, {"bytes": 4}],
+        "tensors": [{"path": text, "shape": [4], "dtype": text, "bytes": 4}, {"bytes": 4}],
         "savings": [{"path": text, "what": text, "how": text, "bytes_saved": 2}],
     }
-    transforms = [{**row, **dict.fromkeys(named, text)} for row in result.evidence["transforms"]]
+    transforms = [{**row, **dict.fromkeys(named, text)} for row in EVIDENCE["transforms"]]
     return make_result(
         tool=Tool(text, text),
         created=text,
@@ -87,9 +87,9 @@ def everywhere(text: str) -> Result:
         verdict=verdict,
         advice=(
             Advice(text, text, text, text, line, {text: text}),
-            Advice("b", None, text, text, f"a\n{text}"),
+            Advice("b", None, text, text, f"a\n{text}", {}),
         ),
-        evidence={text: text, "transforms": transforms, "transforms_note": text, "payload": payload},
+        evidence={"transforms": transforms, "transforms_note": text, "payload": payload},
         warnings=(Warning(text, text),),
     )
 

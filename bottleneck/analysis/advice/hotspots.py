@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
 
 from bottleneck.analysis.advice.kept_stacks import keep_stacks
+from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.stacks import Frame, StackProfile
 from bottleneck.results.stage_names import span_of
 
@@ -17,20 +16,7 @@ _FEWEST_SAMPLES = 10
 _ADDRESS = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Hotspot:
-    """A function and what it takes by itself, without what it calls."""
-
-    frame: Frame
-    stage: str | None
-    """The stage that it works for; None where the stacks do not tell."""
-    own_share: float
-    """Its part of all samples of the user's code."""
-    waiting_share: float | None
-    """The part of its own time in which nothing was computed; None where that is not known."""
-
-
-def find_hotspots(profile: StackProfile, stages: Collection[str] = ()) -> tuple[Hotspot, ...]:
+def find_hotspots(profile: StackProfile, stages: Collection[str] = ()) -> tuple[FunctionSeen, ...]:
     """Return the functions with the most own time, those with the most first.
 
     Args:
@@ -48,11 +34,14 @@ def find_hotspots(profile: StackProfile, stages: Collection[str] = ()) -> tuple[
             own[key] = samples + stack.samples, both
     total = profile.samples
     found = [
-        Hotspot(frame, stage, samples / total, waiting_part(samples, computing))
+        FunctionSeen(
+            function=frame.function, file=frame.file, line=frame.line, own_share=samples / total,
+            waiting_share=waiting_part(samples, computing), stage=stage,
+        )
         for (frame, stage), (samples, computing) in own.items()
         if samples > 0
-    ]
-    found.sort(key=lambda spot: (-spot.own_share, spot.frame.file, spot.frame.line or 0, spot.frame.function))
+    ]  # fmt: skip
+    found.sort(key=lambda spot: (-(spot.own_share or 0.0), spot.file or "", spot.line or 0, spot.function or ""))
     return tuple(found[:MOST_FUNCTIONS])
 
 
@@ -68,30 +57,20 @@ def waiting_part(samples: float, computing: float | None) -> float | None:
     return min(1.0, max(0.0, 1.0 - computing / samples))
 
 
-def summarise_profile(profile: StackProfile, stages: Collection[str] = ()) -> dict[str, Any]:
+def summarise_profile(profile: StackProfile, stages: Collection[str] = ()) -> Profile:
     """Return what is kept of a profile as evidence.
 
     Args:
         profile: What the profiler saw.
         stages: The stages that are measured.
     """
-    return {
-        "sampler": profile.sampler,
-        "rate_hz": profile.rate_hz,
-        "seconds": profile.seconds,
-        "samples": profile.samples,
-        "processes": len(profile.workers),
-        "in_workers": profile.in_workers,
-        "functions": [
-            {
-                "function": spot.frame.function,
-                "file": spot.frame.file,
-                "line": spot.frame.line,
-                "own_share": spot.own_share,
-                "waiting_share": spot.waiting_share,
-                "stage": spot.stage,
-            }
-            for spot in find_hotspots(profile, stages)
-        ],
-        "stacks": keep_stacks(profile),
-    }
+    return Profile(
+        sampler=profile.sampler,
+        rate_hz=profile.rate_hz,
+        seconds=profile.seconds,
+        samples=profile.samples,
+        processes=len(profile.workers),
+        in_workers=profile.in_workers,
+        functions=find_hotspots(profile, stages),
+        stacks=keep_stacks(profile),
+    )

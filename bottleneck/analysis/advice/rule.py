@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bottleneck.analysis import lookup
+from bottleneck.analysis import settings
 from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.epochs import Epoch, find_epoch
 from bottleneck.analysis.estimates.series import Readings
@@ -14,6 +14,7 @@ from bottleneck.analysis.estimates.statistics import align
 from bottleneck.analysis.names import AFTER_COLLATE, COMPUTE, RAW
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.stopping import loss
+from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Advice, GainBasis, Interval, Measurement, Stage, Verdict
 
 
@@ -40,7 +41,7 @@ class Case:
     verdict: Verdict
     pipeline: Mapping[str, Any]
     environment: Mapping[str, Any]
-    evidence: Mapping[str, Any]
+    evidence: Evidence
     step_s: float
     """Coupled raw time per batch: one step of the job as it is."""
     device_s: float
@@ -67,7 +68,7 @@ class Case:
     @property
     def cores(self) -> int | None:
         """Cores that the job may use."""
-        cores = lookup.number_at(self.environment, "cpu_cores_available")
+        cores = settings.number(self.environment, "cpu_cores_available")
         return None if cores is None else int(cores)
 
     @property
@@ -87,31 +88,7 @@ class Case:
 
     def number(self, key: str) -> float | None:
         """Return a setting of the pipeline; None when it is not a finite number."""
-        return lookup.number_at(self.pipeline, key)
-
-    def evidence_value(self, *path: str | int) -> Any:
-        """Return what the evidence holds there; None when there is nothing. Check its type."""
-        return lookup.value_at(self.evidence, *path)
-
-    def evidence_number(self, *path: str | int) -> float | None:
-        """Return a number of the evidence; None when it is not a finite number."""
-        return lookup.number_at(self.evidence, *path)
-
-    def evidence_text(self, *path: str | int) -> str | None:
-        """Return a text of the evidence; None when it is none."""
-        return lookup.text_at(self.evidence, *path)
-
-    def evidence_flag(self, *path: str | int) -> bool | None:
-        """Return true or false from the evidence; None when it is neither."""
-        return lookup.flag_at(self.evidence, *path)
-
-    def evidence_list(self, *path: str | int) -> tuple[Any, ...]:
-        """Return the items of a list of the evidence; none when it is not one."""
-        return lookup.list_at(self.evidence, *path)
-
-    def evidence_rows(self, *path: str | int) -> tuple[Mapping[str, Any], ...]:
-        """Return those items of a list of the evidence that are mappings."""
-        return lookup.rows_at(self.evidence, *path)
+        return settings.number(self.pipeline, key)
 
     def stage(self, name: str) -> Stage | None:
         """Return a stage by name."""

@@ -5,11 +5,11 @@ Looks at the experiment `raw`, coupled, in the evidence `utilisation`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from bottleneck.analysis.lookup import number_at, rows_at
+from bottleneck.results.evidence import Evidence, ExperimentUsage
 from bottleneck.results.format import number, percent
 from bottleneck.results.records import State
 
@@ -52,13 +52,12 @@ class Saturation:
         return "cores" in self.resources or "quota" in self.resources
 
 
-def raw_usage(evidence: Mapping[str, Any], name: str = "raw", mode: str = "coupled") -> Mapping[str, Any] | None:
+def raw_usage(evidence: Evidence, name: str = "raw", mode: str = "coupled") -> ExperimentUsage | None:
     """Return what was seen during an experiment; None where nothing was."""
-    rows = rows_at(evidence, "utilisation", "experiments")
-    return next((row for row in rows if row.get("name") == name and row.get("mode") == mode), None)
+    return next((row for row in evidence.utilisation.experiments if (row.name, row.mode) == (name, mode)), None)
 
 
-def find_saturation(evidence: Mapping[str, Any], state: State) -> Saturation | None:
+def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
     """Name what the job uses up.
 
     Args:
@@ -81,37 +80,36 @@ def find_saturation(evidence: Mapping[str, Any], state: State) -> Saturation | N
         return None
     else:
         sentence = f"Nothing is used up while the job runs: {facts}.{_remark(raw, state)}"
-    return Saturation(tuple(found), sentence, busy, cores, number_at(raw, "cores_other"))
+    return Saturation(tuple(found), sentence, busy, cores, raw.cores_other)
 
 
-def _with_others(raw: Mapping[str, Any], evidence: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
     """Return what was seen, with the cores that others took over the whole diagnosis where blocks were too short."""
-    others, cores = number_at(evidence, "other_load_cores"), _cores(evidence)
-    if number_at(raw, "cores_busy") is not None or others is None or not cores:
+    others, cores = evidence.other_load_cores, _cores(evidence)
+    if raw.cores_busy is not None or others is None or not cores:
         return raw
-    own = [number_at(raw, key) for key in ("cores_main", "cores_workers")]
-    if None in own:
+    if raw.cores_main is None or raw.cores_workers is None:
         return raw
-    return {**raw, "cores_other": others, "cores_busy": min(cores, sum(value or 0.0 for value in own) + others)}
+    return replace(raw, cores_other=others, cores_busy=min(cores, raw.cores_main + raw.cores_workers + others))
 
 
-def _cores_busy(raw: Mapping[str, Any]) -> float | None:
+def _cores_busy(raw: ExperimentUsage) -> float | None:
     """Return the busy cores, by everybody; where others are not seen, by the job, which is the least that is."""
-    busy = number_at(raw, "cores_busy")
+    busy = raw.cores_busy
     if busy is not None:
         return busy
-    main, workers = number_at(raw, "cores_main"), number_at(raw, "cores_workers")
+    main, workers = raw.cores_main, raw.cores_workers
     return None if main is None and workers is None else (main or 0.0) + (workers or 0.0)
 
 
-def _cores(evidence: Mapping[str, Any]) -> float | None:
-    allowed = number_at(evidence, "utilisation", "cores", "allowed")
-    return allowed if allowed is not None else number_at(evidence, "utilisation", "cores", "usable")
+def _cores(evidence: Evidence) -> float | None:
+    allowed = evidence.utilisation.cores.allowed
+    return allowed if allowed is not None else evidence.utilisation.cores.usable
 
 
-def _saturated(raw: Mapping[str, Any], evidence: Mapping[str, Any], state: State) -> Iterator[tuple[Resource, str]]:
+def _saturated(raw: ExperimentUsage, evidence: Evidence, state: State) -> Iterator[tuple[Resource, str]]:
     """Yield what is used up, each with its numbers."""
-    device = number_at(raw, "gpu", "busy_share")
+    device = raw.gpu.busy_share
     if state == "device_bound":
         yield "device", "the device" + (f" (busy {percent(device)} of the time)" if device is not None else "")
     elif state == "undecided" and device is not None and device >= DEVICE_BUSY:
@@ -127,42 +125,39 @@ def _saturated(raw: Mapping[str, Any], evidence: Mapping[str, Any], state: State
         yield "disk", disk
 
 
-def _quota(raw: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
-    granted = number_at(evidence, "utilisation", "cores", "quota")
+def _quota(raw: ExperimentUsage, evidence: Evidence) -> str:
+    granted = evidence.utilisation.cores.quota
     if not granted or granted <= 0:
         return ""
-    throttled = number_at(raw, "throttled_share")
+    throttled = raw.throttled_share
     if throttled is not None and throttled >= THROTTLED:
         return (
             f"the quota of {_amount(granted)} cores of the control group (which stopped the job in "
             f"{percent(throttled)} of its periods)"
         )
-    own = (number_at(raw, "cores_main") or 0.0) + (number_at(raw, "cores_workers") or 0.0)
+    own = (raw.cores_main or 0.0) + (raw.cores_workers or 0.0)
     if own >= CORES_BUSY * granted:
         return f"the quota of {_amount(granted)} cores of the control group (the job uses {_amount(own)})"
     return ""
 
 
-def _disk(raw: Mapping[str, Any]) -> str:
-    share, requests = number_at(raw, "disk_busy_share"), number_at(raw, "disk_requests_in_flight")
+def _disk(raw: ExperimentUsage) -> str:
+    share, requests = raw.disk_busy_share, raw.disk_requests_in_flight
     if share is None or share < DISK_BUSY:
         return ""
-    turns = raw.get("disk_rotational") is True
+    turns = raw.disk_rotational is True
     if not turns and (requests is None or requests < DISK_REQUESTS):
         return ""
     queue = f", {_amount(requests)} requests at once" if requests is not None else ""
     return f"a disk (busy {percent(share)} of the time{queue})"
 
 
-def _facts(raw: Mapping[str, Any], busy: float | None, cores: float | None) -> str:
+def _facts(raw: ExperimentUsage, busy: float | None, cores: float | None) -> str:
     """Return who keeps how many cores busy."""
     if busy is None or not cores:
         return ""
-    parts = [
-        f"{name} {_amount(value)}"
-        for name, key in (("workers", "cores_workers"), ("main process", "cores_main"), ("others", "cores_other"))
-        if (value := number_at(raw, key)) is not None
-    ]
+    whose = {"workers": raw.cores_workers, "main process": raw.cores_main, "others": raw.cores_other}
+    parts = [f"{name} {_amount(value)}" for name, value in whose.items() if value is not None]
     return (
         f"{_amount(busy)} of {_amount(cores)} cores busy: {', '.join(parts)}"
         if parts
@@ -170,11 +165,11 @@ def _facts(raw: Mapping[str, Any], busy: float | None, cores: float | None) -> s
     )
 
 
-def _remark(raw: Mapping[str, Any], state: State) -> str:
+def _remark(raw: ExperimentUsage, state: State) -> str:
     """Return what follows where nothing is used up."""
     if state != "input_bound":
         return ""
-    main, workers = number_at(raw, "cores_main"), number_at(raw, "cores_workers")
+    main, workers = raw.cores_main, raw.cores_workers
     if main is not None and ONE_CORE <= main <= MORE_THAN_ONE_CORE and main > (workers or 0.0):
         return " The main process fills one core, and too little runs beside it."
     return " Too little runs in parallel."

@@ -6,12 +6,10 @@ not the device. Where the CPU trains, both come from the trace, since both are s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.lookup import flag_at, number_at, text_at, value_at
+from bottleneck.results.evidence import ModelFacts, OptimizerPart, TracedSteps
 
 BUSY = 0.8
 """The share of a step from which on the device is taken to be what limits it; below it, the host is."""
@@ -26,9 +24,9 @@ class StepFacts:
     """A traced step. What the evidence does not tell is None."""
 
     case: Case
-    trace: Mapping[str, Any]
+    trace: TracedSteps
     """Of the `device` experiment."""
-    model: Mapping[str, Any]
+    model: ModelFacts
     traced_s: float
     """A step under the profiler."""
     busy_s: float | None
@@ -69,53 +67,36 @@ class StepFacts:
         """Whether an NVIDIA or AMD device trains."""
         return self.case.device.startswith("cuda")
 
-    def spent_s(self, key: str) -> float:
-        """Return what something of the trace takes of a step, where a step takes its time."""
-        seconds = number_at(self.trace, key) or 0.0
+    def spent_s(self, seconds: float | None) -> float:
+        """Return what something that took so long in the trace takes of a step, where a step takes its time."""
+        seconds = seconds or 0.0
         return self._true_s(seconds) if self.busy_s is None else min(seconds, self.step_s)
 
-    def within_s(self, annotation: str) -> float | None:
+    def within_s(self, part: OptimizerPart) -> float | None:
         """Return what an annotated part, such as the optimizer, takes of a step; None where there is none."""
-        on_device = number_at(self.trace, annotation, "device_s_per_step")
-        if self.device_limits and on_device is not None:
-            return min(on_device, self.step_s)
-        on_host = number_at(self.trace, annotation, "host_s_per_step")
-        return None if on_host is None else self._true_s(on_host)
+        if self.device_limits and part.device_s_per_step is not None:
+            return min(part.device_s_per_step, self.step_s)
+        return None if part.host_s_per_step is None else self._true_s(part.host_s_per_step)
 
     def _true_s(self, seconds: float) -> float:
         """Return what some time under the profiler is without it, in the same proportion to the step."""
         return min(1.0, seconds / self.traced_s) * self.step_s
 
-    def number(self, key: str) -> float | None:
-        """Return a number of the trace."""
-        return number_at(self.trace, key)
-
     def is_at_least(self, major: int) -> bool:
         """Whether the device is known to be of this compute capability, or of a later one."""
-        capability = number_at(self.model, "device_capability", 0)
-        return capability is not None and capability >= major
+        capability = self.model.device_capability
+        return capability is not None and capability[0] >= major
 
     def computed_share(self, *dtypes: str) -> float | None:
         """Return the part of the matrix products and convolutions in some types; None where none was seen."""
-        counted = value_at(self.model, "computed_dtypes")
-        if not isinstance(counted, Mapping):
-            return None
-        numbers = {str(name): number_at(counted, name) or 0.0 for name in counted}
-        total = sum(numbers.values())
-        return sum(numbers.get(name, 0.0) for name in dtypes) / total if total > 0 else None
+        counted = self.model.computed_dtypes or {}
+        total = sum(counted.values())
+        return sum(counted.get(name, 0) for name in dtypes) / total if total > 0 else None
 
     @property
     def small_share(self) -> float | None:
         """The part of the matrix products and convolutions in types of 16 bits."""
         return self.computed_share(*_SMALL)
-
-    def flag(self, key: str) -> bool | None:
-        """Return a fact about the model."""
-        return flag_at(self.model, key)
-
-    def text(self, key: str) -> str | None:
-        """Return a fact about the model."""
-        return text_at(self.model, key)
 
     def gain(self, saved_s: float) -> float:
         """Return what the job gains when a step takes less, but not more than the loader can supply."""
@@ -125,14 +106,14 @@ class StepFacts:
 
 def step_facts(case: Case) -> StepFacts | None:
     """Gather what is known of the step; None without a trace of it."""
-    trace, model = case.evidence_value("trace", "device"), case.evidence_value("model")
-    traced_s = number_at(trace, "seconds_per_step")
-    if not isinstance(trace, Mapping) or not traced_s or traced_s <= 0 or case.device_s <= 0:
+    trace, model = case.evidence.trace.device, case.evidence.model
+    traced_s = trace.seconds_per_step
+    if not traced_s or traced_s <= 0 or case.device_s <= 0:
         return None
-    busy_s, share = number_at(trace, "device_busy_s_per_step"), number_at(trace, "device_busy_share")
+    busy_s, share = trace.device_busy_s_per_step, trace.device_busy_share
     if busy_s is None and share is not None:
         busy_s = share * traced_s
-    return StepFacts(case, trace, model if isinstance(model, Mapping) else {}, traced_s, busy_s)
+    return StepFacts(case, trace, model, traced_s, busy_s)
 
 
 def facts_of_bound_step(case: Case) -> StepFacts | None:

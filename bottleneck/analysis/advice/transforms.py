@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.advice.stage_idle_time import CORE_WAIT, waiting_share
-from bottleneck.analysis.lookup import list_at, number_at, text_at
+from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.analysis.names import COMPUTE
+from bottleneck.analysis.settings import number
+from bottleneck.results.evidence import TensorSeen, TransformSeen
 from bottleneck.results.records import Stage
 
 MOSTLY = 0.5
@@ -69,57 +69,48 @@ def pixels_of(output: str) -> int | None:
     return sides[0] * sides[1] if len(sides) == 3 and sides[2] in _CHANNELS else None
 
 
-def amount(case: Case, *path: str) -> float | None:
-    """Return a number of the evidence that counts or measures something; None where it is not over 0."""
-    return _over_0(case.evidence_number(*path))
-
-
 def setting(case: Case, key: str) -> float | None:
     """Return a number of the pipeline's settings; None where it is not over 0."""
-    return _over_0(case.number(key))
+    return over_0(case.number(key))
 
 
 def memory_bytes(case: Case) -> float | None:
     """Return the memory that was free when the run began; None where that is not known."""
-    return _over_0(number_at(case.environment, "memory_available_bytes"))
+    return over_0(number(case.environment, "memory_available_bytes"))
 
 
-def _over_0(found: float | None) -> float | None:
+def over_0(found: float | None) -> float | None:
+    """Return what counts or measures something; None where it is not over 0."""
     return found if found is not None and found > 0 else None
 
 
 def transforms_of(case: Case, stage: Stage) -> tuple[Transform, ...]:
     """The single transforms of a stage, in the order in which they are kept."""
-    rows = (row for row in case.evidence_rows("transforms") if text_at(row, "stage") == stage.name)
-    found = (_transform(case, row) for row in rows)
+    found = (_transform(case, seen) for seen in case.evidence.transforms if seen.stage == stage.name)
     return tuple(transform for transform in found if transform is not None)
 
 
-def _transform(case: Case, row: Mapping[str, Any]) -> Transform | None:
-    path, name, stage = (text_at(row, key) for key in ("path", "name", "stage"))
-    share, calls, wall_s = (number_at(row, key) for key in ("share", "calls_per_sample", "wall_s_per_call"))
-    if not path or not name or not stage or share is None or calls is None or wall_s is None:
+def _transform(case: Case, seen: TransformSeen) -> Transform | None:
+    share, calls, wall_s = seen.share, seen.calls_per_sample, seen.wall_s_per_call
+    if not seen.path or not seen.name or not seen.stage or share is None or calls is None or wall_s is None:
         return None
-    module = case.evidence_text("loader", "transform_modules", path) or ""
-    return Transform(stage, path, name, share, calls * wall_s, text_at(row, "output") or "", module)
+    module = case.evidence.loader.transform_modules.get(seen.path, "")
+    return Transform(seen.stage, seen.path, seen.name, share, calls * wall_s, seen.output or "", module)
 
 
 def shows_images(case: Case) -> bool:
     """Whether the run saw images: in its transforms, or as a tensor of the batch with channels."""
-    if case.evidence_number("loader", "decoded_pixels_per_sample") is not None:
+    if case.evidence.loader.decoded_pixels_per_sample is not None:
         return True
-    outputs = (text_at(row, "output") or "" for row in case.evidence_rows("transforms"))
-    if any(pixels_of(output) is not None for output in outputs):
+    if any(pixels_of(seen.output or "") is not None for seen in case.evidence.transforms):
         return True
-    return any(_is_image(row) for row in case.evidence_rows("payload", "tensors"))
+    return any(_is_image(tensor) for tensor in case.evidence.payload.tensors)
 
 
-def _is_image(row: Mapping[str, Any]) -> bool:
+def _is_image(tensor: TensorSeen) -> bool:
     """Whether a tensor of the batch has channels, height and width; a mask of whole numbers is none."""
-    shape, dtype = list_at(row, "shape"), text_at(row, "dtype") or ""
-    if len(shape) != 4 or not all(isinstance(size, int) for size in shape):
-        return False
-    if not (dtype == "uint8" or "float" in dtype):
+    shape, dtype = tensor.shape, tensor.dtype or ""
+    if len(shape) != 4 or not (dtype == "uint8" or "float" in dtype):
         return False
     first, last = shape[1] in _CHANNELS and min(shape[2:]) > 1, shape[3] in _CHANNELS and min(shape[1:3]) > 1
     return first or last
@@ -160,7 +151,7 @@ def undisturbed_s_per_batch(case: Case, stage: Stage) -> float | None:
     if work_s is None or stage.wall_s_per_batch is None or stage.cpu_s_per_batch is None:
         return work_s
     cpu_s = stage.cpu_s_per_batch * max(1.0, case.number("num_workers") or 0.0)
-    core_wait = max(0.0, case.evidence_number(CORE_WAIT) or 0.0)
+    core_wait = max(0.0, case.evidence.core_wait_per_cpu_s or 0.0)
     return max(min(cpu_s, work_s), work_s - core_wait * cpu_s)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from bottleneck.analysis.advice.rule import Case
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.estimates.statistics import mean_spread
-from bottleneck.analysis.lookup import list_at, number_at
+from bottleneck.analysis.settings import number
 from bottleneck.results.records import Interval
 
 WORTH = 1.05
@@ -37,18 +38,16 @@ class Way:
 def ways_tried(case: Case) -> tuple[Way, ...]:
     """Return what a job without workers got with some, as tried; none where nothing was."""
     found = []
-    for row in case.evidence_rows("workers_tried", "ways"):
-        workers, threads = number_at(row, "num_workers"), number_at(row, "torch_threads")
-        gain = _gain_of_pairs(list_at(row, "pairs"))
-        if workers is not None and threads is not None and workers >= 0 and gain is not None:
-            found.append(Way(int(workers), int(threads), gain))
+    for way in case.evidence.workers_tried.ways:
+        gain = _gain_of_pairs(way.pairs)
+        if gain is not None:
+            found.append(Way(way.num_workers, way.torch_threads, gain))
     return tuple(found)
 
 
-def _gain_of_pairs(pairs: tuple[object, ...]) -> Interval | None:
+def _gain_of_pairs(pairs: Sequence[tuple[float, float]]) -> Interval | None:
     """Return the gain over pairs of seconds: the job as it is, and with workers. A single pair has no interval."""
-    times = [(number_at(pair, 0), number_at(pair, 1)) for pair in pairs]
-    logs = [math.log(alone / fed) for alone, fed in times if alone and fed and alone > 0 and fed > 0]
+    logs = [math.log(alone / fed) for alone, fed in pairs if alone > 0 and fed > 0]
     if not logs:
         return None
     if len(logs) == 1:
@@ -73,10 +72,11 @@ def step_cores(case: Case) -> int | None:
     """
     if not case.on_cpu:
         return 0
-    busy = number_at(raw_usage(case.evidence, "device"), "cores_main")
+    usage = raw_usage(case.evidence, "device")
+    busy = None if usage is None else usage.cores_main
     if busy is None or busy <= _IDLE_CORES:
         return None if busy is None else 0
-    threads = number_at(case.environment, "torch_threads")
+    threads = number(case.environment, "torch_threads")
     return max(math.ceil(busy - _IDLE_CORES), int(threads) if threads is not None else 1)
 
 
@@ -88,7 +88,7 @@ def most_workers(case: Case) -> int | None:
 
 def gain_of_first_workers(case: Case, workers: int) -> float | None:
     """Return the most that a job without workers gains by some; None where the hand-off was not measured."""
-    main_s, worker_s = (case.evidence_number("handoff", key) for key in ("main_cpu_s_per_batch", "s_per_batch"))
+    main_s, worker_s = case.evidence.handoff.main_cpu_s_per_batch, case.evidence.handoff.s_per_batch
     if main_s is None or worker_s is None or workers < 1:
         return None
     fed_s = max(case.device_s + main_s, (case.loader_s + worker_s) / workers, worker_s)
@@ -102,11 +102,9 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
     """
     limits_s = [case.loader_s * workers / wanted, case.fed_s or case.device_s]
     raw = raw_usage(case.evidence)
-    own = [number_at(raw, key) for key in ("cores_main", "cores_workers")]
-    others = number_at(raw, "cores_other") or 0.0
-    if case.cores and own[0] is not None and own[1] is not None:
-        left = max(case.cores - others, 0.1)
-        limits_s.append((own[0] + own[1]) * case.step_s / left)
+    if case.cores and raw is not None and raw.cores_main is not None and raw.cores_workers is not None:
+        left = max(case.cores - (raw.cores_other or 0.0), 0.1)
+        limits_s.append((raw.cores_main + raw.cores_workers) * case.step_s / left)
     slowest_s = max(limits_s)
     factor = case.step_s / slowest_s if slowest_s > 0 else 1.0
     return case.at_most_headroom(min(factor, wanted / workers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.lookup import number_at
+from bottleneck.analysis.settings import number
 from bottleneck.results.format import count
 
 MEMORY_SHARE = 0.8
@@ -30,7 +30,7 @@ class Room:
 
 def batch_room_bytes(case: Case, workers: float) -> float | None:
     """Return what the batches in flight of so many workers take of /dev/shm; None where it is not known."""
-    batch_bytes = case.evidence_number("payload", "bytes")
+    batch_bytes = case.evidence.payload.bytes
     return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
 
 
@@ -41,10 +41,10 @@ def worker_room(case: Case) -> Room | None:
 
 
 def _by_memory(case: Case) -> Room | None:
-    private, workers = case.evidence_number("utilisation", "workers", "private_bytes"), case.number("num_workers")
-    free = number_at(case.environment, "memory_available_bytes")
+    seen, workers = case.evidence.utilisation.workers, case.number("num_workers")
+    free = number(case.environment, "memory_available_bytes")
     # The caches of the diagnosis are no memory of the job's.
-    private = (private or 0.0) - (case.evidence_number("utilisation", "workers", "cache_bytes") or 0.0)
+    private = (seen.private_bytes or 0.0) - (seen.cache_bytes or 0.0)
     if not workers or free is None or private <= 0:
         return None
     each = private / workers
@@ -54,7 +54,7 @@ def _by_memory(case: Case) -> Room | None:
 
 
 def _by_shared_memory(case: Case) -> Room | None:
-    each, size = batch_room_bytes(case, 1), case.evidence_number("utilisation", "shared_memory", "size_bytes")
+    each, size = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
     if not each or size is None or each <= 0:
         return None
     most = int(MEMORY_SHARE * size / each)

@@ -7,12 +7,12 @@ processor's caches with a cold one, and book what that makes on the first stage 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
 from bottleneck.analysis.names import COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
+from bottleneck.results.evidence import CostsTogether, Evidence
 from bottleneck.results.records import Interval, StageSpan
 
 _OWN_SHARE_OF_SERVING = 0.5
@@ -174,22 +174,21 @@ class Costs:
 
     # --- all of them ---------------------------------------------------------------------------------------
 
-    def evidence(self) -> Mapping[str, Any]:
-        """Return what is kept of the costs: what bounds them, and how they add up."""
-        found: dict[str, Any] = {}
-        measured = self._left_out_stages()
+    def add_to(self, evidence: Evidence) -> Evidence:
+        """Return the evidence with what bounds the costs, and how they add up."""
+        measured, together = self._left_out_stages(), self.together
         if not measured:
-            return found
-        found["resolution_s_per_batch"] = max(max(costing.below_s, costing.above_s) for costing in measured)
-        if self.serving is not None:
-            found["serving_s_per_batch"] = asdict(self.serving)
-        if self.together is not None:
-            found["costs_together"] = {
-                "all_s_per_batch": self.together.all_s_per_batch,
-                "sum_s_per_batch": asdict(self.together.sum),
-                "rest_s_per_batch": asdict(self.together.rest),
-            }
-        return found
+            return evidence
+        return replace(
+            evidence,
+            resolution_s_per_batch=max(max(costing.below_s, costing.above_s) for costing in measured),
+            serving_s_per_batch=self.serving,
+            costs_together=CostsTogether()
+            if together is None
+            else CostsTogether(
+                all_s_per_batch=together.all_s_per_batch, sum_s_per_batch=together.sum, rest_s_per_batch=together.rest
+            ),
+        )
 
     def _left_out_stages(self) -> list[Costing]:
         return [costing for costing in self._of.values() if costing is not None and costing.left_out]

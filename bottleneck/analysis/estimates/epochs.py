@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bottleneck.analysis import lookup
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife
 from bottleneck.analysis.names import RAW
+from bottleneck.analysis.settings import number
+from bottleneck.results.evidence import EpochGap, Evidence
 from bottleneck.results.records import Interval
 
 _WORTH_A_WORD = 0.01
@@ -52,9 +53,9 @@ class Epoch:
         return Interval(at_most, at_least, at_most)
 
 
-def find_epoch(readings: Readings, evidence: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Epoch | None:
+def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, Any]) -> Epoch | None:
     """Return what is known of an epoch; None where its length or its beginning is not."""
-    batches, waits_s = _batches(evidence, pipeline), _waits_s(evidence, pipeline)
+    batches, waits_s = _batches(evidence.epoch_gap, pipeline), _waits_s(evidence, pipeline)
     raw, device = readings.raw, readings.device
     if batches is None or waits_s is None or raw is None or device is None:
         return None
@@ -64,11 +65,11 @@ def find_epoch(readings: Readings, evidence: Mapping[str, Any], pipeline: Mappin
     behind = jackknife(lambda made, taken: (made - taken) * size, (loader, device))
     if behind is None:
         return None
-    order_s = min(waits_s.estimate, lookup.number_at(evidence, "epoch_gap", "order_s") or 0.0)
+    order_s = min(waits_s.estimate, evidence.epoch_gap.order_s or 0.0)
     start_s, first_s = 0.0, waits_s.estimate - order_s
-    if lookup.flag_at(evidence, "epoch_gap", "started_anew") is not False:
+    if evidence.epoch_gap.started_anew is not False:
         # A worker that stays still has to make its first batch, alone.
-        workers = lookup.number_at(pipeline, "num_workers") or 0
+        workers = number(pipeline, "num_workers") or 0
         made_s = min(first_s, workers * loader.seconds_per_sample * size)
         start_s, first_s = (first_s - made_s if workers else 0.0), made_s
     most_s = max(0.0, first_s - device.seconds_per_sample * size)
@@ -113,23 +114,21 @@ def _over_epoch(epoch: Epoch, gap_s: float, raw: Series, free: Series) -> Spread
     return jackknife(lambda less, more: np.log(less / (more + added_s)), (free, raw))
 
 
-def _batches(evidence: Mapping[str, Any], pipeline: Mapping[str, Any]) -> float | None:
-    """Return the batches of an epoch: as counted, or in older results from the settings."""
-    gap = lookup.value_at(evidence, "epoch_gap")
-    if isinstance(gap, Mapping) and "batches" in gap:
-        batches = lookup.number_at(gap, "batches")
-    else:
-        length, size = (lookup.number_at(pipeline, key) for key in ("dataset_length", "batch_size"))
-        batches = length / size if length and size else None
-    return batches if batches is not None and batches > 0 else None
+def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
+    """Return the batches of an epoch: as counted, or from the settings in older results, which have no bounds."""
+    if gap.batches is not None or gap.low_s is not None:
+        return gap.batches or None
+    length, size = (number(pipeline, key) for key in ("dataset_length", "batch_size"))
+    batches = length / size if length and size else 0.0
+    return batches if batches > 0 else None
 
 
-def _waits_s(evidence: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Interval | None:
+def _waits_s(evidence: Evidence, pipeline: Mapping[str, Any]) -> Interval | None:
     """Return how long the job waits for the first batch of an epoch."""
-    seconds, low, high = (lookup.number_at(evidence, "epoch_gap", key) for key in ("seconds", "low_s", "high_s"))
-    if seconds is None and lookup.number_at(pipeline, "num_workers") and pipeline.get("persistent_workers") is False:
-        seconds = lookup.number_at(evidence, "first_batch_s")
+    gap, seconds = evidence.epoch_gap, evidence.epoch_gap.seconds
+    if seconds is None and number(pipeline, "num_workers") and pipeline.get("persistent_workers") is False:
+        seconds = evidence.first_batch_s
     if seconds is None or seconds < 0:
         return None
-    low, high = (seconds if low is None else low), (seconds if high is None else high)
+    low, high = (seconds if bound is None else bound for bound in (gap.low_s, gap.high_s))
     return Interval(seconds, min(max(low, 0.0), seconds), max(high, seconds))

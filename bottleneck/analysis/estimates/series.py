@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife, log_ratio, series, t_quantile
-from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.names import COLD, DEVICE, RAW
+from bottleneck.results.evidence import RecordedBatches
 from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
 
 _FEWEST_RECORDED = 2
@@ -77,23 +76,23 @@ def read(measurement: Measurement) -> Readings:
         without=_by_name((w.stage, w.coupled) for w in measurement.without),
         alone_without=_by_name((w.stage, w.workers) for w in measurement.without),
         serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
-        receiving_s_per_batch=number_at(measurement.evidence, "receiving_s_per_batch") or 0.0,
-        loop_s_per_batch=max(0.0, number_at(measurement.evidence, "loop_s_per_batch") or 0.0),
-        recorded_error=_recorded_error(measurement.evidence),
-        in_main_process=number_at(measurement.pipeline, "num_workers") == 0,
+        receiving_s_per_batch=measurement.evidence.receiving_s_per_batch or 0.0,
+        loop_s_per_batch=max(0.0, measurement.evidence.loop_s_per_batch or 0.0),
+        recorded_error=_recorded_error(measurement.evidence.recorded_batches),
+        in_main_process=measurement.pipeline.get("num_workers") == 0,
         spans=measurement.stages,
     )
 
 
-def _recorded_error(evidence: Mapping[str, Any]) -> float:
+def _recorded_error(recorded: RecordedBatches) -> float:
     """Return the sampling error of what is served in the place of all batches, by their sizes.
 
     A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
     """
-    count, size_cv = (number_at(evidence, "recorded_batches", key) for key in ("count", "size_cv"))
+    count, size_cv = recorded.count, recorded.size_cv
     if count is None or not size_cv or count < _FEWEST_RECORDED or size_cv < 0:
         return 0.0
-    return min(t_quantile(int(count) - 1) * size_cv / math.sqrt(count), _WIDEST_RECORDED_ERROR)
+    return min(t_quantile(count - 1) * size_cv / math.sqrt(count), _WIDEST_RECORDED_ERROR)
 
 
 def experiments(measurement: Measurement, readings: Readings) -> tuple[Experiment, ...]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.cold.choose import BUDGET_SHARE, make_cold_pool
-from bottleneck.measure.cold.pool import ColdPool, NoColdError, no_evidence, with_cold
+from bottleneck.measure.cold.pool import ColdPool, NoColdError, with_cold
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.results.evidence import Cold
 
 
 class ColdSession:
@@ -40,7 +42,7 @@ class ColdSession:
             self.pool = make_cold_pool(self._loader, self._clock, limit_s=limit_s, free_bytes=free_bytes, seed=seed)
         except NoColdError as error:
             self._loader.order.pool = None  # raw is to ask for no sample twice
-            self._ledger.evidence["cold"] = no_evidence(str(error))
+            self._note(Cold(verified=False, reason=str(error)))
             self._reason = str(error)
 
     def extend(self, ladder: Ladder) -> Ladder:
@@ -61,4 +63,7 @@ class ColdSession:
         if pool.failure is None and ladder is not None and reads is not None and reads.source(ladder.raw) == "disk":
             pool.failure = "raw, too, read from the disk: the files of a few batches do not stay in memory"
             self._ledger.ladder = with_cold(ladder, pool.failure)
-        self._ledger.evidence["cold"] = pool.evidence()
+        self._note(pool.evidence())
+
+    def _note(self, found: Cold) -> None:
+        self._ledger.evidence = replace(self._ledger.evidence, cold=found)

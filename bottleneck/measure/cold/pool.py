@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bottleneck.errors import BottleneckError
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.cold.page_cache import DataFile, Page, drop, find_resident, sample_pages
 from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
 from bottleneck.measure.system.file_systems import mount_of, read_mounts
+from bottleneck.results.evidence import Cold
 from bottleneck.results.records import StageSpan
 
 COLD = "cold"
@@ -177,22 +177,17 @@ class ColdPool:
         kinds = {mount.kind for file in self._files[:100] if (mount := mount_of(file.path, mounts)) is not None}
         return f"the file system ({', '.join(sorted(kinds))})" if kinds else "the file system"
 
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> Cold:
         """Return what is kept of it."""
-        return {
-            "verified": self.failure is None,
-            "files": len(self._files),
-            "bytes": sum(file.size_bytes for file in self._files),
-            "reason": self.failure,
-            "batches": self._batches,
-            "samples": self._samples,
-            "resident_share": self.resident_share,
-        }
-
-
-def no_evidence(reason: str) -> dict[str, Any]:
-    """Return the evidence of an experiment that cannot be done."""
-    return {"verified": False, "files": None, "bytes": None, "reason": reason}
+        return Cold(
+            verified=self.failure is None,
+            files=len(self._files),
+            bytes=sum(file.size_bytes for file in self._files),
+            reason=self.failure,
+            batches=self._batches,
+            samples=self._samples,
+            resident_share=self.resident_share,
+        )
 
 
 def with_cold(ladder: Ladder, reason: str | None) -> Ladder:

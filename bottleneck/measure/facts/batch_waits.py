@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 # The tail of the binomial distribution behind scipy.stats.binom.sf, without the import time of scipy.stats.
 from scipy.special import bdtrc
 
+from bottleneck.results.evidence import Stalls, Waits
 from bottleneck.results.records import Block
 
 WATCH_S, WATCH_SHARE = 3.0, 0.05
@@ -35,21 +35,21 @@ _CHANCE = 0.01
 """Chance of seeing as regular stalls where there is no period, over all periods that were looked for."""
 
 
-def summarise_waits(waits_s: Iterable[float]) -> dict[str, float]:
+def summarise_waits(waits_s: Iterable[float]) -> Waits:
     """Return count, mean, percentiles and maximum, in seconds, of how long the job waited for each batch."""
     values = np.asarray(list(waits_s), dtype=float)
     p50, p95, p99 = np.percentile(values, [50, 95, 99])
-    return {
-        "p50": float(p50),
-        "p95": float(p95),
-        "p99": float(p99),
-        "max": float(values.max()),
-        "count": int(values.size),
-        "mean": float(values.mean()),
-    }
+    return Waits(
+        p50=float(p50),
+        p95=float(p95),
+        p99=float(p99),
+        max=float(values.max()),
+        count=int(values.size),
+        mean=float(values.mean()),
+    )
 
 
-def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int) -> dict[str, Any] | None:
+def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int) -> Stalls | None:
     """Find waits that are far over the usual one.
 
     Workers deliver in bursts: where the loader is the slower part, one batch of each turn of all workers is waited
@@ -62,9 +62,8 @@ def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int)
         workers: Workers of the loader; 0 counts as 1.
 
     Returns:
-        `count`; `threshold_s`, over which a wait is a stall; `lost_share`, the part of the blocks' time that stalls
-        took beyond the usual wait; `period_batches` and `period_s`, None where they come at no regular distance
-        or too few were seen. None where there were too few batches to tell what is usual.
+        `period_batches` and `period_s` are None where they come at no regular distance or too few were seen. None
+        where there were too few batches to tell what is usual.
     """
     turn = max(1, workers)
     longest = [max(block[at : at + turn]) for block in blocks for at in range(0, len(block) - turn + 1, turn)]
@@ -78,18 +77,18 @@ def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int)
     positions = [[at for at, wait in enumerate(block) if wait > threshold_s] for block in blocks]
     lost_s = sum(wait - usual_s for block in blocks for wait in block if wait > threshold_s)
     period = find_period(positions, batches)
-    return {
-        "count": sum(len(found) for found in positions),
-        "threshold_s": threshold_s,
-        "lost_share": min(1.0, lost_s / seconds),
-        "period_batches": period,
-        "period_s": None if period is None else period * step_s,
-    }
+    return Stalls(
+        count=sum(len(found) for found in positions),
+        threshold_s=threshold_s,
+        lost_share=min(1.0, lost_s / seconds),
+        period_batches=period,
+        period_s=None if period is None else period * step_s,
+    )
 
 
-def worth_watching(stalls: Mapping[str, Any]) -> bool:
+def worth_watching(stalls: Stalls) -> bool:
     """Whether stalls cost enough for a look at their period, and it is not known."""
-    return stalls["period_batches"] is None and stalls["lost_share"] >= _WORTH_WATCHING
+    return stalls.period_batches is None and (stalls.lost_share or 0.0) >= _WORTH_WATCHING
 
 
 def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
@@ -121,18 +120,17 @@ def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
     return None if best is None else best[1]
 
 
-def describe_waits(waits_s: Sequence[float], blocks: Sequence[Block], workers: int) -> dict[str, Any]:
-    """Return the evidence on waits: `wait_s`, and `stalls` where there were batches enough to tell.
+def describe_waits(waits_s: Sequence[float], blocks: Sequence[Block], workers: int) -> tuple[Waits, Stalls]:
+    """Return the evidence on waits, and on stalls where there were batches enough to tell.
 
     Args:
         waits_s: The wait for each batch of some blocks, in order [s]; at least one.
         blocks: The blocks.
         workers: Workers of the loader.
     """
-    evidence: dict[str, Any] = {"wait_s": summarise_waits(waits_s)}
     ends = list(itertools.accumulate(block.batches for block in blocks))
     if not ends or ends[-1] != len(waits_s):
-        return evidence  # ended in the middle of a block
+        return summarise_waits(waits_s), Stalls()  # ended in the middle of a block
     parts = [waits_s[end - block.batches : end] for end, block in zip(ends, blocks, strict=True)]
     stalls = find_stalls(parts, sum(block.seconds for block in blocks), workers)
-    return evidence if stalls is None else {**evidence, "stalls": stalls}
+    return summarise_waits(waits_s), stalls or Stalls()

@@ -13,6 +13,7 @@ from bottleneck.job.loader_arguments import is_pytorchs
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.results.evidence import EpochGap
 
 _TRIALS = 3
 _LONG_S = 1.0
@@ -24,8 +25,8 @@ _LONGER_PER_INDEX = 1.5
 
 
 def describe_epoch_gap(
-    loader: SwitchedLoader, clock: Callable[[], float], *, persistent_workers: bool, starts_s: Sequence[float]
-) -> dict[str, Any] | None:
+    loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float], starts_s: Sequence[float]
+) -> EpochGap | None:
     """Return how long the job waits for the first batch of an epoch.
 
     Workers that are not persistent are started anew for each epoch, and everything that they keep is made again.
@@ -33,15 +34,14 @@ def describe_epoch_gap(
 
     Args:
         loader: The running loader; it rests afterwards.
+        user_loader: The user's.
         clock: Seconds from any beginning.
-        persistent_workers: What the user's loader says.
         starts_s: Times from starting the workers to the first batch [s].
 
     Returns:
-        `seconds` with its bounds `low_s` and `high_s`; `order_s`, what of that the order of the samples takes, at
-        least; `persistent_workers` and `started_anew`, null without workers. None for a stream of persistent workers,
-        which begins anew in a way that only its dataset knows.
+        None for a stream of persistent workers, which begins anew in a way that only its dataset knows.
     """
+    persistent_workers = bool(user_loader.persistent_workers)
     if loader.num_workers and persistent_workers and loader.iterable:
         return None
     anew = not persistent_workers if loader.num_workers else None
@@ -51,15 +51,16 @@ def describe_epoch_gap(
         added_s = longest_added_s = 0.0  # the first start of the workers has waited for it already
     else:
         added_s, longest_added_s = order_s, longest_order_s
-    return {
-        "seconds": statistics.median(waits) + added_s,
+    return EpochGap(
+        seconds=statistics.median(waits) + added_s,
         # Workers that start do so while the permutation is made.
-        "low_s": max(min(waits), added_s) if anew else min(waits) + added_s,
-        "high_s": max(waits) + longest_added_s,
-        "order_s": order_s,
-        "persistent_workers": persistent_workers,
-        "started_anew": anew,
-    }
+        low_s=max(min(waits), added_s) if anew else min(waits) + added_s,
+        high_s=max(waits) + longest_added_s,
+        order_s=order_s,
+        persistent_workers=persistent_workers,
+        started_anew=anew,
+        batches=batches_of_epoch(user_loader),
+    )
 
 
 def batches_of_epoch(loader: DataLoader[Any]) -> float | None:

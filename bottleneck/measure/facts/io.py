@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.system.data_paths import mapped_data, named_paths, open_data
 from bottleneck.measure.system.file_systems import Mount, mount_of, read_mounts
+from bottleneck.results.evidence import Reads, ReadsOfExperiment
 
 # Read-ahead and metadata make a few bytes come from storage even when all data is cached.
 _WARM_SHARE = 0.05
@@ -136,27 +137,22 @@ class StorageReads:
         self._by_arm.setdefault(arm, _Read()).add(after - before, samples)
         return after - before
 
-    def summary(self, ladder: Ladder | None = None) -> dict[str, Any] | None:
-        """Return bytes per sample and where they came from; None where nothing is known.
+    def summary(self, ladder: Ladder | None = None) -> Reads:
+        """Return bytes per sample and where they came from, of all experiments that load but the one with cold files.
 
         Args:
             ladder: Names the experiments.
-
-        Returns:
-            Of all experiments that load, the one with cold files left out: `requested_bytes_per_sample`,
-            `storage_bytes_per_sample` and `label`, which is `cold`, `warm` or `none`. `experiments`: the same for
-            each experiment, with its `source`. `missing`: a line for each thing that the counters do not show.
         """
         total = self._sum(arm for arm in self._by_arm if reads_storage(arm) and not arm.cold)
         if not self._known or not total.samples:
-            return None
-        return {
-            "requested_bytes_per_sample": total.counters.requested / total.samples,
-            "storage_bytes_per_sample": total.counters.storage / total.samples,
-            "label": _label(total),
-            "experiments": self._experiments(ladder),
-            "missing": list(self._missing()),
-        }
+            return Reads()
+        return Reads(
+            requested_bytes_per_sample=total.counters.requested / total.samples,
+            storage_bytes_per_sample=total.counters.storage / total.samples,
+            label=_label(total),
+            experiments=tuple(self._experiments(ladder)),
+            missing=tuple(self._missing()),
+        )
 
     def source(self, arm: Arm) -> Source:
         """Say where the blocks of an arm got their data from."""
@@ -169,22 +165,18 @@ class StorageReads:
             total.add(read.counters, read.samples)
         return total
 
-    def _experiments(self, ladder: Ladder | None) -> list[dict[str, Any]]:
-        rows = []
+    def _experiments(self, ladder: Ladder | None) -> Iterator[ReadsOfExperiment]:
         for rung in ladder.rungs if ladder is not None else ():
             read = self._sum(arm for arm in (rung.coupled, rung.drained, rung.workers) if arm is not None)
             if read.samples and rung.reason is None:
                 loads = rung.coupled is not None and reads_storage(rung.coupled)
-                rows.append(
-                    {
-                        "name": rung.name,
-                        "asked_bytes_per_sample": read.counters.requested / read.samples,
-                        "storage_bytes_per_sample": read.counters.storage / read.samples,
-                        "calls_per_sample": read.counters.calls / read.samples,
-                        "source": name_source(read.counters, read.samples, self._spots if loads else BlindSpots()),
-                    }
+                yield ReadsOfExperiment(
+                    name=rung.name,
+                    asked_bytes_per_sample=read.counters.requested / read.samples,
+                    storage_bytes_per_sample=read.counters.storage / read.samples,
+                    calls_per_sample=read.counters.calls / read.samples,
+                    source=name_source(read.counters, read.samples, self._spots if loads else BlindSpots()),
                 )
-        return rows
 
     def _missing(self) -> Iterable[str]:
         for kind in self._spots.uncounted:

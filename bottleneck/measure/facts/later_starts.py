@@ -6,7 +6,7 @@ loaded and memory that was never used. Whether the epochs of a job lose time to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -16,6 +16,7 @@ from bottleneck.loader.clone import clone_for_one_start
 from bottleneck.loader.shutdown import detach_sigchld, drain, stop_workers
 from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
 from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.results.evidence import EpochGap
 
 _STARTS = 2
 _MATTERS = 0.005
@@ -26,7 +27,7 @@ _PATIENCE_S = 1.0
 _HANG_S = 20.0
 
 
-def later_start_matters(gap: Mapping[str, Any] | None, step_s: float | None, budget_s: float) -> bool:
+def later_start_matters(gap: EpochGap, step_s: float | None, budget_s: float) -> bool:
     """Whether the workers start anew for each epoch, in a time that shows, and that there is room for.
 
     Args:
@@ -34,9 +35,9 @@ def later_start_matters(gap: Mapping[str, Any] | None, step_s: float | None, bud
         step_s: About what a step takes [s].
         budget_s: Time of the whole diagnosis [s].
     """
-    if gap is None or not gap["started_anew"] or not gap.get("batches") or not step_s:
+    if not gap.started_anew or not gap.batches or not gap.seconds or not step_s:
         return False
-    return bool(_MATTERS * gap["batches"] * step_s < gap["seconds"] < _BUDGET_SHARE * budget_s)
+    return _MATTERS * gap.batches * step_s < gap.seconds < _BUDGET_SHARE * budget_s
 
 
 def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> list[float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bottleneck.job.train_step import FrameworkStep
 from bottleneck.measure.batch_cache import CachedBatch, tensors_of
 from bottleneck.measure.passes.trace_products import computed_types, convolves_channels_last
 from bottleneck.measure.passes.trace_summary import Steps
+from bottleneck.results.evidence import ModelFacts, OptimizerPart, TracedSteps
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SMALL = ("bfloat16", "float16")
@@ -33,8 +35,8 @@ def describe_model(
     device: torch.device,
     batches: tuple[CachedBatch, ...],
     steps: Steps | None,
-    summary: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+    summary: TracedSteps,
+) -> ModelFacts:
     """Describe what the rules on computing need to know.
 
     Args:
@@ -43,47 +45,43 @@ def describe_model(
         batches: Some of its batches, as the train step gets them.
         steps: Traced steps; None where there is no trace.
         summary: What was kept of the same trace as evidence.
-
-    Returns:
-        Plain values; None for what cannot be known.
     """
     step = pipeline.train_step
     model = step.model if pipeline.model is None and isinstance(step, FrameworkStep) else pipeline.model
     own = step is not None and not isinstance(step, FrameworkStep)
     # Beside a train step of the user's own, a model is what they say that it trains.
-    parameters = _parameters_of(model)
-    optimizer = _optimizer(pipeline.optimizer, summary)
+    facts = _parameters_of(model)
     types = computed_types(steps) if steps is not None else {}
-    return {
-        **parameters,
-        "compiled": _is_compiled(model, step, steps),
-        "own_train_step": own,
-        "computed_dtypes": types or None,
-        "autocast": _autocast(types, parameters["dtypes"]),
-        **optimizer,
-        **_layout(model, steps),
-        "fixed_shapes": _same_shapes(batches),
-        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
-        "matmul_precision": _matmul_precision(),
-        **_device_facts(device),
-    }
+    facts = replace(
+        facts,
+        compiled=_is_compiled(model, step, steps),
+        own_train_step=own,
+        computed_dtypes=types or None,
+        autocast=_autocast(types, facts.dtypes),
+        fixed_shapes=_same_shapes(batches),
+        cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+        matmul_precision=_matmul_precision(),
+    )
+    return _with_device(
+        _with_layout(_with_optimizer(facts, pipeline.optimizer, summary.optimizer), model, steps), device
+    )
 
 
 # --- the model ---------------------------------------------------------------------------------------------
 
 
-def _parameters_of(model: Any) -> dict[str, Any]:
+def _parameters_of(model: Any) -> ModelFacts:
     if not isinstance(model, nn.Module):
-        return {"parameters": None, "parameter_bytes": None, "dtypes": None}
+        return ModelFacts()
     known = [p for p in model.parameters() if not nn.parameter.is_lazy(p)]
     dtypes: Counter[str] = Counter()
     for parameter in known:
         dtypes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
-    return {
-        "parameters": sum(dtypes.values()),
-        "parameter_bytes": sum(p.numel() * p.element_size() for p in known),
-        "dtypes": dict(dtypes),
-    }
+    return ModelFacts(
+        parameters=sum(dtypes.values()),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in known),
+        dtypes=dict(dtypes),
+    )
 
 
 def _is_compiled(model: Any, step: Any, steps: Steps | None) -> bool:
@@ -102,7 +100,7 @@ def _looks_compiled(part: Any) -> bool:
     return dynamo is not None and isinstance(part, dynamo.OptimizedModule)
 
 
-def _autocast(types: Mapping[str, int], dtypes: Mapping[str, int] | None) -> bool | None:
+def _autocast(types: Mapping[str, int], dtypes: Mapping[str, float] | None) -> bool | None:
     """Say whether a model of float32 computes in a smaller type; None where no product was seen to tell.
 
     The casts may also be the user's own: what matters is what is computed.
@@ -112,14 +110,15 @@ def _autocast(types: Mapping[str, int], dtypes: Mapping[str, int] | None) -> boo
     return any(types.get(name) for name in _SMALL)
 
 
-def _layout(model: Any, steps: Steps | None) -> dict[str, Any]:
+def _with_layout(facts: ModelFacts, model: Any, steps: Steps | None) -> ModelFacts:
     parts = model.modules() if isinstance(model, nn.Module) else ()
     convolutions = [part for part in parts if isinstance(part, _CONVOLUTIONS)]
     seen = convolves_channels_last(steps) if steps is not None else None
     if seen is None:
         votes = [vote for part in convolutions for vote in _weight_layout(part.weight)]
         seen = 2 * sum(votes) > len(votes) if votes else None
-    return {"convolutions": len(convolutions) if isinstance(model, nn.Module) else None, "channels_last": seen}
+    counted = len(convolutions) if isinstance(model, nn.Module) else None
+    return replace(facts, convolutions=counted, channels_last=seen)
 
 
 def _weight_layout(weight: torch.Tensor) -> Iterator[bool]:
@@ -139,23 +138,15 @@ def _same_shapes(batches: tuple[CachedBatch, ...]) -> bool | None:
 # --- the optimizer -----------------------------------------------------------------------------------------
 
 
-def _optimizer(optimizer: Any, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+def _with_optimizer(facts: ModelFacts, optimizer: Any, seen: OptimizerPart) -> ModelFacts:
     """Describe the optimizer: as the trace shows it, else as it says."""
-    seen = summary.get("optimizer") if summary is not None else None
-    if seen is not None:
-        return {
-            "optimizer": seen["name"],
-            "optimizer_fused": seen["fused"],
-            "optimizer_foreach": seen["foreach"],
-        }
     groups = getattr(optimizer, "param_groups", None)
+    if seen.name is not None:
+        return replace(facts, optimizer=seen.name, optimizer_fused=seen.fused, optimizer_foreach=seen.foreach)
     if optimizer is None or not isinstance(groups, list):
-        return {"optimizer": None, "optimizer_fused": None, "optimizer_foreach": None}
-    return {
-        "optimizer": type(optimizer).__name__,
-        "optimizer_fused": _flag(groups, "fused"),
-        "optimizer_foreach": _flag(groups, "foreach"),
-    }
+        return facts
+    fused, foreach = (_flag(groups, name) for name in ("fused", "foreach"))
+    return replace(facts, optimizer=type(optimizer).__name__, optimizer_fused=fused, optimizer_foreach=foreach)
 
 
 def _flag(groups: list[Any], name: str) -> bool | None:
@@ -176,24 +167,20 @@ def _matmul_precision() -> str | None:
         return {"ieee": "highest", "tf32": "high"}.get(str(setting))
 
 
-def _device_facts(device: torch.device) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "peak_device_bytes": None,
-        "device_bytes": None,
-        "device_free_bytes": None,
-        "device_capability": None,
-        "cpu_bfloat16": None,
-    }
+def _with_device(facts: ModelFacts, device: torch.device) -> ModelFacts:
     if device.type == "cpu":
-        facts["cpu_bfloat16"] = cpu_multiplies_bfloat16()
-    elif device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        facts["peak_device_bytes"] = torch.cuda.max_memory_allocated(device)
-        facts["device_bytes"] = int(properties.total_memory)
-        facts["device_free_bytes"] = int(torch.cuda.mem_get_info(device)[0])
+        return replace(facts, cpu_bfloat16=cpu_multiplies_bfloat16())
+    if device.type != "cuda":
+        return facts
+    properties = torch.cuda.get_device_properties(device)
+    return replace(
+        facts,
+        peak_device_bytes=torch.cuda.max_memory_allocated(device),
+        device_bytes=int(properties.total_memory),
+        device_free_bytes=int(torch.cuda.mem_get_info(device)[0]),
         # On AMD's devices these two numbers mean something else.
-        facts["device_capability"] = [properties.major, properties.minor] if torch.version.hip is None else None
-    return facts
+        device_capability=(properties.major, properties.minor) if torch.version.hip is None else None,
+    )
 
 
 def cpu_multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool | None:

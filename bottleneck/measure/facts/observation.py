@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from bottleneck.loader import modes
 from bottleneck.loader.observe.observation import Observation, Spent, TransformSpent
@@ -15,6 +14,7 @@ from bottleneck.loader.observe.observer import ENOUGH_S
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
+from bottleneck.results.evidence import Evidence, TransformSeen
 from bottleneck.results.records import StageSpan
 from bottleneck.results.stage_names import span_of, stages_in
 
@@ -85,44 +85,37 @@ def _by_span(observation: Observation, spans: tuple[StageSpan, ...]) -> Observat
     return made
 
 
-def summarise(observation: Observation, spans: tuple[StageSpan, ...]) -> dict[str, Any]:
-    """Return what is kept as evidence.
+def summarise(observation: Observation, spans: tuple[StageSpan, ...], evidence: Evidence | None = None) -> Evidence:
+    """Return the evidence with what was seen of single transforms, and of waiting for cores.
 
     Args:
         observation: Of all workers.
         spans: The stages that are measured.
-
-    Returns:
-        `transforms`: a row for each single transform, in the order in which they are kept; `transforms_note`: why
-        rows do not add up to their stage, where they do not; `core_wait_per_cpu_s`: seconds that the workers stood
-        ready without a core, for each second of CPU time.
+        evidence: What is known so far; None: nothing.
     """
     seen = _by_span(observation, spans)
-    evidence: dict[str, Any] = {}
-    if seen.transforms:
-        ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
-        evidence["transforms"] = [_row(seen, *key, spent) for key, spent in ordered]
-        note = " ".join(_gaps(seen))
-        if note:
-            evidence["transforms_note"] = note
+    ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
     cpu_s = sum(spent.cpu_s for spent in seen.stages.values())
-    if seen.core_wait_s is not None and cpu_s > 0:
-        evidence["core_wait_per_cpu_s"] = seen.core_wait_s / cpu_s
-    return evidence
+    return replace(
+        evidence or Evidence(),
+        transforms=tuple(_row(seen, *key, spent) for key, spent in ordered),
+        transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
+        core_wait_per_cpu_s=seen.core_wait_s / cpu_s if seen.core_wait_s is not None and cpu_s > 0 else None,
+    )
 
 
-def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> dict[str, Any]:
+def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> TransformSeen:
     whole_s = seen.stages[stage].wall_s
-    return {
-        "stage": stage,
-        "path": place,
-        "name": spent.name,
-        "calls_per_sample": spent.calls / max(1, seen.samples),
-        "wall_s_per_call": spent.wall_s / spent.calls,
-        "cpu_s_per_call": spent.cpu_s / spent.calls,
-        "share": spent.wall_s / whole_s if whole_s > 0 else None,
-        "output": _output(spent),
-    }
+    return TransformSeen(
+        stage=stage,
+        path=place,
+        name=spent.name,
+        calls_per_sample=spent.calls / max(1, seen.samples),
+        wall_s_per_call=spent.wall_s / spent.calls,
+        cpu_s_per_call=spent.cpu_s / spent.calls,
+        share=spent.wall_s / whole_s if whole_s > 0 else None,
+        output=_output(spent),
+    )
 
 
 def _output(spent: TransformSpent) -> str | None:

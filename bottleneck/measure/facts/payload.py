@@ -10,6 +10,8 @@ import torch
 
 from bottleneck.job import containers
 from bottleneck.loader import trees
+from bottleneck.results import evidence
+from bottleneck.results.evidence import Payload, TensorSeen
 
 _MOST_TENSORS = 50
 _LOOKED_AT = 1 << 20
@@ -58,36 +60,31 @@ class Saving:
     bytes_saved: int
 
 
-def describe_payload(batch: Any, model: Any = None) -> dict[str, Any]:
-    """Describe a batch by plain values, ready for JSON.
+def describe_payload(batch: Any, model: Any = None) -> Payload:
+    """Describe a batch: its tensors, and what could be saved of them, the largest saving first.
 
     Args:
         batch: A batch in host memory, as the loader gives it.
         model: The model that it is for, whose precision is looked at; None: unknown.
-
-    Returns:
-        `bytes`, `tensor_count`, the first `tensors` (path, shape, dtype, bytes), `objects` (leaves that are no
-        tensors) and `savings` (id,
-        path, what, how, bytes_saved), the largest saving first.
     """
     parts = list(parts_of(batch))
     total = sum(part.nbytes for part in parts)
     savings = [(part, saving) for part in parts if (saving := find_saving(part, model)) is not None]
     savings = [(part, saving) for part, saving in savings if saving.bytes_saved > _WORTH_SHARE * total]
     savings.sort(key=lambda found: found[1].bytes_saved, reverse=True)
-    return {
-        "bytes": total,
-        "tensor_count": len(parts),
-        "tensors": [
-            {"path": p.path, "shape": list(p.tensor.shape), "dtype": _name(p.tensor.dtype), "bytes": p.nbytes}
+    return Payload(
+        bytes=total,
+        tensor_count=len(parts),
+        tensors=tuple(
+            TensorSeen(path=p.path, shape=tuple(p.tensor.shape), dtype=_name(p.tensor.dtype), bytes=p.nbytes)
             for p in parts[:_MOST_TENSORS]
-        ],
-        "objects": sum(not isinstance(leaf, torch.Tensor) for leaf in trees.leaves(batch)),
-        "savings": [
-            {"id": s.id, "path": p.path, "what": s.what, "how": s.how, "bytes_saved": s.bytes_saved}
+        ),
+        objects=sum(not isinstance(leaf, torch.Tensor) for leaf in trees.leaves(batch)),
+        savings=tuple(
+            evidence.Saving(id=s.id, path=p.path, what=s.what, how=s.how, bytes_saved=s.bytes_saved)
             for p, s in savings[:_MOST_TENSORS]
-        ],
-    }
+        ),
+    )
 
 
 def find_saving(part: Part, model: Any = None) -> Saving | None:

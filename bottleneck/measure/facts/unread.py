@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bottleneck.measure.facts.payload import Part, parts_of
+from bottleneck.results.evidence import Payload
 
 _WATCHED_STEPS = 2
 _LITTLE_S = 0.5
@@ -83,21 +85,21 @@ class WatchedStep:
             with suppress(Exception):  # what fails here fails again where it is explained to the user
                 self(serve())
 
-    def unread(self, batch: Any) -> dict[str, Any]:
-        """Return the tensors of a batch that were not read, as plain values.
+    def add_unread(self, payload: Payload, batch: Any) -> Payload:
+        """Return what a batch holds with the tensors that were not read.
 
         Args:
-            batch: A batch as the loader gives it.
-
-        Returns:
-            `unread` (paths) and `unread_bytes`; both None where that is not known, as when the transfer to the device
-            gives a batch of another form.
+            payload: What it holds.
+            batch: A batch as the loader gives it. Where the transfer to the device gives one of another form, nothing
+                is known.
         """
         parts = list(parts_of(batch))
         if not self._seen or {part.path for part in parts} != self._seen:
-            return {"unread": None, "unread_bytes": None}
+            return payload
         left = [part for part in parts if part.path not in self._read]
-        return {"unread": [part.path for part in left], "unread_bytes": sum(part.nbytes for part in left)}
+        return replace(
+            payload, unread=tuple(part.path for part in left), unread_bytes=sum(part.nbytes for part in left)
+        )
 
 
 def _has_compiled() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,8 +57,8 @@ class Passes:
 
     def _watch_stalls(self) -> None:
         """Look for the period of stalls in a run without a break, where the blocks were too short to show it."""
-        stalls = self.ledger.evidence.get("stalls")
-        if not isinstance(stalls, dict) or self.ledger.ladder is None or not worth_watching(stalls):
+        stalls = self.ledger.evidence.stalls
+        if self.ledger.ladder is None or not worth_watching(stalls):
             return
         self.tell("watching stalls")
         raw = self.ledger.ladder.raw
@@ -67,7 +67,8 @@ class Passes:
             waits, seconds = self.bench.watch(raw, min(WATCH_S, WATCH_SHARE * self.budget_s))
         seen = find_stalls([waits], seconds, self.bench.loader.num_workers)
         if seen is not None:
-            self.ledger.evidence["stalls"] = stalls | {key: seen[key] for key in ("period_batches", "period_s")}
+            stalls = replace(stalls, period_batches=seen.period_batches, period_s=seen.period_s)
+            self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where it is worth it, and note what the model is like."""
@@ -77,13 +78,13 @@ class Passes:
             wish = Wish(self.options.trace, self.ledger.seconds_per_batch)
             traced = trace(self.bench, ladder, self.device, wish)
         self.ledger.traces = tuple(traced.files)
-        if traced.evidence:
-            self.ledger.evidence["trace"] = traced.evidence
+        self.ledger.evidence = replace(self.ledger.evidence, trace=traced.evidence)
         self._warn(traced.warnings)
         try:
-            self.ledger.evidence["model"] = describe_model(
-                self.pipeline, self.device, self.bench.device.batches, traced.steps, traced.evidence.get("device")
+            model = describe_model(
+                self.pipeline, self.device, self.bench.device.batches, traced.steps, traced.evidence.device
             )
+            self.ledger.evidence = replace(self.ledger.evidence, model=model)
         except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
             self.ledger.warn("model-unknown", f"The model could not be looked at ({one_line(error)}).")
 
@@ -103,6 +104,7 @@ class Passes:
 def note_waits(bench: Bench, ledger: Ledger) -> None:
     """Note how long the job waited for its batches, as far as it was measured; once."""
     raw = ledger.ladder.raw if ledger.ladder is not None else None
-    if raw is not None and "wait_s" not in ledger.evidence and bench.waits_s.get(raw):
+    if raw is not None and ledger.evidence.wait_s.count is None and bench.waits_s.get(raw):
         blocks = ledger.blocks.get(raw, [])
-        ledger.evidence |= describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)
+        waits, stalls = describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)
+        ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls)

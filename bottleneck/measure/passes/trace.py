@@ -10,8 +10,7 @@ import gc
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.profiler import record_function
@@ -23,6 +22,7 @@ from bottleneck.measure.passes.chrome_trace import read_trace
 from bottleneck.measure.passes.kineto import TraceError, record_trace
 from bottleneck.measure.passes.time_limit import TookTooLong, ends_after
 from bottleneck.measure.passes.trace_summary import STEP, WINDOW, Steps, find_steps, summarise
+from bottleneck.results.evidence import Traces
 from bottleneck.results.traces import TraceFile
 
 HANDFUL_S = 0.1
@@ -46,7 +46,7 @@ class Traced:
         steps: The steps of the `device` experiment, to look into; None where it was not traced.
     """
 
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: Traces = field(default_factory=Traces)
     files: list[TraceFile] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     steps: Steps | None = None
@@ -109,7 +109,7 @@ def _trace_one(bench: Bench, name: str, arm: Arm, device: torch.device, wish: Wi
             raise TraceError("the profiler recorded none of the steps")
         if device.type == "cuda" and not steps.trace.work:
             traced.warnings.append(("trace-without-device", _no_device_work(name)))
-        traced.evidence[name] = summarise(steps)
+        traced.evidence = replace(traced.evidence, **{name: summarise(steps)})
         if name == "device":
             traced.steps = steps
         if wish.asked_for:

@@ -11,9 +11,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from bottleneck.measure.passes.chrome_trace import Call, DeviceWork, Trace, busy_s
+from bottleneck.results.evidence import Operator, OptimizerPart, Synchronisation, TracedSteps
 
 WINDOW = "bottleneck: traced steps"
 """The annotation around all steps that count, and around waiting for the device after the last one."""
@@ -67,34 +67,34 @@ def find_steps(trace: Trace) -> Steps | None:
     return Steps(inside, window.start_s, window.end_s, len(steps), max(step.end_s for step in steps))
 
 
-def summarise(steps: Steps) -> dict[str, Any]:
+def summarise(steps: Steps) -> TracedSteps:
     """Return what is kept as evidence.
 
     Args:
         steps: Those that count.
 
     Returns:
-        Plain values. Keys that end with `_per_step` are means; those about the device are None without work of one.
+        What is about the device is None without work of one.
     """
     trace, count = steps.trace, steps.count
     spent = _Spent(trace)
     device_busy_s = busy_s(trace.kernels, steps.start_s, steps.end_s) if trace.kernels else None
-    return {
-        "steps": count,
-        "seconds_per_step": steps.seconds / count,
-        "device_busy_share": None if device_busy_s is None else device_busy_s / steps.seconds,
-        "device_busy_s_per_step": None if device_busy_s is None else device_busy_s / count,
-        "top": _top(spent, count),
-        "synchronisations": _synchronisations(steps),
-        "launches_per_step": _launches(trace) / count if trace.work else None,
-        "mean_kernel_s": _mean_kernel_s(trace),
-        "operators_per_step": sum(call.leaf for call in trace.of_kind("operator")) / count,
-        "matrix_s_per_step": spent.matching(MATRIX) / count,
-        "convolution_s_per_step": spent.matching(CONVOLUTION) / count,
-        "layout_s_per_step": sum(work.seconds for work in trace.work if _LAYOUT.search(work.name)) / count,
-        "optimizer": _annotated(trace, "Optimizer.step#", count),
-        "clearing": _annotated(trace, "Optimizer.zero_grad#", count),
-    }
+    return TracedSteps(
+        steps=count,
+        seconds_per_step=steps.seconds / count,
+        device_busy_share=None if device_busy_s is None else device_busy_s / steps.seconds,
+        device_busy_s_per_step=None if device_busy_s is None else device_busy_s / count,
+        top=_top(spent, count),
+        synchronisations=_synchronisations(steps),
+        launches_per_step=_launches(trace) / count if trace.work else None,
+        mean_kernel_s=_mean_kernel_s(trace),
+        operators_per_step=sum(call.leaf for call in trace.of_kind("operator")) / count,
+        matrix_s_per_step=spent.matching(MATRIX) / count,
+        convolution_s_per_step=spent.matching(CONVOLUTION) / count,
+        layout_s_per_step=sum(work.seconds for work in trace.work if _LAYOUT.search(work.name)) / count,
+        optimizer=_annotated(trace, "Optimizer.step#", count),
+        clearing=_annotated(trace, "Optimizer.zero_grad#", count),
+    )
 
 
 def _owner(work: DeviceWork) -> str:
@@ -130,22 +130,22 @@ class _Spent:
         return sum(seconds for name, seconds in self.counted.items() if pattern.search(name))
 
 
-def _top(spent: _Spent, count: int) -> list[dict[str, Any]]:
+def _top(spent: _Spent, count: int) -> tuple[Operator, ...]:
     total_s = sum(spent.counted.values())
     if total_s <= 0:
-        return []
+        return ()
     costliest = sorted(spent.counted.items(), key=lambda item: (-item[1], item[0]))[:_MOST_OPERATORS]
-    return [
-        {
-            "name": name[:_MOST_CHARACTERS],
-            "self_s_per_step": spent.host_s[name] / count,
-            "device_s_per_step": spent.device_s[name] / count if spent.has_device else None,
-            "calls_per_step": spent.calls[name] / count,
-            "share": seconds / total_s,
-        }
+    return tuple(
+        Operator(
+            name=name[:_MOST_CHARACTERS],
+            self_s_per_step=spent.host_s[name] / count,
+            device_s_per_step=spent.device_s[name] / count if spent.has_device else None,
+            calls_per_step=spent.calls[name] / count,
+            share=seconds / total_s,
+        )
         for name, seconds in costliest
         if seconds > 0
-    ]
+    )
 
 
 def _launches(trace: Trace) -> int:
@@ -160,7 +160,7 @@ def _mean_kernel_s(trace: Trace) -> float | None:
 # --- waiting for the device --------------------------------------------------------------------------------
 
 
-def _synchronisations(steps: Steps) -> list[dict[str, Any]]:
+def _synchronisations(steps: Steps) -> tuple[Synchronisation, ...]:
     """List what makes the host wait for the device within a step, by what asked for it.
 
     `idle_after_s_per_step` is how long the device had nothing to do from the end of the wait to its next work: while
@@ -178,15 +178,15 @@ def _synchronisations(steps: Steps) -> list[dict[str, Any]]:
         row[0] += 1
         row[1] += sum(call.end_s - call.start_s for call in calls)
         row[2] += steps.trace.idle_after_s(calls[-1].end_s)
-    return [
-        {
-            "name": name[:_MOST_CHARACTERS],
-            "calls_per_step": number / steps.count,
-            "seconds_per_step": waited_s / steps.count,
-            "idle_after_s_per_step": idle_s / steps.count,
-        }
+    return tuple(
+        Synchronisation(
+            name=name[:_MOST_CHARACTERS],
+            calls_per_step=number / steps.count,
+            seconds_per_step=waited_s / steps.count,
+            idle_after_s_per_step=idle_s / steps.count,
+        )
         for name, (number, waited_s, idle_s) in sorted(rows.items(), key=lambda item: (-item[1][2], -item[1][1]))
-    ]
+    )
 
 
 def _blocks(work: DeviceWork) -> bool:
@@ -211,25 +211,25 @@ def _outermost(call: Call) -> Call:
 # --- the optimizer -----------------------------------------------------------------------------------------
 
 
-def _annotated(trace: Trace, prefix: str, count: int) -> dict[str, Any] | None:
-    """Return what happens within annotations of the optimizer's; None where there are none.
+def _annotated(trace: Trace, prefix: str, count: int) -> OptimizerPart:
+    """Return what happens within annotations of the optimizer's; nothing known where there are none.
 
     torch annotates `step` and `zero_grad` of every optimizer with its class.
     """
     annotations = [call for call in trace.of_kind("annotation") if call.name.startswith(prefix)]
     if not annotations:
-        return None
+        return OptimizerPart()
     inside = _inside(annotations)
     operators = [call for call in trace.of_kind("operator") if inside(call)]
     device_s = sum(work.seconds for work in trace.work if work.cause is not None and inside(work.cause))
-    return {
-        "name": annotations[0].name[len(prefix) :].partition(".")[0],
-        "host_s_per_step": sum(call.end_s - call.start_s for call in annotations) / count,
-        "device_s_per_step": device_s / count if trace.work else None,
-        "operators_per_step": sum(call.leaf for call in operators) / count,
-        "fused": any(call.name.startswith("aten::_fused_") for call in operators),
-        "foreach": any(call.name.startswith("aten::_foreach_") for call in operators),
-    }
+    return OptimizerPart(
+        name=annotations[0].name[len(prefix) :].partition(".")[0],
+        host_s_per_step=sum(call.end_s - call.start_s for call in annotations) / count,
+        device_s_per_step=device_s / count if trace.work else None,
+        operators_per_step=sum(call.leaf for call in operators) / count,
+        fused=any(call.name.startswith("aten::_fused_") for call in operators),
+        foreach=any(call.name.startswith("aten::_foreach_") for call in operators),
+    )
 
 
 def _inside(annotations: list[Call]) -> Callable[[Call], bool]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bottleneck.measure.ladder import Arm
+from bottleneck.results.evidence import TrainingSeen
 
 _FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH = 3, 0.2
 """Blocks in which the allocator took memory, from which on it is more than that of a job that begins."""
@@ -128,17 +129,17 @@ class NewShapes:
 
     # --- what came of it -----------------------------------------------------------------------------------
 
-    def evidence(self) -> dict[str, int | None]:
+    def evidence(self) -> TrainingSeen:
         """Return what was seen in blocks with batches of the loader's."""
         fresh = self._fresh
-        return {
-            "blocks": fresh.blocks,
-            "distinct_shapes": len(self._known) if self.looks else None,
-            "shapes_new_in_blocks": fresh.shapes if self.looks else None,
-            "compiled_in_blocks": fresh.compiled,
-            "allocations_in_blocks": fresh.segments,
-            "allocation_retries_in_blocks": fresh.retries,
-        }
+        return TrainingSeen(
+            blocks=fresh.blocks,
+            distinct_shapes=len(self._known) if self.looks else None,
+            shapes_new_in_blocks=fresh.shapes if self.looks else None,
+            compiled_in_blocks=fresh.compiled,
+            allocations_in_blocks=fresh.segments,
+            allocation_retries_in_blocks=fresh.retries,
+        )
 
     def warning(self) -> tuple[str, str] | None:
         """Return id and message where timed blocks hold what only new shapes cost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from bottleneck.measure.bench import Bench, block_batches
@@ -317,9 +318,12 @@ class Rounds:
 
     def _note_other_load(self) -> None:
         cores = self._other_load.stop()
-        self._ledger.evidence["other_load_cores"] = cores
-        self._ledger.evidence["stolen_share"] = self._repeats.stolen_share
-        self._ledger.evidence["blocks_repeated"] = self._repeats.repeated
+        self._ledger.evidence = replace(
+            self._ledger.evidence,
+            other_load_cores=cores,
+            stolen_share=self._repeats.stolen_share,
+            blocks_repeated=self._repeats.repeated,
+        )
         if cores > _OTHER_LOAD_CORES:
             self._ledger.warn(
                 "other-load",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.rounds.new_shapes import NewShapes, make_counts
 from bottleneck.measure.training.losses import Losses
 from bottleneck.measure.training.training_state import TrainingState
+from bottleneck.results.evidence import TrainingSeen
 
 
 @dataclass
@@ -71,11 +72,10 @@ class Training:
 
     # --- what came of it -----------------------------------------------------------------------------------
 
-    def evidence(self) -> dict[str, Any]:
-        """Return what was seen, as plain values."""
-        state = self.state
-        put_back = {} if state is None else {"put_back": state.times, "put_back_skipped": state.skipped}
-        return {**put_back, **self.shapes.evidence()}
+    def evidence(self) -> TrainingSeen:
+        """Return what was seen."""
+        seen, state = self.shapes.evidence(), self.state
+        return seen if state is None else replace(seen, put_back=state.times, put_back_skipped=state.skipped)
 
     def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
         """Yield id and message of each reason not to trust a number."""

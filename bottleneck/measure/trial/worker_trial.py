@@ -24,6 +24,7 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.system.cores import usable_cores
 from bottleneck.measure.trial.emulated_workers import Work, emulated_workers
 from bottleneck.measure.usage.process import cpu_seconds
+from bottleneck.results.evidence import Handoff, WayTried, WorkersTried
 
 BUDGET_SHARE = 0.1
 _LEAST_S = 1.0
@@ -85,7 +86,7 @@ class _Trial:
         wall_s, batches = self._run(lambda: self.bench.loader.next_batch()[0], None, _LOOK_S)
         return Work(wall_s, (time.process_time() - cpu_s) / batches)
 
-    def handoff(self) -> dict[str, float]:
+    def handoff(self) -> Handoff:
         """Time batches that come from a worker which only has to hand them over."""
         with self.fed(1, Work()) as iterator:
             (worker,) = iterator._workers
@@ -94,10 +95,11 @@ class _Trial:
             main_s, worker_s = time.process_time(), cpu_seconds(worker.pid)
             wall_s, batches = self._run(lambda: _touch(next(iterator)), None, _LOOK_S)
             main_s, spent_s = time.process_time() - main_s, cpu_seconds(worker.pid)
-        found = {"s_per_batch": wall_s, "main_cpu_s_per_batch": main_s / batches}
-        if worker_s is not None and spent_s is not None:
-            found["worker_cpu_s_per_batch"] = (spent_s - worker_s) / batches
-        return found
+        return Handoff(
+            s_per_batch=wall_s,
+            main_cpu_s_per_batch=main_s / batches,
+            worker_cpu_s_per_batch=None if worker_s is None or spent_s is None else (spent_s - worker_s) / batches,
+        )
 
     def one_step(self) -> float:
         """Return the time of a single batch: of a slow job it is all that there is time for."""
@@ -124,9 +126,9 @@ class _Trial:
 
     # --- pairs ---------------------------------------------------------------------------------------------
 
-    def pairs(self, ways: Sequence[_Way], work: Work) -> list[dict[str, Any]]:
+    def pairs(self, ways: Sequence[_Way], work: Work) -> tuple[WayTried, ...]:
         """Measure the job as it is and in each way, in turns."""
-        found: dict[_Way, list[list[float]]] = {way: [] for way in ways}
+        found: dict[_Way, list[tuple[float, float]]] = {way: [] for way in ways}
         with ExitStack() as opened:
             opened.callback(torch.set_num_threads, torch.get_num_threads())
             counts = dict.fromkeys(way.workers for way in ways if way.workers)
@@ -136,13 +138,14 @@ class _Trial:
                 began_s = self.bench.clock()
                 alone_s = self._settled(lambda: self.bench.loader.next_batch()[0], 0, filling_s)
                 for way in present:
-                    found[way].append([alone_s, self._fed_steps(way, feeds.get(way.workers), filling_s)])
+                    found[way].append((alone_s, self._fed_steps(way, feeds.get(way.workers), filling_s)))
                 present = [way for way in present if found[way][-1][1] < _HOPELESS * alone_s]
                 if not present or (number and self.left_s < self.bench.clock() - began_s):
                     break
-        return [
-            {"num_workers": way.workers, "torch_threads": way.threads, "pairs": pairs} for way, pairs in found.items()
-        ]
+        return tuple(
+            WayTried(num_workers=way.workers, torch_threads=way.threads, pairs=tuple(pairs))
+            for way, pairs in found.items()
+        )
 
     def _fed_steps(self, way: _Way, iterator: Any, filling_s: float) -> float:
         before = torch.get_num_threads()
@@ -172,10 +175,18 @@ def _touch(batch: Any) -> None:
             leaf.view(-1)[:: max(1, 4096 // leaf.element_size())].clone()
 
 
+@dataclass
+class Found:
+    """What a trial has shown so far."""
+
+    handoff: Handoff = field(default_factory=Handoff)
+    workers_tried: WorkersTried = field(default_factory=WorkersTried)
+
+
 def try_workers(
     loader: DataLoader[Any], bench: Bench, batches: Sequence[CachedBatch], *, pinned: bool, on_cpu: bool, limit_s: float
-) -> dict[str, Any]:
-    """Return what handing a batch over costs here, and what the job gets with workers, as evidence.
+) -> Found:
+    """Return what handing a batch over costs here, and what the job gets with workers.
 
     Args:
         loader: The user's loader.
@@ -186,15 +197,14 @@ def try_workers(
         limit_s: Time for all of it.
 
     Returns:
-        `handoff` and `workers_tried`, as docs/reference/json.md has them; what is not known is missing. Nothing for a
-        job that has workers, whose hand-off is a stage of its own.
+        Nothing for a job that has workers, whose hand-off is a stage of its own.
     """
+    found = Found()
     if loader.num_workers > 0 or not batches or limit_s < _LEAST_S:
-        return {}
+        return found
     # Copies: pinned memory does not outlive a fork.
     copies = [trees.copy_deep(cached.batch) for cached in batches[:_KEPT_BATCHES]]
     trial = _Trial(loader, bench, copies, pinned, limit_s)
-    found: dict[str, Any] = {}
     try:
         _try(trial, found, on_cpu=on_cpu)
     except Exception:  # noqa: BLE001 - costs the advice; what is wrong with the job itself shows in the rounds
@@ -204,11 +214,11 @@ def try_workers(
     return found
 
 
-def _try(trial: _Trial, found: dict[str, Any], *, on_cpu: bool) -> None:
+def _try(trial: _Trial, found: Found, *, on_cpu: bool) -> None:
     work = trial.loading()
     if trial.left_s < (_FEWEST_BATCHES + 1) * work.wall_s:
         return
-    found["handoff"] = trial.handoff()
+    found.handoff = trial.handoff()
     if (_FEWEST_BATCHES + 1) * trial.one_step() > trial.left_s:
         return
     step_s = trial.steps(lambda: trial.bench.loader.next_batch()[0], _BLOCK_S)
@@ -220,11 +230,9 @@ def _try(trial: _Trial, found: dict[str, Any], *, on_cpu: bool) -> None:
         ways.pop()
     if not ways:
         return
-    found["workers_tried"] = {
-        "loading_s_per_batch": work.wall_s,
-        "loading_cpu_s_per_batch": work.cpu_s,
-        "ways": trial.pairs(ways, work),
-    }
+    found.workers_tried = WorkersTried(
+        loading_s_per_batch=work.wall_s, loading_cpu_s_per_batch=work.cpu_s, ways=trial.pairs(ways, work)
+    )
 
 
 def _block_s(way: _Way, work: Work, step_s: float) -> float:

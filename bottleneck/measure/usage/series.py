@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.usage.samples import Watched, WatchedBlock
 from bottleneck.measure.usage.summary import BlockUsage, named_arms
+from bottleneck.results.evidence import BlocksOverTime, MemoryOverTime, UsageSeries
 
 MOST_ROWS = 240
 """With more blocks than that, as many neighbours as needed share a row."""
 
 
-def utilisation_series(seen: Watched, ladder: Ladder, most_rows: int = MOST_ROWS) -> dict[str, Any]:
+def utilisation_series(seen: Watched, ladder: Ladder, most_rows: int = MOST_ROWS) -> UsageSeries:
     """Return `blocks` and `memory` over time, in seconds from the beginning of the first block.
 
     Args:
@@ -23,7 +23,7 @@ def utilisation_series(seen: Watched, ladder: Ladder, most_rows: int = MOST_ROWS
         most_rows: How many rows each may have at most.
     """
     if not seen.blocks:
-        return {"blocks_per_row": 1, "blocks": [], "memory": []}
+        return UsageSeries(blocks_per_row=1)
     origin_s = seen.blocks[0].begin.time_s
     names: dict[Arm, tuple[str, str]] = {}
     for name, mode, arm in named_arms(ladder):
@@ -32,37 +32,37 @@ def utilisation_series(seen: Watched, ladder: Ladder, most_rows: int = MOST_ROWS
     groups = [seen.blocks[first : first + size] for first in range(0, len(seen.blocks), size)]
     # The last reading always belongs to it: it shows where the memory ended.
     readings = seen.memory[:: -math.ceil(len(seen.memory) / most_rows)][::-1] if seen.memory else []
-    return {
-        "blocks_per_row": size,
-        "blocks": [_row(seen, group, names, origin_s) for group in groups],
-        "memory": [
-            {
-                "time_s": _rounded(reading.time_s - origin_s),
-                "private_bytes": reading.private_bytes,
-                "shared_bytes": reading.shared_bytes,
-            }
+    return UsageSeries(
+        blocks_per_row=size,
+        blocks=tuple(_row(seen, group, names, origin_s) for group in groups),
+        memory=tuple(
+            MemoryOverTime(
+                time_s=_rounded(reading.time_s - origin_s),
+                private_bytes=reading.private_bytes,
+                shared_bytes=reading.shared_bytes,
+            )
             for reading in readings
-        ],
-    }
+        ),
+    )
 
 
 def _row(
     seen: Watched, blocks: Sequence[WatchedBlock], names: Mapping[Arm, tuple[str, str]], origin_s: float
-) -> dict[str, Any]:
+) -> BlocksOverTime:
     named = {names.get(block.arm) for block in blocks}
     name, mode = (named.pop() if len(named) == 1 else None) or (None, None)
     usage = BlockUsage(seen, blocks).row()
-    main, workers = usage["cores_main"], usage["cores_workers"]
-    return {
-        "begin_s": _rounded(blocks[0].begin.time_s - origin_s),
-        "end_s": _rounded(blocks[-1].end.time_s - origin_s),
-        "name": name,
-        "mode": mode,
-        "cores_busy": _rounded(usage["cores_busy"]),
-        "cores_job": None if main is None or workers is None else _rounded(main + workers),
-        "disk_read_bytes_per_s": _rounded(usage["disk_read_bytes_per_s"]),
-        "gpu_busy_share": _rounded((usage["gpu"] or {}).get("busy_share")),
-    }
+    main, workers = usage.cores_main, usage.cores_workers
+    return BlocksOverTime(
+        begin_s=_rounded(blocks[0].begin.time_s - origin_s),
+        end_s=_rounded(blocks[-1].end.time_s - origin_s),
+        name=name,
+        mode=mode,
+        cores_busy=_rounded(usage.cores_busy),
+        cores_job=None if main is None or workers is None else _rounded(main + workers),
+        disk_read_bytes_per_s=_rounded(usage.disk_read_bytes_per_s),
+        gpu_busy_share=_rounded(usage.gpu.busy_share),
+    )
 
 
 def _rounded(number: float | None) -> float | None:

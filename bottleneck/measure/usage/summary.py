@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.usage.machine import is_rotational
+from bottleneck.measure.usage.nvml import GpuSample
 from bottleneck.measure.usage.process import memory_growth
 from bottleneck.measure.usage.samples import TimedReading, Watched, WatchedBlock
+from bottleneck.results.evidence import (
+    Cores,
+    ExperimentUsage,
+    GpuUsage,
+    MainProcess,
+    SharedMemory,
+    Utilisation,
+    WorkersUsage,
+)
 
 _OFTEN = 0.25
 """The share of samples from which on a reason for low clocks is told."""
@@ -17,7 +27,7 @@ _OFTEN = 0.25
 
 def summarise_utilisation(
     seen: Watched, ladder: Ladder, *, interval_s: float, usable_cores: float, cache_bytes: int
-) -> dict[str, Any]:
+) -> Utilisation:
     """Return the evidence `utilisation`, but for what is missing.
 
     Args:
@@ -33,16 +43,18 @@ def summarise_utilisation(
     usages = {arm: BlockUsage(seen, blocks) for arm, blocks in by_arm.items()}
     named = [(name, mode, usages[arm]) for name, mode, arm in named_arms(ladder) if arm in usages]
     raw = usages.get(ladder.raw)
-    return {
-        "interval_s": interval_s,
-        "samples": sum(usage.samples for usage in usages.values()),
-        "cores": {"usable": usable_cores, "quota": seen.quota_cores, "allowed": seen.cores},
-        "experiments": [{"name": name, "mode": mode, **usage.row()} for name, mode, usage in named],
-        "main": {"threads": seen.main_threads},
-        "workers": {**_workers(seen, raw), "cache_bytes": cache_bytes},
-        "shared_memory": _shared_memory(seen),
-        "gpu_other_processes": seen.gpu_other_processes,
-    }
+    return Utilisation(
+        interval_s=interval_s,
+        samples=sum(usage.samples for usage in usages.values()),
+        cores=Cores(usable=usable_cores, quota=seen.quota_cores, allowed=seen.cores),
+        experiments=tuple(replace(usage.row(), name=name, mode=mode) for name, mode, usage in named),
+        main=MainProcess(threads=seen.main_threads),
+        workers=_workers(seen, raw, cache_bytes),
+        shared_memory=SharedMemory()
+        if seen.shm_size_bytes is None
+        else SharedMemory(size_bytes=seen.shm_size_bytes, peak_used_bytes=seen.shm_peak_bytes),
+        gpu_other_processes=seen.gpu_other_processes,
+    )
 
 
 def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
@@ -59,27 +71,22 @@ def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
         yield "raw", "serving", ladder.serving
 
 
-def _workers(seen: Watched, raw: BlockUsage | None) -> dict[str, Any]:
+def _workers(seen: Watched, raw: BlockUsage | None, cache_bytes: int) -> WorkersUsage:
     last = seen.memory[-1] if seen.memory else None
     growth = memory_growth(seen.memory)
-    return {
-        "count": seen.workers,
-        "threads": seen.worker_threads,
-        "private_bytes": last.private_bytes if last is not None else None,
-        "shared_bytes": last.shared_bytes if last is not None else None,
-        "private_growth_bytes_per_s": growth.bytes_per_s if growth is not None else None,
-        "private_growth_error_bytes_per_s": growth.error_bytes_per_s if growth is not None else None,
-        "cores_busy": raw.cores_of_workers() if raw is not None else [],
-        "affinity_cores": min((len(cores) for cores in seen.affinity), default=None),
-        "affinity_cores_together": len(frozenset().union(*seen.affinity)) if seen.affinity else None,
-        "main_affinity_cores": seen.main_affinity,
-    }
-
-
-def _shared_memory(seen: Watched) -> dict[str, int] | None:
-    if seen.shm_size_bytes is None:
-        return None
-    return {"size_bytes": seen.shm_size_bytes, "peak_used_bytes": seen.shm_peak_bytes}
+    return WorkersUsage(
+        count=seen.workers,
+        threads=seen.worker_threads,
+        private_bytes=last.private_bytes if last is not None else None,
+        shared_bytes=last.shared_bytes if last is not None else None,
+        private_growth_bytes_per_s=growth.bytes_per_s if growth is not None else None,
+        private_growth_error_bytes_per_s=growth.error_bytes_per_s if growth is not None else None,
+        cores_busy=tuple(raw.cores_of_workers()) if raw is not None else (),
+        affinity_cores=min((len(cores) for cores in seen.affinity), default=None),
+        affinity_cores_together=len(frozenset().union(*seen.affinity)) if seen.affinity else None,
+        main_affinity_cores=seen.main_affinity,
+        cache_bytes=cache_bytes,
+    )
 
 
 class BlockUsage:
@@ -132,27 +139,30 @@ class BlockUsage:
         found = (self._per_s(f"worker:{number}") for number in range(self._seen.workers))
         return [cores for cores in found if cores is not None]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> ExperimentUsage:
         """Return the numbers of an experiment; None for what is not known."""
         main, per_worker = self._per_s("main_s"), self.cores_of_workers()
         workers = sum(per_worker) if len(per_worker) == self._seen.workers else None
         busy = self._cores_busy()
         others = None if busy is None or main is None or workers is None else max(0.0, busy - main - workers)
-        return {
-            "seconds": sum(block.end.time_s - block.begin.time_s for block in self._blocks),
-            "samples": self.samples,
-            "cores_busy": busy,
-            "cores_main": main,
-            "cores_workers": workers,
-            "cores_other": others,
-            "runnable_per_core": self._runnable_per_core(),
-            "throttled_share": self._throttled_share(),
-            "disk_read_bytes_per_s": self._per_s("disk_read_bytes"),
-            "disk_write_bytes_per_s": self._per_s("disk_write_bytes"),
-            **self._busiest_disk(),
-            "network_bytes_per_s": self._per_s("network_bytes"),
-            "gpu": self._gpu() if self._seen.has_gpu else None,
-        }
+        disk_share, requests, turns = self._busiest_disk()
+        return ExperimentUsage(
+            seconds=sum(block.end.time_s - block.begin.time_s for block in self._blocks),
+            samples=self.samples,
+            cores_busy=busy,
+            cores_main=main,
+            cores_workers=workers,
+            cores_other=others,
+            runnable_per_core=self._runnable_per_core(),
+            throttled_share=self._throttled_share(),
+            disk_read_bytes_per_s=self._per_s("disk_read_bytes"),
+            disk_write_bytes_per_s=self._per_s("disk_write_bytes"),
+            disk_busy_share=disk_share,
+            disk_requests_in_flight=requests,
+            disk_rotational=turns,
+            network_bytes_per_s=self._per_s("network_bytes"),
+            gpu=self._gpu() if self._seen.has_gpu else GpuUsage(),
+        )
 
     def _cores_busy(self) -> float | None:
         total_s = self._grown.get("total_s", 0.0)
@@ -170,35 +180,32 @@ class BlockUsage:
         periods = self._grown["periods"]
         return min(1.0, self._grown["throttled_periods"] / periods) if periods > 0 else 0.0
 
-    def _busiest_disk(self) -> dict[str, Any]:
+    def _busiest_disk(self) -> tuple[float | None, float | None, bool | None]:
+        """Return how busy it is, its requests at once, and whether it turns."""
         shares = {
             key.partition(":")[2]: share
             for key in self._grown
             if key.startswith("busy_s:") and (share := self._per_s(key)) is not None
         }
         if not shares:
-            return {"disk_busy_share": None}
+            return None, None, None
         busiest = max(shares, key=lambda name: shares[name])
-        return {
-            "disk_busy_share": min(1.0, shares[busiest]),
-            "disk_requests_in_flight": self._per_s(f"queued_s:{busiest}"),
-            "disk_rotational": is_rotational(busiest),
-        }
+        return min(1.0, shares[busiest]), self._per_s(f"queued_s:{busiest}"), is_rotational(busiest)
 
-    def _gpu(self) -> dict[str, Any]:
+    def _gpu(self) -> GpuUsage:
         inside = [sample for sample in self._seen.gpu if self._inside(sample.time_s, sample.window_s)]
         reasons = [sample.throttled for sample in inside if sample.throttled is not None]
         counted = {reason: sum(reason in found for found in reasons) for found in reasons for reason in found}
-        values = {
-            key: [sample.values[key] for sample in inside if key in sample.values]
-            for key in ("busy_share", "memory_bytes", "pcie_bytes_per_s", "sm_clock_hz")
-        }
-        means: Mapping[str, float | None] = {
-            key: statistics.fmean(found) if found else None for key, found in values.items()
-        }
-        return {
-            **means,
-            "memory_bytes": max(values["memory_bytes"], default=None),
-            "max_sm_clock_hz": self._seen.max_sm_clock_hz,
-            "throttled": sorted(reason for reason, times in counted.items() if times >= _OFTEN * len(reasons)),
-        }
+        return GpuUsage(
+            busy_share=_mean(inside, "busy_share"),
+            memory_bytes=max((s.values["memory_bytes"] for s in inside if "memory_bytes" in s.values), default=None),
+            pcie_bytes_per_s=_mean(inside, "pcie_bytes_per_s"),
+            sm_clock_hz=_mean(inside, "sm_clock_hz"),
+            max_sm_clock_hz=self._seen.max_sm_clock_hz,
+            throttled=tuple(sorted(reason for reason, times in counted.items() if times >= _OFTEN * len(reasons))),
+        )
+
+
+def _mean(samples: Sequence[GpuSample], key: str) -> float | None:
+    values = [sample.values[key] for sample in samples if key in sample.values]
+    return statistics.fmean(values) if values else None

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import replace
 
 import torch
 
@@ -27,6 +27,7 @@ from bottleneck.measure.usage.sampler import Watcher
 from bottleneck.measure.usage.samples import Watched
 from bottleneck.measure.usage.series import utilisation_series
 from bottleneck.measure.usage.summary import summarise_utilisation
+from bottleneck.results.evidence import Utilisation as Used
 
 INTERVAL_S = 0.25
 
@@ -133,21 +134,21 @@ class Utilisation:
 
     # --- what came of it -----------------------------------------------------------------------------------
 
-    def evidence(self, ladder: Ladder, cache_bytes: int = 0) -> dict[str, Any] | None:
-        """Return the evidence `utilisation`; None where nothing was watched.
+    def evidence(self, ladder: Ladder, cache_bytes: int = 0) -> Used:
+        """Return the evidence on utilisation.
 
         Args:
             ladder: Names the experiments.
             cache_bytes: What the caches of the diagnosis take in all workers together.
         """
-        seen, made = self._watched, dict[str, Any]()
+        seen, made = self._watched, [Used()]
         if seen is not None:
-            self._try("Utilisation", lambda: made.update(self._summary(seen, ladder, cache_bytes)))
-        missing = [*(seen.missing if seen is not None else ()), *self._missing]
-        return {**made, "missing": missing} if made or missing else None
+            self._try("Utilisation", lambda: made.append(self._summary(seen, ladder, cache_bytes)))
+        missing = (*(seen.missing if seen is not None else ()), *self._missing)
+        return replace(made[-1], missing=missing)
 
-    def _summary(self, seen: Watched, ladder: Ladder, cache_bytes: int) -> dict[str, Any]:
+    def _summary(self, seen: Watched, ladder: Ladder, cache_bytes: int) -> Used:
         summary = summarise_utilisation(
             seen, ladder, interval_s=self._interval_s, usable_cores=usable_cores(), cache_bytes=cache_bytes
         )
-        return {**summary, "series": utilisation_series(seen, ladder)}
+        return replace(summary, series=utilisation_series(seen, ladder))

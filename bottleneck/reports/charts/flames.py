@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottleneck.analysis.advice.kept_stacks import kept_stacks
-from bottleneck.analysis.lookup import flag_at, number_at
 from bottleneck.reports import numbers
 from bottleneck.reports.charts.flamegraph import draw_flamegraph
 from bottleneck.results.records import Result
@@ -31,9 +30,9 @@ def flamegraph(result: Result) -> Flamegraph | None:
         return None
     from markupsafe import Markup
 
-    processes = number_at(result.evidence, "profile", "processes") or 0
+    processes = result.evidence.profile.processes or 0
     title = "Flamegraph of the workers"
-    if flag_at(result.evidence, "profile", "in_workers") is False:
+    if result.evidence.profile.in_workers is False:
         title = "Flamegraph of the main process, which loads the data"
     together = f" of {numbers.count(processes)} workers together" if processes > 1 else ""
     samples = sum(stack.samples for stack in kept.stacks)

@@ -1,19 +1,19 @@
 """Utilisation over time as shapes in user units of an SVG: a bar for each block, panel above panel.
 
-The evidence may come from any file, so that what makes no sense is left out. All texts are ready to be shown; the
+What makes no sense is left out: a series may come from any file. All texts are ready to be shown; the
 template escapes them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from bottleneck.analysis.lookup import number_at, rows_at, text_at
 from bottleneck.reports import numbers, sanitize
 from bottleneck.reports.charts.charts import LABEL_WIDTH, WIDTH
+from bottleneck.results.evidence import BlocksOverTime
 from bottleneck.results.records import Result
 
 RIGHT = 12
@@ -83,10 +83,10 @@ class _Block:
     end_s: float
     name: str
     mode: str
-    row: Mapping[str, Any]
+    row: BlocksOverTime
 
     def value(self, key: str) -> float | None:
-        found = number_at(self.row, key)
+        found: float | None = getattr(self.row, key)
         return found if found is not None and 0 <= found < numbers.LARGEST else None
 
     @property
@@ -128,10 +128,10 @@ def timeline(result: Result) -> Timeline | None:
 
 
 def _blocks(result: Result) -> Iterator[_Block]:
-    for row in rows_at(result.evidence, "utilisation", "series", "blocks"):
-        begin_s, end_s = number_at(row, "begin_s"), number_at(row, "end_s")
+    for row in result.evidence.utilisation.series.blocks:
+        begin_s, end_s = row.begin_s, row.end_s
         if begin_s is not None and end_s is not None and 0 <= begin_s < end_s < _LONGEST_S:
-            yield _Block(begin_s, end_s, text_at(row, "name") or "", text_at(row, "mode") or "", row)
+            yield _Block(begin_s, end_s, row.name or "", row.mode or "", row)
 
 
 class _Drawing:
@@ -178,7 +178,7 @@ class _Drawing:
                     bars.append(self._bar(block, foot - height, height, faint=key == panel.behind))
 
     def _usable(self) -> float:
-        usable = number_at(self._result.evidence, "utilisation", "cores", "allowed")
+        usable = self._result.evidence.utilisation.cores.allowed
         return usable if usable is not None and 0 < usable < numbers.LARGEST else 0.0
 
     def _begin_panel(self, title: str, most: str) -> float:
@@ -198,11 +198,9 @@ class _Drawing:
     def _memory(self) -> str:
         """Draw the memory of the workers as a line; return its points."""
         points = [
-            (time_s, private + (number_at(row, "shared_bytes") or 0.0))
-            for row in rows_at(self._result.evidence, "utilisation", "series", "memory")[:MOST_SPANS]
-            if (time_s := number_at(row, "time_s")) is not None
-            and (private := number_at(row, "private_bytes")) is not None
-            and 0 <= time_s <= self._end_s
+            (time_s, row.private_bytes + (row.shared_bytes or 0))
+            for row in self._result.evidence.utilisation.series.memory[:MOST_SPANS]
+            if (time_s := row.time_s) is not None and row.private_bytes is not None and 0 <= time_s <= self._end_s
         ]
         points = [(time_s, size) for time_s, size in points if 0 < size < numbers.LARGEST]
         if len(points) < 2:
@@ -250,8 +248,7 @@ class _Drawing:
         return _shown("; ".join(parts))
 
     def _shared_blocks(self) -> int:
-        shared = number_at(self._result.evidence, "utilisation", "series", "blocks_per_row")
-        return int(shared) if shared is not None and 1 <= shared < numbers.LARGEST else 1
+        return self._result.evidence.utilisation.series.blocks_per_row or 1
 
 
 def _ticks(end_s: float) -> list[float]:

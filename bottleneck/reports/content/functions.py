@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bottleneck.reports import numbers
+from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.records import Result
 
 WORTH_SHOWING = 0.005
@@ -28,9 +28,7 @@ class FunctionRow:
 
 def all_functions(result: Result) -> tuple[FunctionRow, ...]:
     """The functions of the profile, those with the most own time first; none where there is no profile."""
-    profile = result.evidence.get("profile")
-    listed = profile.get("functions") if isinstance(profile, Mapping) else None
-    rows = [_row(found) for found in listed if isinstance(found, Mapping)] if isinstance(listed, (list, tuple)) else []
+    rows = (_row(found) for found in result.evidence.profile.functions)
     return tuple(row for row in rows if row is not None and row.own_share >= WORTH_SHOWING)
 
 
@@ -45,23 +43,21 @@ def functions_of_bottleneck(result: Result, most: int) -> tuple[str | None, tupl
 
 def sampling(result: Result) -> str:
     """How the functions were found, as one sentence; empty where there is no profile."""
-    profile = result.evidence.get("profile")
-    if not isinstance(profile, Mapping):
+    profile = result.evidence.profile
+    if profile == Profile():
         return ""
-    samples = numbers.finite(profile.get("samples"))
-    by = "a sampler inside the workers (in-process)" if profile.get("sampler") == "in-process" else "py-spy"
-    return f"Own time is the share of {numbers.count(samples)} samples of the loader's code, taken by {by}."
+    by = "a sampler inside the workers (in-process)" if profile.sampler == "in-process" else "py-spy"
+    return f"Own time is the share of {numbers.count(profile.samples)} samples of the loader's code, taken by {by}."
 
 
-def _row(found: Mapping[str, object]) -> FunctionRow | None:
-    own_share = numbers.finite(found.get("own_share"))
-    if own_share is None:
+def _row(found: FunctionSeen) -> FunctionRow | None:
+    if found.own_share is None:
         return None
-    file, line, stage = str(found.get("file") or ""), found.get("line"), found.get("stage")
+    file = found.file or ""
     return FunctionRow(
-        function=str(found.get("function") or ""),
-        place=f"{file}:{line}" if isinstance(line, int) else file,
-        own_share=own_share,
-        waiting=numbers.finite(found.get("waiting_share")),
-        stage=stage if isinstance(stage, str) else None,
+        function=found.function or "",
+        place=file if found.line is None else f"{file}:{found.line}",
+        own_share=found.own_share,
+        waiting=found.waiting_share,
+        stage=found.stage,
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from bottleneck.analysis import lookup
 from bottleneck.reports import numbers, sanitize, view
+from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Rate, Result
 
 _RAW, _COLD = "raw", "cold"
@@ -20,7 +19,8 @@ _SOURCES = {
 def sentences(result: Result) -> list[str]:
     """The stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
     evidence = result.evidence
-    return [*_stalls(result), *_epoch_gap(evidence), *_sources(evidence), *_missing(evidence)]
+    missing = map(sanitize.one_line, evidence.reads.missing)
+    return [*_stalls(result), *_epoch_gap(evidence), *_sources(evidence), *missing]
 
 
 def cold_epoch(result: Result) -> str:
@@ -34,7 +34,7 @@ def cold_epoch(result: Result) -> str:
         f"that finds them there {numbers.rate(raw.samples_per_s)}: that is the gain of "
         f"{sanitize.one_line(stage.name)}, which is no part of the verdict."
     )
-    files, size = (lookup.number_at(result.evidence, _COLD, key) for key in ("files", "bytes"))
+    files, size = result.evidence.cold.files, result.evidence.cold.bytes
     if files is None or size is None:
         return text
     return f"{text} {numbers.count(files)} files ({numbers.size(size)}) were dropped before each of its blocks."
@@ -45,46 +45,35 @@ def _coupled(result: Result, name: str) -> Rate | None:
 
 
 def _stalls(result: Result) -> Iterator[str]:
-    evidence = result.evidence
-    count, over_s, lost, period, period_s = (
-        lookup.number_at(evidence, "stalls", key)
-        for key in ("count", "threshold_s", "lost_share", "period_batches", "period_s")
-    )
-    if not count or over_s is None or lost is None:
+    stalls = result.evidence.stalls
+    period, period_s = stalls.period_batches, stalls.period_s
+    if not stalls.count or stalls.threshold_s is None or stalls.lost_share is None:
         return
     every = "at no regular distance" if not period else f"one every {numbers.count(period)} batches"
     if period and period_s is not None:
         every += f" ({numbers.duration(period_s)})"
     whose = " of the main process" if view.on_accelerator(result) else ""
     yield (
-        f"Stalls, waits{whose} over {numbers.duration(over_s)}: {numbers.count(count)}, {every}, "
-        f"{numbers.percent(lost)} of the time of raw."
+        f"Stalls, waits{whose} over {numbers.duration(stalls.threshold_s)}: {numbers.count(stalls.count)}, {every}, "
+        f"{numbers.percent(stalls.lost_share)} of the time of raw."
     )
 
 
-def _epoch_gap(evidence: Mapping[str, Any]) -> Iterator[str]:
-    gap_s = lookup.number_at(evidence, "epoch_gap", "seconds")
-    anew = lookup.flag_at(evidence, "epoch_gap", "started_anew")
+def _epoch_gap(evidence: Evidence) -> Iterator[str]:
+    gap_s, anew = evidence.epoch_gap.seconds, evidence.epoch_gap.started_anew
     if gap_s is not None and anew is not None:
         how = "the workers start anew" if anew else "the workers stay"
         yield f"Between two epochs {how}: {numbers.duration(gap_s)} to the first batch."
 
 
-def _sources(evidence: Mapping[str, Any]) -> Iterator[str]:
+def _sources(evidence: Evidence) -> Iterator[str]:
     parts = []
-    for row in lookup.rows_at(evidence, "reads", "experiments"):
-        name, source = lookup.text_at(row, "name"), lookup.text_at(row, "source")
-        asked, stored = (lookup.number_at(row, key) for key in ("asked_bytes_per_sample", "storage_bytes_per_sample"))
-        if not name or source not in _SOURCES or asked is None or stored is None:
+    for row in evidence.reads.experiments:
+        asked, stored = row.asked_bytes_per_sample, row.storage_bytes_per_sample
+        if not row.name or row.source not in _SOURCES or asked is None or stored is None:
             continue
         # What is read without asking, from mapped files, shows where it comes from storage.
-        read = numbers.size(max(asked, stored) if source == "disk" else asked)
-        parts.append(f"{sanitize.one_line(name)} {read} a sample {_SOURCES[source]}")
+        read = numbers.size(max(asked, stored) if row.source == "disk" else asked)
+        parts.append(f"{sanitize.one_line(row.name)} {read} a sample {_SOURCES[row.source]}")
     if parts:
         yield f"Read: {', '.join(parts)}."
-
-
-def _missing(evidence: Mapping[str, Any]) -> Iterator[str]:
-    for line in lookup.list_at(evidence, "reads", "missing"):
-        if isinstance(line, str):
-            yield sanitize.one_line(line)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bottleneck.analysis import lookup
 from bottleneck.analysis.names import moves_batches
 from bottleneck.reports import numbers, sanitize
+from bottleneck.results.evidence import Saving, TensorSeen
 from bottleneck.results.records import Result
 
 
@@ -26,34 +25,33 @@ class TensorRow:
 
 def tensors(result: Result) -> tuple[TensorRow, ...]:
     """The tensors of one batch, in its order; none where none was looked at."""
-    savings = {_place(found): found for found in lookup.rows_at(result.evidence, "payload", "savings")}
+    savings = {_place(found): found for found in result.evidence.payload.savings}
     return tuple(
         TensorRow(
             place=_place(found),
             shape=_shape(found),
-            dtype=lookup.text_at(found, "dtype") or numbers.UNKNOWN,
-            size=numbers.size(lookup.number_at(found, "bytes")),
+            dtype=found.dtype or numbers.UNKNOWN,
+            size=numbers.size(found.bytes),
             saving=_saving(savings.get(_place(found))),
         )
-        for found in lookup.rows_at(result.evidence, "payload", "tensors")
+        for found in result.evidence.payload.tensors
     )
 
 
 def summary(result: Result) -> str:
     """What one batch holds, as one sentence or two; empty where none was looked at."""
-    total = lookup.number_at(result.evidence, "payload", "bytes")
+    total = result.evidence.payload.bytes
     if total is None:
         return ""
-    rows = lookup.rows_at(result.evidence, "payload", "tensors")
-    objects = lookup.number_at(result.evidence, "payload", "objects")
+    rows = result.evidence.payload.tensors
+    objects = result.evidence.payload.objects
     what = f"{len(rows):,} tensor{'' if len(rows) == 1 else 's'}"
     if objects:
         what += f" and {numbers.count(objects)} object{'' if objects == 1 else 's'} that are none"
-    listed = sum(lookup.number_at(found, "bytes") or 0.0 for found in rows)
+    listed = sum(found.bytes or 0 for found in rows)
     more = "more than " if listed < total else ""  # of very many, only the first are kept
     told = f"One batch holds {more}{what}, {numbers.size(total)}."
-    saved = [lookup.number_at(found, "bytes_saved") for found in lookup.rows_at(result.evidence, "payload", "savings")]
-    bytes_saved = sum(number for number in saved if number is not None)
+    bytes_saved = sum(saving.bytes_saved or 0 for saving in result.evidence.payload.savings)
     if 0 < bytes_saved <= total:
         told += f" Of these, {numbers.size(bytes_saved)} need not travel."
     return told
@@ -63,28 +61,23 @@ def summary_where_it_matters(result: Result) -> str:
     """The summary, and the largest tensor, where moving batches holds the job; else empty."""
     named = (result.verdict.bottleneck, *result.verdict.contributors)
     told = summary(result) if any(name and moves_batches(name) for name in named) else ""
-    rows = lookup.rows_at(result.evidence, "payload", "tensors")
-    largest = max(rows, key=lambda found: lookup.number_at(found, "bytes") or 0.0, default=None)
+    rows = result.evidence.payload.tensors
+    largest = max(rows, key=lambda found: found.bytes or 0, default=None)
     if not told or largest is None:
         return told
-    dtype = lookup.text_at(largest, "dtype") or ""
+    dtype = largest.dtype or ""
     return f"{told} The largest is {sanitize.one_line(f'{_place(largest)}: {_shape(largest)} {dtype}')}."
 
 
-def _place(found: Mapping[str, object]) -> str:
-    return f"batch{lookup.text_at(found, 'path') or ''}"
+def _place(found: TensorSeen | Saving) -> str:
+    return f"batch{found.path or ''}"
 
 
-def _shape(found: Mapping[str, object]) -> str:
-    lengths = [
-        numbers.bare(length) if (length := numbers.finite(item)) is not None else "?"
-        for item in lookup.list_at(found, "shape")
-    ]
-    return "x".join(lengths) or "scalar"
+def _shape(found: TensorSeen) -> str:
+    return "x".join(map(numbers.bare, found.shape)) or "scalar"
 
 
-def _saving(found: Mapping[str, object] | None) -> str:
+def _saving(found: Saving | None) -> str:
     if found is None:
         return ""
-    saved = numbers.size(lookup.number_at(found, "bytes_saved"))
-    return f"{lookup.text_at(found, 'what') or '?'}; saves {saved}: {lookup.text_at(found, 'how') or '?'}"
+    return f"{found.what or '?'}; saves {numbers.size(found.bytes_saved)}: {found.how or '?'}"

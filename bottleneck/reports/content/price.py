@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bottleneck.analysis.price import PRICE, lost_per_hour
+from bottleneck.analysis.price import lost_per_hour
 from bottleneck.reports import numbers
 from bottleneck.results import format as plain
 from bottleneck.results.records import Result
@@ -12,7 +12,7 @@ from bottleneck.results.records import Result
 
 def lost_money(result: Result) -> str:
     """What an hour of training loses, as one sentence; empty where no price was given."""
-    price = numbers.finite(result.evidence.get(PRICE))
+    price = result.evidence.gpu_hour_price
     if price is None or not 0 < price < numbers.LARGEST:
         return ""
     lost = lost_per_hour(result, price)

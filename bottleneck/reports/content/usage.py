@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bottleneck.analysis.advice.saturation import find_saturation
-from bottleneck.analysis.lookup import list_at, number_at, rows_at
 from bottleneck.reports import numbers, sanitize
+from bottleneck.results.evidence import ExperimentUsage
 from bottleneck.results.records import Result
 
 COLUMNS = ("experiment", "mode", "cores busy", "workers", "main", "others", "disk", "network", "device")
@@ -38,22 +36,19 @@ def used_up(result: Result) -> str:
 
 def missing(result: Result) -> tuple[str, ...]:
     """One line each on what could not be seen."""
-    lines = list_at(result.evidence, "utilisation", "missing")
-    return tuple(sanitize.one_line(line) for line in lines if isinstance(line, str))
+    return tuple(sanitize.one_line(line) for line in result.evidence.utilisation.missing)
 
 
 def rows(result: Result) -> tuple[UsageRow, ...]:
     """A row for each experiment that was watched."""
-    return tuple(_row(found) for found in rows_at(result.evidence, "utilisation", "experiments"))
+    return tuple(_row(found) for found in result.evidence.utilisation.experiments)
 
 
 def memory(result: Result) -> str:
     """What the workers take of the memory, as a sentence; empty where it is not known."""
-    workers = (result.evidence, "utilisation", "workers")
-    private, growth = number_at(*workers, "private_bytes"), number_at(*workers, "private_growth_bytes_per_s")
-    cached = number_at(*workers, "cache_bytes")
-    size = number_at(result.evidence, "utilisation", "shared_memory", "size_bytes")
-    peak = number_at(result.evidence, "utilisation", "shared_memory", "peak_used_bytes")
+    workers, shared = result.evidence.utilisation.workers, result.evidence.utilisation.shared_memory
+    private, growth, cached = workers.private_bytes, workers.private_growth_bytes_per_s, workers.cache_bytes
+    size, peak = shared.size_bytes, shared.peak_used_bytes
     parts = []
     if private is not None:
         grows = f", which changed by {numbers.size(growth)} a second" if growth is not None else ""
@@ -64,17 +59,17 @@ def memory(result: Result) -> str:
     return " ".join(parts)
 
 
-def _row(found: Mapping[str, Any]) -> UsageRow:
-    read, written = number_at(found, "disk_read_bytes_per_s"), number_at(found, "disk_write_bytes_per_s")
+def _row(found: ExperimentUsage) -> UsageRow:
+    read, written = found.disk_read_bytes_per_s, found.disk_write_bytes_per_s
     disk = None if read is None and written is None else (read or 0.0) + (written or 0.0)
     return UsageRow(
-        name=str(found.get("name") or ""),
-        mode=str(found.get("mode") or ""),
+        name=found.name or "",
+        mode=found.mode or "",
         cells=(
-            *(_amount(number_at(found, key)) for key in ("cores_busy", "cores_workers", "cores_main", "cores_other")),
+            *map(_amount, (found.cores_busy, found.cores_workers, found.cores_main, found.cores_other)),
             _speed(disk),
-            _speed(number_at(found, "network_bytes_per_s")),
-            numbers.percent(number_at(found, "gpu", "busy_share")),
+            _speed(found.network_bytes_per_s),
+            numbers.percent(found.gpu.busy_share),
         ),
     )
 

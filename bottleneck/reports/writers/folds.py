@@ -207,9 +207,9 @@ def _waiting(share: float | None) -> str:
 
 def _chart(result: Result) -> Fold:
     bars = [
-        (sanitize.mermaid(rung.experiment.name), speed)
+        (sanitize.mermaid(rung.experiment.name), rung.experiment.coupled.samples_per_s)
         for rung in view.ladder(result)[:MAX_ROWS]
-        if rung.experiment.coupled and (speed := numbers.finite(rung.experiment.coupled.samples_per_s)) is not None
+        if rung.experiment.coupled
     ]
     highest = max((speed for _, speed in bars), default=0.0)
     if highest <= 0:

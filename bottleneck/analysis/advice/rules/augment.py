@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.transforms import Transform, gain_of_part, held_stages, mostly_waits, transforms_of
-from bottleneck.analysis.lookup import text_at
 from bottleneck.results.format import duration, gain, names, number, percent
 from bottleneck.results.records import Advice, Stage
 
@@ -107,7 +106,7 @@ def _crop_before(case: Case) -> Iterator[Item]:
 @rule("uint8-until-device")
 def _uint8_until_device(case: Case) -> Iterator[Item]:
     """Advise whole bytes up to the device where the workers make floats of pixels."""
-    floats = next((row for row in case.evidence_rows("payload", "savings") if text_at(row, "id") == "few-levels"), None)
+    floats = next((saving for saving in case.evidence.payload.savings if saving.id == "few-levels"), None)
     if floats is None:
         return
     for stage in _augmenting(case):
@@ -115,7 +114,7 @@ def _uint8_until_device(case: Case) -> Iterator[Item]:
         share = sum(row.share for row in rows)
         if share < _WORTH_MOVING:
             continue
-        where = f"batch{text_at(floats, 'path') or ''}"
+        where = f"batch{floats.path or ''}"
         listed = names(list(dict.fromkeys(row.name for row in rows)))
         target = "at the end of the train step's input" if case.on_cpu else "on the device"
         advice = Advice(
@@ -124,7 +123,7 @@ def _uint8_until_device(case: Case) -> Iterator[Item]:
             title="Keep pixels as uint8 until they are on the device"
             if not case.on_cpu
             else "Keep pixels as uint8 until the train step",
-            why=f"{where} is {text_at(floats, 'what') or 'made of few values'}, and {listed} "
+            why=f"{where} is {floats.what or 'made of few values'}, and {listed} "
             f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to make floats of bytes.",
             how=f"v2.PILToTensor() in the place of {rows[0].path}, and convert whole batches {target}: "
             "images.float().div_(255), then v2.Normalize(mean, std)",

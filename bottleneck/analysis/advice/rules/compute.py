@@ -40,10 +40,10 @@ def _mixed_precision(case: Case) -> Iterator[Item]:
     facts = facts_of_bound_step(case)
     if facts is None or not facts.device_limits or facts.computed_share("float32") != 1:
         return
-    if facts.flag("autocast") is True or not (facts.is_at_least(_VOLTA) or facts.flag("cpu_bfloat16")):
+    if facts.model.autocast is True or not (facts.is_at_least(_VOLTA) or facts.model.cpu_bfloat16):
         return
     products_s = min(
-        facts.spent_s("matrix_s_per_step") + facts.spent_s("convolution_s_per_step"),
+        facts.spent_s(facts.trace.matrix_s_per_step) + facts.spent_s(facts.trace.convolution_s_per_step),
         facts.step_s,
     )
     if products_s < _WORTH_SHARE * facts.step_s:
@@ -69,8 +69,8 @@ def _matmul_precision(case: Case) -> Iterator[Item]:
     facts = facts_of_bound_step(case)
     if facts is None or not facts.device_limits or not facts.on_cuda or not facts.is_at_least(_AMPERE):
         return
-    matrix_s, in_float32 = facts.spent_s("matrix_s_per_step"), facts.computed_share("float32") or 0.0
-    if facts.text("matmul_precision") != "highest" or in_float32 <= 0.5 or matrix_s < _WORTH_SHARE * facts.step_s:
+    matrix_s, in_float32 = facts.spent_s(facts.trace.matrix_s_per_step), facts.computed_share("float32") or 0.0
+    if facts.model.matmul_precision != "highest" or in_float32 <= 0.5 or matrix_s < _WORTH_SHARE * facts.step_s:
         return
     yield from _saves(
         facts,
@@ -90,8 +90,9 @@ def _channels_last(case: Case) -> Iterator[Item]:
     facts = facts_of_bound_step(case)
     if facts is None or not facts.device_limits or not facts.on_cuda or not facts.is_at_least(_VOLTA):
         return
-    convolution_s, layout_s = facts.spent_s("convolution_s_per_step"), facts.spent_s("layout_s_per_step")
-    if facts.flag("channels_last") is not False or (facts.small_share or 0.0) <= 0.5:
+    convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
+    layout_s = facts.spent_s(facts.trace.layout_s_per_step)
+    if facts.model.channels_last is not False or (facts.small_share or 0.0) <= 0.5:
         return
     if convolution_s < _WORTH_SHARE * facts.step_s:
         return
@@ -115,8 +116,8 @@ def _cudnn_benchmark(case: Case) -> Iterator[Item]:
     facts = facts_of_bound_step(case)
     if facts is None or not facts.device_limits or not facts.on_cuda:
         return
-    convolution_s = facts.spent_s("convolution_s_per_step")
-    if facts.flag("cudnn_benchmark") is not False or facts.flag("fixed_shapes") is not True:
+    convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
+    if facts.model.cudnn_benchmark is not False or facts.model.fixed_shapes is not True:
         return
     if convolution_s < _WORTH_SHARE * facts.step_s:
         return
@@ -138,12 +139,12 @@ def _fused_optimizer(case: Case) -> Iterator[Item]:
     facts = facts_of_bound_step(case)
     if facts is None or not facts.is_known or not (case.on_cpu or facts.on_cuda):
         return
-    name, optimizer_s = facts.text("optimizer"), facts.within_s("optimizer")
-    if name not in _FUSED or facts.flag("optimizer_fused") is not False or optimizer_s is None:
+    name, optimizer_s = facts.model.optimizer, facts.within_s(facts.trace.optimizer)
+    if name not in _FUSED or facts.model.optimizer_fused is not False or optimizer_s is None:
         return
     if optimizer_s < _OPTIMIZER_SHARE * facts.step_s:
         return
-    saved = _SAVED_BY_FUSING[facts.flag("optimizer_foreach") is True]
+    saved = _SAVED_BY_FUSING[facts.model.optimizer_foreach is True]
     yield from _saves(
         facts,
         "fused-optimizer",
@@ -162,8 +163,8 @@ def _set_to_none(case: Case) -> Iterator[Item]:
     facts = facts_of_bound_step(case)
     if facts is None or not facts.is_known:
         return
-    clearing_s = facts.within_s("clearing")
-    fills = case.evidence_number("trace", "device", "clearing", "operators_per_step") or 0.0
+    clearing_s = facts.within_s(facts.trace.clearing)
+    fills = facts.trace.clearing.operators_per_step or 0.0
     if clearing_s is None or fills < 1 or clearing_s < _CLEARING_SHARE * facts.step_s:
         return
     yield from _saves(

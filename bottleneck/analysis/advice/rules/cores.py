@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.saturation import THROTTLED, Saturation, find_saturation, raw_usage
-from bottleneck.analysis.advice.stage_idle_time import CORE_WAIT
-from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.names import moves_batches
 from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.records import Advice
@@ -51,7 +49,7 @@ def _workers_cannot_help(case: Case) -> Iterator[Item]:
 
 def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
     """Return the most that the job gains by the cores of others: what it got no core for, where that was seen."""
-    core_wait = case.evidence_number(CORE_WAIT)
+    core_wait = case.evidence.core_wait_per_cpu_s
     most = (own + others) / own
     return most if core_wait is None else min(most, 1 + max(0.0, core_wait))
 
@@ -93,8 +91,9 @@ def _cores(cores: float) -> str:
 def _own_cores(case: Case) -> float | None:
     """Return the cores that the job itself keeps busy."""
     raw = raw_usage(case.evidence)
-    main, workers = number_at(raw, "cores_main"), number_at(raw, "cores_workers")
-    return None if main is None or workers is None else main + workers
+    if raw is None or raw.cores_main is None or raw.cores_workers is None:
+        return None
+    return raw.cores_main + raw.cores_workers
 
 
 def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
@@ -103,10 +102,10 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
     Where cores are left, workers may well be more than these: they wait for a disk or the network.
     """
     found, raw = find_saturation(case.evidence, case.verdict.state), raw_usage(case.evidence)
-    if found is None or not found.lacks_cores:
+    if found is None or raw is None or not found.lacks_cores:
         return None
-    queue, throttled = number_at(raw, "runnable_per_core"), number_at(raw, "throttled_share")
-    core_wait = case.evidence_number(CORE_WAIT)
+    queue, throttled = raw.runnable_per_core, raw.throttled_share
+    core_wait = case.evidence.core_wait_per_cpu_s
     if throttled is not None and throttled >= THROTTLED:
         return f"the quota stopped the job in {percent(throttled)} of its periods", {"throttled_share": throttled}
     if core_wait is not None and core_wait >= _CORE_WAIT:
@@ -121,7 +120,7 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
 def _too_many_workers(case: Case) -> Iterator[Item]:
     """Advise fewer workers where there are more than cores, and they stand in each other's way."""
     workers, pressure = case.number("num_workers"), _pressure(case)
-    cores = case.evidence_number("utilisation", "cores", "usable")
+    cores = case.evidence.utilisation.cores.usable
     if case.verdict.state == "device_bound" or not workers or not cores or workers <= cores or pressure is None:
         return
     wanted = max(1, int(cores))
@@ -148,8 +147,8 @@ def _too_many_workers(case: Case) -> Iterator[Item]:
 def _threads(case: Case) -> Iterator[Item]:
     """Advise one thread in each worker where their threads are far more than the cores."""
     workers, pressure = case.number("num_workers"), _pressure(case)
-    threads = case.evidence_number("utilisation", "workers", "threads")
-    cores = case.evidence_number("utilisation", "cores", "usable")
+    threads = case.evidence.utilisation.workers.threads
+    cores = case.evidence.utilisation.cores.usable
     if case.verdict.state == "device_bound" or not workers or not cores or threads is None or pressure is None:
         return
     extra = threads - _OWN_THREADS
@@ -173,10 +172,9 @@ def _threads(case: Case) -> Iterator[Item]:
 @rule("worker-affinity")
 def _affinity(case: Case) -> Iterator[Item]:
     """Advise to widen the cores of workers that may run on fewer of them than the main process."""
-    workers = case.evidence_number("utilisation", "workers", "count")
-    each = case.evidence_number("utilisation", "workers", "affinity_cores")
-    together = case.evidence_number("utilisation", "workers", "affinity_cores_together")
-    main = case.evidence_number("utilisation", "workers", "main_affinity_cores")
+    seen = case.evidence.utilisation.workers
+    workers, each = seen.count, seen.affinity_cores
+    together, main = seen.affinity_cores_together, seen.main_affinity_cores
     if case.verdict.state != "input_bound" or not workers or each is None or main is None or each >= main:
         return
     # Workers that are each bound to a core of their own have as many as they use.

@@ -6,12 +6,12 @@ unnecessary CPU-GPU synchronization') and of its blog post 'Accelerating PyTorch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.step_facts import LAUNCH_S, StepFacts, facts_of_bound_step, step_facts
-from bottleneck.analysis.lookup import number_at, text_at
 from bottleneck.analysis.names import COMPUTE
+from bottleneck.results.evidence import Synchronisation
 from bottleneck.results.format import duration, number, percent
 from bottleneck.results.records import Advice
 
@@ -29,9 +29,9 @@ _WORTH_GAIN = 1.01
 def _compile(case: Case) -> Iterator[Item]:
     """Advise torch.compile where calling many small operators takes a real part of the step."""
     facts = facts_of_bound_step(case)
-    if facts is None or facts.flag("compiled") is not False:
+    if facts is None or facts.model.compiled is not False:
         return
-    calls = facts.number("operators_per_step" if case.on_cpu else "launches_per_step")
+    calls = facts.trace.operators_per_step if case.on_cpu else facts.trace.launches_per_step
     if calls is None or calls * LAUNCH_S < _LAUNCHING_SHARE * facts.step_s:
         return
     what = "operators" if case.on_cpu else "kernels"
@@ -56,9 +56,9 @@ def _compile(case: Case) -> Iterator[Item]:
 def _cuda_graphs(case: Case) -> Iterator[Item]:
     """Advise CUDA graphs where the device waits for launches, shapes stay the same and nothing synchronises."""
     facts = facts_of_bound_step(case)
-    if facts is None or not facts.host_limits or not facts.on_cuda or facts.flag("fixed_shapes") is not True:
+    if facts is None or not facts.host_limits or not facts.on_cuda or facts.model.fixed_shapes is not True:
         return
-    launches = facts.number("launches_per_step") or 0.0
+    launches = facts.trace.launches_per_step or 0.0
     launching_s = min(facts.idle_s, launches * LAUNCH_S)
     # A graph cannot be captured of a step that waits for the device.
     if launches * LAUNCH_S < _LAUNCHING_SHARE * facts.step_s or _waits(facts):
@@ -90,9 +90,8 @@ def _larger_batch(case: Case) -> Iterator[Item]:
     facts = facts_of_bound_step(case)
     if facts is None or not facts.host_limits or facts.busy_s is None:
         return
-    peak, total, free = (
-        number_at(facts.model, key) for key in ("peak_device_bytes", "device_bytes", "device_free_bytes")
-    )
+    model = facts.model
+    peak, total, free = model.peak_device_bytes, model.device_bytes, model.device_free_bytes
     # Twice of everything, of the parameters too, would still fit.
     if peak is None or total is None or free is None or peak <= 0 or peak > min(total - peak, free):
         return
@@ -129,13 +128,13 @@ def _synchronises(case: Case) -> Iterator[Item]:
     waits = _waits(facts) if facts is not None else ()
     if facts is None or not waits:
         return
-    idle_s = sum(number_at(wait, "idle_after_s_per_step") or 0.0 for wait in waits)
+    idle_s = sum(wait.idle_after_s_per_step or 0.0 for wait in waits)
     share = min(1.0, idle_s / facts.traced_s)
     gain = facts.gain(share * facts.step_s)
     if share < _WAITING_SHARE or gain < _WORTH_GAIN:
         return
-    calls = sum(number_at(wait, "calls_per_step") or 0.0 for wait in waits)
-    by = ", ".join((text_at(wait, "name") or "")[:80] for wait in waits[:3])
+    calls = sum(wait.calls_per_step or 0.0 for wait in waits)
+    by = ", ".join((wait.name or "")[:80] for wait in waits[:3])
     advice = Advice(
         id="step-synchronises",
         stage=COMPUTE,
@@ -150,10 +149,9 @@ def _synchronises(case: Case) -> Iterator[Item]:
     yield Item(gain, advice)
 
 
-def _waits(facts: StepFacts) -> tuple[Mapping[str, object], ...]:
+def _waits(facts: StepFacts) -> tuple[Synchronisation, ...]:
     """Return what makes the host wait for the device in most steps."""
-    rows = facts.case.evidence_rows("trace", "device", "synchronisations")
-    return tuple(row for row in rows if (number_at(row, "calls_per_step") or 0.0) >= _FEWEST_WAITS)
+    return tuple(wait for wait in facts.trace.synchronisations if (wait.calls_per_step or 0.0) >= _FEWEST_WAITS)
 
 
 def _gigabytes(size_bytes: float) -> str:

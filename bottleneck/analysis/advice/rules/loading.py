@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.transforms import (
-    amount,
     gain_of_part,
     held_stage,
     held_stages,
     memory_bytes,
     mostly_waits,
+    over_0,
     setting,
     transforms_of,
     work_s_per_batch,
@@ -47,8 +47,8 @@ _MOST_NAMED = 3
 @rule("image-decoding")
 def _image_decoding(case: Case) -> Iterator[Item]:
     """Advise smaller files where many more pixels are decoded than the samples keep."""
-    decoded = amount(case, "loader", "decoded_pixels_per_sample")
-    used = amount(case, "loader", "used_pixels_per_sample")
+    decoded = over_0(case.evidence.loader.decoded_pixels_per_sample)
+    used = over_0(case.evidence.loader.used_pixels_per_sample)
     stage = _held_load(case)
     if stage is None or not decoded or not used or decoded < _PIXELS_TOO_MANY * used or mostly_waits(case, stage):
         return
@@ -82,7 +82,7 @@ def _image_decoding(case: Case) -> Iterator[Item]:
 def _cache_dataset(case: Case) -> Iterator[Item]:
     """Advise keeping what was loaded where all of it fits into memory."""
     stage = held_stage(case, "load")
-    each, length = amount(case, "loader", "loaded_bytes_per_sample"), setting(case, "dataset_length")
+    each, length = over_0(case.evidence.loader.loaded_bytes_per_sample), setting(case, "dataset_length")
     free = memory_bytes(case)
     if stage is None or not each or not length or not free or each * length > _MEMORY_SHARE * free:
         return
@@ -109,7 +109,7 @@ def _cache_dataset(case: Case) -> Iterator[Item]:
 def _fetch_in_batches(case: Case) -> Iterator[Item]:
     """Advise one call for a whole batch where samples are so small that the calls themselves are the work."""
     batch_size = setting(case, "batch_size")
-    if case.evidence_flag("loader", "fetches_batches") is not False or case.evidence_flag("loader", "iterable"):
+    if case.evidence.loader.fetches_batches is not False or case.evidence.loader.iterable:
         return
     if not batch_size or batch_size < _FEWEST_SAMPLES:
         return
@@ -134,9 +134,9 @@ def _fetch_in_batches(case: Case) -> Iterator[Item]:
 @rule("unused-columns")
 def _unused_columns(case: Case) -> Iterator[Item]:
     """Advise leaving out tensors that the train step was not seen to read."""
-    total = amount(case, "payload", "bytes")
-    unread = [path for path in case.evidence_list("payload", "unread") if isinstance(path, str)]
-    unread_bytes = amount(case, "payload", "unread_bytes")
+    total = over_0(case.evidence.payload.bytes)
+    unread = list(case.evidence.payload.unread or ())
+    unread_bytes = over_0(case.evidence.payload.unread_bytes)
     stage = next(held_stages(case), None)
     if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
         return

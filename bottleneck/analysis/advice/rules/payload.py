@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.names import BEYOND_THE_WORKER
+from bottleneck.results.evidence import Saving
 from bottleneck.results.format import duration, percent
 from bottleneck.results.records import Advice, Stage
 
@@ -19,10 +18,10 @@ _MEBIBYTE = 2**20
 @rule("smaller-payload")
 def _smaller_payload(case: Case) -> Iterator[Item]:
     """Advise the largest saving of the payload for a stage that holds the job and moves it."""
-    saving = next(iter(case.evidence_rows("payload", "savings")), None)
-    total = case.evidence_number("payload", "bytes")
-    saved = number_at(saving, "bytes_saved")
-    if case.verdict.state != "input_bound" or saving is None or saved is None or not total or total <= 0:
+    payload = case.evidence.payload
+    saving = next(iter(payload.savings), Saving())
+    total, saved = payload.bytes, saving.bytes_saved
+    if case.verdict.state != "input_bound" or saved is None or not total or total <= 0:
         return
     share = saved / total
     if share < _WORTH_SHARE:
@@ -35,23 +34,23 @@ def _smaller_payload(case: Case) -> Iterator[Item]:
             return
 
 
-def _advise(case: Case, stage: Stage, saving: Mapping[str, Any], share: float, total: float) -> Item:
+def _advise(case: Case, stage: Stage, saving: Saving, share: float, total: float) -> Item:
     exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
     # Taken to go with the bytes; the rest of the step stays what it is.
     gain = case.at_most_headroom(case.step_s / max(case.step_s - share * max(exposed_s, 0.0), case.device_s))
-    where = f"batch{saving.get('path', '')}"
+    where = f"batch{saving.path or ''}"
     return Item(
         gain,
         Advice(
             id="smaller-payload",
             stage=stage.name,
             title=f"Let {where} travel smaller",
-            why=f"{where} is {saving.get('what', '')}. Of the {total / _MEBIBYTE:.3g} MiB of a batch, {percent(share)} "
+            why=f"{where} is {saving.what or ''}. Of the {total / _MEBIBYTE:.3g} MiB of a batch, {percent(share)} "
             f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
             f"The estimate takes {stage.name} to cost time by the byte.",
-            how=str(saving.get("how", "")),
+            how=saving.how or "send a smaller type",
             evidence={
-                "payload_bytes": total, "bytes_saved": saving.get("bytes_saved"), "exposed_s_per_batch": exposed_s,
+                "payload_bytes": total, "bytes_saved": saving.bytes_saved, "exposed_s_per_batch": exposed_s,
                 "step_s": case.step_s,
             },
         ),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.saturation import raw_usage
+from bottleneck.analysis.advice.transforms import memory_bytes
 from bottleneck.analysis.advice.worker_room import batch_room_bytes
-from bottleneck.analysis.lookup import list_at, number_at, text_at
 from bottleneck.analysis.names import COMPUTE
 from bottleneck.results.format import count, number, plural
 from bottleneck.results.records import Advice
@@ -25,9 +25,9 @@ _THROTTLING = ("power", "heat", "hardware slowdown", "clocks set by the user")
 @rule("memory-growth")
 def _memory_growth(case: Case) -> Iterator[Item]:
     """Advise arrays instead of objects where the private memory of the workers climbs at a rate that matters."""
-    growth = case.evidence_number("utilisation", "workers", "private_growth_bytes_per_s")
-    error = case.evidence_number("utilisation", "workers", "private_growth_error_bytes_per_s")
-    free = number_at(case.environment, "memory_available_bytes")
+    growth = case.evidence.utilisation.workers.private_growth_bytes_per_s
+    error = case.evidence.utilisation.workers.private_growth_error_bytes_per_s
+    free = memory_bytes(case)
     if growth is None or free is None or free <= 0:
         return
     surely = growth - 2 * (error or 0.0)
@@ -62,8 +62,8 @@ def _time(seconds: float) -> str:
 @rule("shared-memory-full")
 def _shared_memory(case: Case) -> Iterator[Item]:
     """Advise more shared memory where the batches in flight nearly fill it, or could."""
-    size = case.evidence_number("utilisation", "shared_memory", "size_bytes")
-    peak = case.evidence_number("utilisation", "shared_memory", "peak_used_bytes")
+    seen = case.evidence.utilisation.shared_memory
+    size, peak = seen.size_bytes, seen.peak_used_bytes
     workers = case.number("num_workers")
     if not size or size <= 0 or not workers:
         return
@@ -95,8 +95,10 @@ def _shared_memory(case: Case) -> Iterator[Item]:
 def _gpu_throttled(case: Case) -> Iterator[Item]:
     """Advise to look after a device that holds the job at a lower clock than it can."""
     row = raw_usage(case.evidence, "device") or raw_usage(case.evidence)
-    clock, most = number_at(row, "gpu", "sm_clock_hz"), number_at(row, "gpu", "max_sm_clock_hz")
-    reasons = [reason for reason in _THROTTLING if reason in list_at(row, "gpu", "throttled")]
+    if row is None:
+        return
+    clock, most = row.gpu.sm_clock_hz, row.gpu.max_sm_clock_hz
+    reasons = [reason for reason in _THROTTLING if reason in row.gpu.throttled]
     if case.verdict.state == "input_bound" or not reasons or not clock or not most or clock <= 0:
         return
     if clock >= _CLOCK_SHARE * most:
@@ -119,11 +121,11 @@ def _gpu_throttled(case: Case) -> Iterator[Item]:
 @rule("gpu-shared")
 def _gpu_shared(case: Case) -> Iterator[Item]:
     """Advise to have the device alone where others use it and it is what holds the job."""
-    others = case.evidence_number("utilisation", "gpu_other_processes")
+    others = case.evidence.utilisation.gpu_other_processes
     if case.verdict.state == "input_bound" or not others or others < 1:
         return
     plural = "process" if others == 1 else "processes"
-    device = text_at(case.environment, "device_name") or case.device
+    device = str(case.environment.get("device_name") or case.device)
     yield Item(
         1.0,
         Advice(

@@ -156,7 +156,7 @@ def _split(case: Case, stage: Stage) -> _Remedy | None:
     parts = stages_in(stage.name)
     if len(parts) == 1:
         return None
-    wanted = case.evidence_number("cache_bytes_wanted")
+    wanted = case.evidence.cache_bytes_wanted
     option = "--cache-bytes SIZE (in Python: cache_bytes=)" if wanted is None else cache_option(wanted)
     return _Remedy("split-stages", f"Give the caches more memory, to tell {names(parts)} apart", option)
 

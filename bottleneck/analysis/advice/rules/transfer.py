@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.transforms import amount, gain_of_part, held_stage, mostly_waits, work_s_per_batch
-from bottleneck.analysis.lookup import number_at, text_at
+from bottleneck.analysis.advice.transforms import gain_of_part, held_stage, mostly_waits, over_0, work_s_per_batch
 from bottleneck.analysis.names import COMPUTE, COPY
+from bottleneck.results.evidence import Saving
 from bottleneck.results.format import duration, number, percent, significant
 from bottleneck.results.records import Advice
 
@@ -24,10 +24,10 @@ _NEARLY = 0.8
 @rule("padding")
 def _padding(case: Case) -> Iterator[Item]:
     """Advise batches of like length where much of what the job works on is padding."""
-    padded = next((row for row in case.evidence_rows("payload", "savings") if text_at(row, "id") == "padding"), None)
-    saved, path = number_at(padded, "bytes_saved"), text_at(padded, "path") or ""
-    tensors = case.evidence_rows("payload", "tensors")
-    whole = next((number_at(row, "bytes") for row in tensors if text_at(row, "path") == path), None)
+    payload = case.evidence.payload
+    padded = next((saving for saving in payload.savings if saving.id == "padding"), Saving())
+    saved, path = padded.bytes_saved, padded.path or ""
+    whole = next((tensor.bytes for tensor in payload.tensors if tensor.path == path), None)
     if not saved or not whole or whole < 0 or saved < _PADDED * whole:
         return
     share = min(1.0, saved / whole)
@@ -57,15 +57,15 @@ def _with_less(case: Case, share: float) -> float:
 @rule("python-collate")
 def _python_collate(case: Case) -> Iterator[Item]:
     """Advise fewer Python objects where collation takes far longer than moving its bytes does."""
-    stage, nbytes = held_stage(case, "collate"), amount(case, "payload", "bytes")
+    stage, nbytes = held_stage(case, "collate"), over_0(case.evidence.payload.bytes)
     if stage is None or nbytes is None or mostly_waits(case, stage):
         return
     work_s, copy_s = work_s_per_batch(case, stage), nbytes / _COPY_BYTES_PER_S
     if work_s is None or work_s < _OVERHEAD * copy_s:
         return
-    objects, tensors = amount(case, "payload", "objects"), amount(case, "payload", "tensor_count")
+    objects, tensors = over_0(case.evidence.payload.objects), over_0(case.evidence.payload.tensor_count)
     parts = f", in {number(tensors)} tensors and {number(objects)} other objects" if tensors and objects else ""
-    own = text_at(case.pipeline, "collate_fn")
+    own = case.pipeline.get("collate_fn")
     advice = Advice(
         id="python-collate",
         stage=stage.name,
@@ -90,8 +90,8 @@ def _copy_beside_the_step(case: Case) -> Iterator[Item]:
         return
     exposed_s = copy.exposed_s_per_batch.estimate
     costs = f"The batch is pinned, and still its copy adds {duration(exposed_s)} to each {duration(case.step_s)} step"
-    own = text_at(case.pipeline, "to_device")
-    if own is not None and case.evidence_flag("loader", "mentions_non_blocking") is False:
+    own = case.pipeline.get("to_device")
+    if own is not None and case.evidence.loader.mentions_non_blocking is False:
         advice = Advice(
             id="non-blocking",
             stage=COPY,
@@ -118,7 +118,7 @@ def _copy_beside_the_step(case: Case) -> Iterator[Item]:
 def _pin_thread(case: Case) -> Iterator[Item]:
     """Advise to measure both settings where the hand-over costs time and the pin thread is part of it."""
     stage = held_stage(case, "handoff")
-    if stage is None or case.evidence_flag("loader", "pin_thread") is not True:
+    if stage is None or case.evidence.loader.pin_thread is not True:
         return
     cost_s = stage.cost_s_per_batch.estimate if stage.cost_s_per_batch else None
     taking = f" takes {duration(cost_s)} a batch and" if cost_s is not None else ""
@@ -138,10 +138,11 @@ def _pin_thread(case: Case) -> Iterator[Item]:
 @rule("descriptors")
 def _descriptors(case: Case) -> Iterator[Item]:
     """Advise a higher limit where a full queue needs more descriptors than the process may open."""
-    needed, limit = (amount(case, "loader", key) for key in ("descriptors_needed", "descriptor_limit"))
+    facts = case.evidence.loader
+    needed, limit = (over_0(found) for found in (facts.descriptors_needed, facts.descriptor_limit))
     if not needed or not limit or needed < _NEARLY * limit:
         return
-    tensors = amount(case, "payload", "tensor_count")
+    tensors = over_0(case.evidence.payload.tensor_count)
     advice = Advice(
         id="descriptors",
         stage=None,

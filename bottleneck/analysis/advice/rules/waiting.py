@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bottleneck.analysis import lookup
 from bottleneck.analysis.advice.io import fits_in_memory, raw_source, reads_of
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
@@ -61,8 +60,8 @@ def _keep_workers(case: Case) -> Iterator[Item]:
 @rule("uneven-samples")
 def _uneven_samples(case: Case) -> Iterator[Item]:
     """Advise a queue that evens out single slow batches, where the job really waits for those."""
-    usual_s, p95_s, p99_s = (case.evidence_number("wait_s", name) for name in ("p50", "p95", "p99"))
-    lost, stalls = case.evidence_number("stalls", "lost_share"), case.evidence_number("stalls", "count")
+    waits, seen = case.evidence.wait_s, case.evidence.stalls
+    usual_s, p95_s, p99_s, lost, stalls = waits.p50, waits.p95, waits.p99, seen.lost_share, seen.count
     if usual_s is None or p95_s is None or p99_s is None:
         return
     # The main process waits where the device may have work left: only a loss says that the device waits as well.
@@ -76,7 +75,7 @@ def _uneven_samples(case: Case) -> Iterator[Item]:
         or p99_s < _FAR_OVER * usual_s
     ):
         return
-    period = case.evidence_number("stalls", "period_batches")
+    period = seen.period_batches
     every = f", one every {number(period)} batches" if period else ""
     advice = Advice(
         id="uneven-samples",
@@ -131,13 +130,13 @@ def _find_slow_storage(case: Case) -> _SlowStorage | None:
     """Return what storage costs: as measured with cold files, or else as seen of the job as it is."""
     storage = next((stage for stage in case.stages if stage.outer == COLD), None)
     if storage is not None:
-        return _measured(case, storage) if case.evidence_flag("cold", "verified") else None
+        return _measured(case, storage) if case.evidence.cold.verified else None
     named = (case.verdict.bottleneck, *case.verdict.contributors)
     stage = next((stage for stage in case.stages if stage.name in named and stage.name in _LOADING), None)
     if stage is None or case.verdict.state != "input_bound" or raw_source(case.evidence) != "disk":
         return None
     waiting = waiting_share(stage, case.evidence)
-    read = lookup.number_at(reads_of(case.evidence, RAW), "storage_bytes_per_sample")
+    read = reads_of(case.evidence, RAW).storage_bytes_per_sample
     if waiting is None or waiting < _WAITING or read is None:
         return None
     why = (
@@ -197,13 +196,14 @@ def _small_files(case: Case) -> Iterator[Item]:
     slow = _find_slow_storage(case)
     if slow is None:
         return
-    files, held, samples = (case.evidence_number("cold", key) for key in ("files", "bytes", "samples"))
+    cold = case.evidence.cold
+    files, held, samples = cold.files, cold.bytes, cold.samples
     if files and held is not None and samples:
         size, of_each, evidence = held / files, files / samples, {"bytes_per_file": held / files}
         what = f"Its samples read {count(of_each)} files each, of {_size(size)} on average."
     else:
         row = reads_of(case.evidence, RAW)
-        calls, asked = (lookup.number_at(row, key) for key in ("calls_per_sample", "asked_bytes_per_sample"))
+        calls, asked = row.calls_per_sample, row.asked_bytes_per_sample
         if not calls or asked is None:
             return
         size, of_each, evidence = asked, calls, {"bytes_per_sample": asked, "calls_per_sample": calls}

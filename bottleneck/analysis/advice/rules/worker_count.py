@@ -18,8 +18,8 @@ from bottleneck.analysis.advice.worker_gain import (
     ways_tried,
 )
 from bottleneck.analysis.advice.worker_room import worker_room
-from bottleneck.analysis.lookup import number_at
 from bottleneck.analysis.names import COMPUTE, COPY, goes_beyond_the_worker, moves_batches
+from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, gain, plural
 from bottleneck.results.records import Advice, Interval
 
@@ -47,7 +47,7 @@ def _use_workers(case: Case) -> Iterator[Item]:
 
 
 def _tried(case: Case, way: Way) -> Item:
-    present = number_at(case.environment, "torch_threads")
+    present = number(case.environment, "torch_threads")
     others = f"; torch.set_num_threads({way.threads}) in the main process" if way.threads != present else ""
     beside = f", beside a train step on {plural(way.threads, 'thread')}" if others else ""
     return Item(
@@ -71,7 +71,7 @@ def _at_most_headroom(case: Case, found: Interval) -> Interval:
 
 
 def _fewer_threads(case: Case, way: Way) -> Item:
-    present = number_at(case.environment, "torch_threads")
+    present = number(case.environment, "torch_threads")
     threads = plural(way.threads, "thread")
     advice = Advice(
         id="fewer-threads",
@@ -87,7 +87,7 @@ def _fewer_threads(case: Case, way: Way) -> Item:
 
 
 def _no_use(case: Case, way: Way) -> Item:
-    handoff_s = case.evidence_number("handoff", "s_per_batch")
+    handoff_s = case.evidence.handoff.s_per_batch
     handing = f"; handing over a batch takes a worker {duration(handoff_s)} at least" if handoff_s is not None else ""
     advice = Advice(
         id="workers-would-not-help",
@@ -112,7 +112,7 @@ def _reckoned(case: Case) -> Iterator[Item]:
     promised = gain_of_first_workers(case, workers)
     if promised is None or promised < WORTH:
         return
-    handoff_s = case.evidence_number("handoff", "s_per_batch") or 0.0
+    handoff_s = case.evidence.handoff.s_per_batch or 0.0
     why = (
         f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
         f"{duration(case.step_s)} step. Handing over a batch takes {duration(handoff_s)}, which is counted."
@@ -133,7 +133,7 @@ def _workers_advice(case: Case, title: str, why: str, how: str, proposed: dict[s
             "num_workers": 0,
             "proposed": proposed,
             "loader_s_per_batch": case.loader_s,
-            "handoff_s_per_batch": case.evidence_number("handoff", "s_per_batch"),
+            "handoff_s_per_batch": case.evidence.handoff.s_per_batch,
             "step_s": case.step_s,
         },
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.transforms import amount, memory_bytes, setting
-from bottleneck.analysis.lookup import text_at
+from bottleneck.analysis.advice.transforms import memory_bytes, over_0, setting
+from bottleneck.results.evidence import OpenHandle
 from bottleneck.results.format import duration, names, number, percent, plural, significant
 from bottleneck.results.records import Advice
 
@@ -21,16 +21,16 @@ _MOST_NAMED = 3
 @rule("spawn-pickling")
 def _spawn_pickling(case: Case) -> Iterator[Item]:
     """Advise a lighter dataset where starting the workers sends a large one to each of them."""
-    workers, method = setting(case, "num_workers"), case.evidence_text("loader", "start_method")
-    nbytes = amount(case, "loader", "dataset_pickle_bytes")
-    each_s = amount(case, "loader", "dataset_pickle_s")
+    workers, method = setting(case, "num_workers"), case.evidence.loader.start_method
+    nbytes = over_0(case.evidence.loader.dataset_pickle_bytes)
+    each_s = over_0(case.evidence.loader.dataset_pickle_s)
     if not workers or method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
         return
     start_s = workers * each_s
     if nbytes < _LARGE_PICKLE_BYTES and start_s < _LONG_START_S:
         return
-    at_least = "at least " if case.evidence_flag("loader", "dataset_pickle_complete") is False else ""
-    heavy = case.evidence_text("loader", "python_objects_largest")
+    at_least = "at least " if case.evidence.loader.dataset_pickle_complete is False else ""
+    heavy = case.evidence.loader.python_objects_largest
     advice = Advice(
         id="spawn-pickling",
         stage=None,
@@ -57,10 +57,10 @@ def _gain_by_epoch(case: Case, start_s: float) -> float:
 def _fork_unsafe_handles(case: Case) -> Iterator[Item]:
     """Advise to open files in the workers where forked workers share what the dataset holds open."""
     workers = setting(case, "num_workers")
-    handles = [row for row in case.evidence_rows("loader", "open_handles") if text_at(row, "path")]
+    handles = [handle for handle in case.evidence.loader.open_handles if handle.path]
     if not workers or not handles:
         return
-    first, listed = str(text_at(handles[0], "path")), names([_handle(row) for row in handles[:_MOST_NAMED]])
+    first, listed = str(handles[0].path), names([_handle(handle) for handle in handles[:_MOST_NAMED]])
     advice = Advice(
         id="fork-unsafe-handles",
         stage=None,
@@ -77,20 +77,20 @@ def _workers(workers: float) -> str:
     return plural(int(workers), "worker")
 
 
-def _handle(row: Mapping[str, object]) -> str:
-    return f"{text_at(row, 'path')} ({text_at(row, 'type') or 'open'})"
+def _handle(handle: OpenHandle) -> str:
+    return f"{handle.path} ({handle.type or 'open'})"
 
 
 @rule("tokenizers-parallelism")
 def _tokenizers_parallelism(case: Case) -> Iterator[Item]:
     """Advise a fixed setting where workers use a tokenizer that has threads of its own."""
     workers = setting(case, "num_workers")
-    found = [name for name in case.evidence_list("loader", "tokenizers") if isinstance(name, str)]
-    unset = case.evidence_value("loader", "tokenizers_parallelism") is None
-    told = case.evidence_value("loader", "worker_threads") is not None
+    found = case.evidence.loader.tokenizers
+    unset = case.evidence.loader.tokenizers_parallelism is None
+    told = case.evidence.loader.worker_threads.torch is not None
     if not workers or not found or not unset or not told:
         return
-    forked = case.evidence_text("loader", "start_method") == "fork"
+    forked = case.evidence.loader.start_method == "fork"
     after_fork = "forked after a first use they warn and switch their threads off, else " if forked else ""
     advice = Advice(
         id="tokenizers-parallelism",
@@ -109,14 +109,14 @@ def _tokenizers_parallelism(case: Case) -> Iterator[Item]:
 @rule("python-objects")
 def _python_objects(case: Case) -> Iterator[Item]:
     """Advise arrays where forked workers would copy many Python objects page by page."""
-    workers, nbytes = setting(case, "num_workers"), amount(case, "loader", "python_object_bytes")
-    objects, free = amount(case, "loader", "python_objects"), memory_bytes(case)
-    if case.evidence_text("loader", "start_method") != "fork" or not workers or not nbytes or not objects or not free:
+    workers, nbytes = setting(case, "num_workers"), over_0(case.evidence.loader.python_object_bytes)
+    objects, free = over_0(case.evidence.loader.python_objects), memory_bytes(case)
+    if case.evidence.loader.start_method != "fork" or not workers or not nbytes or not objects or not free:
         return
     copies = nbytes * workers
     if copies < _MEMORY_SHARE * free:
         return
-    where = case.evidence_text("loader", "python_objects_largest") or "the dataset"
+    where = case.evidence.loader.python_objects_largest or "the dataset"
     advice = Advice(
         id="python-objects",
         stage=None,

@@ -1,0 +1,117 @@
+"""The border of the evidence: what is known comes in with its type, the rest is refused with its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+
+import pytest
+from results_factory import make_result
+
+from bottleneck.errors import ResultFileError
+from bottleneck.results import evidence
+from bottleneck.results.codec import from_json, load, to_json
+from bottleneck.results.decoding import read_evidence
+from bottleneck.results.encoding import plain
+from bottleneck.results.evidence import Evidence, Reads, TensorSeen
+
+SAVED = sorted((Path(__file__).parent.parent / "saved").glob("v1-*.json"))
+KINDS = [kind for kind in vars(evidence).values() if is_dataclass(kind)]
+
+
+def from_file(seen):
+    document = json.loads(to_json(make_result()))
+    document["evidence"] = seen
+    return from_json(json.dumps(document), source="r.json").evidence
+
+
+@pytest.mark.parametrize("path", SAVED, ids=lambda path: path.stem)
+def test_what_was_saved_before_is_said_to_the_letter(path):
+    before, after = json.loads(path.read_bytes())["evidence"], json.loads(to_json(load(path)))["evidence"]
+
+    def unsaid(old, new):
+        """What the new one says and the old one does not."""
+        if isinstance(old, dict):
+            assert old.keys() <= new.keys()
+            yield from (value for key, value in new.items() if key not in old)
+            for key, value in old.items():
+                yield from unsaid(value, new[key])
+        elif isinstance(old, list):
+            for one, other in zip(old, new, strict=True):
+                yield from unsaid(one, other)
+        else:
+            assert (old, type(old)) == (new, type(new))
+
+    assert all(value in (None, []) for value in unsaid(before, after))
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ([], "evidence must be an object, not a list"),
+        ({"stalls": 3}, "evidence.stalls must be an object, not a number"),
+        ({"first_batch_s": "soon"}, "evidence.first_batch_s must be a number, not a string"),
+        ({"first_batch_s": True}, "evidence.first_batch_s must be a number, not true or false"),
+        ({"wait_s": {"p50": [1]}}, "evidence.wait_s.p50 must be a number, not a list"),
+        ({"stalls": {"count": -1}}, "evidence.stalls.count must be a whole number of zero or more"),
+        ({"stalls": {"count": 1.5}}, "evidence.stalls.count must be a whole number of zero or more, not a number"),
+        ({"transforms": [{}, {"name": 3}]}, "evidence.transforms[1].name must be a string, not a number"),
+        ({"transforms": [None]}, "evidence.transforms[0] must be an object, not null"),
+        ({"payload": {"bytes": 10**400}}, "evidence.payload.bytes must be"),
+        ({"payload": {"bytes": 2**60}}, "evidence.payload.bytes must be a whole number of at most"),
+        ({"reads": {"missing": [1, {}]}}, "evidence.reads.missing[0] must be a string, not a number"),
+        ({"cold": {"verified": 1}}, "evidence.cold.verified must be true or false, not a number"),
+        ({"workers_tried": {"ways": [{"num_workers": 1}]}}, "evidence.workers_tried.ways[0].torch_threads is missing"),
+        ({"model": {"device_capability": "8.0"}}, "evidence.model.device_capability must be a list, not a string"),
+        ({"profile": {"stacks": {"seen": [{"frames": "x"}]}}}, "evidence.profile.stacks.seen[0].frames must be"),
+        ({"\ud800": 1}, "holds a key that is no text"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_place(seen, said):
+    with pytest.raises(ResultFileError) as caught:
+        from_file(seen)
+    assert caught.value.message.startswith(f"r.json is not a valid result: {said}" if "evidence" in said else "r.json ")
+    assert said in caught.value.message
+    assert caught.value.message.endswith(".")
+
+
+def test_a_number_that_no_float_holds_is_refused():
+    text = to_json(make_result(evidence={"first_batch_s": 0.123456})).replace("0.123456", "1e999")
+    with pytest.raises(ResultFileError, match=r"evidence\.first_batch_s must be a finite number"):
+        from_json(text)
+
+
+def test_numbers_are_whole_or_not_as_they_stand_in_the_file():
+    seen = from_file({"payload": {"bytes": 6e7, "objects": 3}, "first_batch_s": 1})
+    assert (seen.payload.bytes, type(seen.payload.bytes)) == (6e7, float)
+    assert (seen.payload.objects, type(seen.payload.objects)) == (3, int)
+    assert '"first_batch_s": 1,' in to_json(make_result(evidence=seen))
+
+
+def test_keys_of_a_later_version_are_ignored_and_nulls_are_not_known():
+    assert from_file({"stalls": None, "later": {"a": [1]}, "reads": {"also": 1, "label": None}}) == Evidence()
+
+
+def test_what_is_not_known_is_null_or_left_out():
+    assert plain(Evidence(), "evidence") == {
+        "receiving_s_per_batch": None, "loop_s_per_batch": None, "reads": None, "utilisation": None,
+    }  # fmt: skip
+    assert plain(Reads(label="none"), "reads")["storage_bytes_per_sample"] is None
+    assert plain(TensorSeen(), "tensor") == {"path": None, "shape": [], "dtype": None, "bytes": None}
+
+
+def test_a_number_that_is_not_finite_is_not_known():
+    assert plain(Evidence(first_batch_s=float("nan")), "evidence")["first_batch_s"] is None
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_part_can_be_unknown_but_for_what_makes_a_row(kind):
+    needed = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
+    assert needed == {"Interval": {"estimate", "low", "high"}, "WayTried": {"num_workers", "torch_threads"}}.get(
+        kind.__name__, set()
+    )
+
+
+def test_evidence_needs_no_file():
+    assert read_evidence({"cold": {"files": 3}}).cold.files == 3
