@@ -40,6 +40,7 @@ BLOCKS = st.builds(
     batches=COUNTS,
     first_half_seconds=st.none() | AMOUNTS,
     device_clock_hz=st.none() | AMOUNTS,
+    collecting_s=st.none() | AMOUNTS,
 )
 RATES = st.builds(Rate, AMOUNTS, NUMBERS, NUMBERS, AMOUNTS, st.lists(BLOCKS, max_size=3).map(tuple))
 FREE_FORM = st.dictionaries(

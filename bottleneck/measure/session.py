@@ -264,7 +264,8 @@ class Session:
         )
         self._counters = rounds.counters
         self._counters.training = self._training
-        with self._counters.utilisation.watching(self._loader.workers, self._device), self._training:
+        watching = self._counters.utilisation.watching(self._loader.workers, self._device)
+        with watching, self._training, self._counters.collections:
             rounds.run()
         self._start_workers_again(bench)
         self._cold.warm()

@@ -10,6 +10,7 @@ from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.rounds.steal_time import Stolen, StolenTime
 from bottleneck.measure.training.training import Training
+from bottleneck.measure.usage.full_collections import FullCollections
 from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.results.records import Block
 
@@ -22,6 +23,7 @@ class Counters:
     utilisation: Utilisation = field(default_factory=Utilisation)
     stolen: StolenTime = field(default_factory=StolenTime)
     training: Training = field(default_factory=Training)
+    collections: FullCollections = field(default_factory=FullCollections)
 
 
 class Visit(NamedTuple):
@@ -58,10 +60,12 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     counters.stolen.begin()
     settling = bench.settle(arm)
     preparing_s = bench.clock() - started
+    counters.collections.begin_block()
     block = bench.measure(arm, round_, batches)
+    collecting_s = counters.collections.end_block()
     stolen = counters.stolen.end(processes=1 + bench.loader.num_workers)
     device_clock_hz = counters.utilisation.device_clock_hz()
     counters.utilisation.end_block()
     counters.training.end_block(arm, round_)
     counters.reads.add(arm, before, settling + block.samples)
-    return Visit(replace(block, device_clock_hz=device_clock_hz), preparing_s, stolen)
+    return Visit(replace(block, device_clock_hz=device_clock_hz, collecting_s=collecting_s), preparing_s, stolen)

@@ -41,6 +41,8 @@ class Block:
     """The same when it ended."""
     device_clock_hz: Amount | None = None
     """Clock of the device right after the block; None where it is not known."""
+    collecting_s: Amount | None = None
+    """Time of the block in which Python collected all garbage of the main process; None where that was not noted."""
 
 
 @dataclass(frozen=True)

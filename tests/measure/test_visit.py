@@ -47,14 +47,16 @@ def made():
         utilisation=log.thing("utilisation", device_clock_hz=1.5e9),
         stolen=log.thing("stolen"),
         training=log.thing("training"),
+        collections=log.thing("collections", end_block=0.25),
     )
     return SimpleNamespace(log=log, visited=visit(bench, RAW, 3, 4, counters))
 
 
 def test_a_block_has_the_clock_of_the_device_right_after_it(made):
-    assert made.visited.block == Block(3, 64, 1.0, 4, device_clock_hz=1.5e9)
+    assert made.visited.block == Block(3, 64, 1.0, 4, device_clock_hz=1.5e9, collecting_s=0.25)
     ended = made.log.index("bench.measure")
-    assert set(made.log[ended + 1 : ended + 3]) == {"stolen.end", "utilisation.device_clock_hz"}
+    assert made.log[ended + 1] == "collections.end_block"
+    assert set(made.log[ended + 2 : ended + 4]) == {"stolen.end", "utilisation.device_clock_hz"}
 
 
 def test_what_is_compared_of_training_is_read_before_settling_and_after_the_block(made):

@@ -289,7 +289,7 @@ def test_a_value_of_the_wrong_type_is_named(path, value, said):
 def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
     optional = {"batches", "first_half_seconds", "workers", "further_rounds", "wall_s_per_batch", "cpu_s_per_batch"}
-    optional |= {"queue_before", "queue_after", "device_clock_hz", "gain", "gain_basis", "serving"}
+    optional |= {"queue_before", "queue_after", "device_clock_hz", "collecting_s", "gain", "gain_basis", "serving"}
     optional |= {"epoch_efficiency", "judged_by"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0

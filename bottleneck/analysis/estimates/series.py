@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bottleneck.analysis.estimates.full_collections import share_out
 from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife, log_ratio, series, t_quantile
-from bottleneck.analysis.names import COLD, DEVICE, RAW
+from bottleneck.analysis.names import COLD, DEVICE, HANDOFF, HOST, RAW
 from bottleneck.results.evidence import RecordedBatches
 from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
 
+_WITHOUT = "without "
 _FEWEST_RECORDED = 2
 _WIDEST_RECORDED_ERROR = 1.0
 """At that nothing is known."""
@@ -36,6 +38,8 @@ class Readings:
     """What the loop of blocks takes beside the train step; 0 where a device works on meanwhile."""
     recorded_error: float
     """By what part recorded batches may be unlike all: half the width of an interval of 95 %; 0 where all are alike."""
+    collecting_error_s: float
+    """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
     in_main_process: bool
     """The loader runs in the process that trains."""
     spans: tuple[StageSpan, ...]
@@ -64,22 +68,39 @@ class Readings:
         """Logarithm of coupled raw over coupled device throughput; None with fewer than two common rounds."""
         if self.raw is None or self.device is None:
             return None
-        return log_ratio(self.device, self.raw)
+        found = log_ratio(self.device, self.raw)
+        if found is None or not self.collecting_error_s:
+            return found
+        error = self.collecting_error_s / (self.raw.seconds_per_sample * self.raw.samples_per_batch)
+        return replace(found, below=error, above=error)
 
 
 def read(measurement: Measurement) -> Readings:
     """Sum the blocks of a measurement by round."""
+    in_main_process = measurement.pipeline.get("num_workers") == 0
+    coupled = {e.name: e.coupled for e in measurement.experiments}
+    without = {w.stage: w.coupled for w in measurement.without}
+    drained = {e.name: e.drained for e in measurement.experiments}
+    error_s = 0.0
+    if not in_main_process:
+        handed_over = {name: blocks for name, blocks in coupled.items() if name not in (DEVICE, HOST)}
+        shared = share_out(handed_over | {_WITHOUT + s: blocks for s, blocks in without.items() if s != HANDOFF})
+        error_s = shared.error_s_per_batch
+        coupled |= {name: shared.blocks[name] for name in handed_over}
+        without |= {s: shared.blocks[_WITHOUT + s] for s in without if s != HANDOFF}
+        drained = share_out(drained.items()).blocks
     return Readings(
-        coupled=_by_name((e.name, e.coupled) for e in measurement.experiments),
-        drained=_by_name((e.name, e.drained) for e in measurement.experiments),
+        coupled=_by_name(coupled.items()),
+        drained=_by_name(drained.items()),
         workers=_by_name((e.name, e.workers) for e in measurement.experiments),
-        without=_by_name((w.stage, w.coupled) for w in measurement.without),
+        without=_by_name(without.items()),
         alone_without=_by_name((w.stage, w.workers) for w in measurement.without),
         serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
         receiving_s_per_batch=measurement.evidence.receiving_s_per_batch or 0.0,
         loop_s_per_batch=max(0.0, measurement.evidence.loop_s_per_batch or 0.0),
         recorded_error=_recorded_error(measurement.evidence.recorded_batches),
-        in_main_process=measurement.pipeline.get("num_workers") == 0,
+        collecting_error_s=error_s,
+        in_main_process=in_main_process,
         spans=measurement.stages,
     )
 
