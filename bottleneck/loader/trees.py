@@ -9,7 +9,7 @@ import copy
 import copyreg
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,15 @@ def is_primitive(value: Any) -> bool:
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """Rebuild a tree with `function` applied to every leaf."""
-    if is_primitive(value):
-        return function(value)
-    parts = children(value)
+    kind = type(value)
+    # The usual containers by themselves: a batch can hold tens of thousands of objects.
+    if kind is dict:
+        return {key: map_leaves(function, part) for key, part in value.items()}
+    if kind is list:
+        return [map_leaves(function, part) for part in value]
+    if kind is tuple:
+        return tuple([map_leaves(function, part) for part in value])
+    parts = None if is_primitive(value) else children(value)
     if parts is None:
         return function(value)
     try:
@@ -42,19 +48,40 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
         return function(value)
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """Yield the leaves of a tree, depth first."""
-    parts = None if is_primitive(value) else children(value)
+def leaves(value: Any) -> list[Any]:
+    """Return the leaves of a tree, depth first."""
+    found: list[Any] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[Any]) -> None:
+    parts = _parts(value)
     if parts is None:
-        yield value
+        found.append(value)
         return
-    for _, part in parts:
-        yield from leaves(part)
+    for part in parts:
+        if type(part) in _PRIMITIVES:
+            found.append(part)
+        else:
+            _gather(part, found)
+
+
+def _parts(value: Any) -> Iterable[Any] | None:
+    """Return what is in a container, without its keys; None for a leaf."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        found: Iterable[Any] = value
+        return found
+    if kind is dict:
+        return list(value.values())
+    parts = None if is_primitive(value) else children(value)
+    return None if parts is None else [part for _, part in parts]
 
 
 def copy_leaf(leaf: Any) -> Any:
     """Copy one leaf with its data; what refuses to be copied is returned as it is."""
-    if is_primitive(leaf):
+    if type(leaf) in _PRIMITIVES or is_primitive(leaf):
         return leaf
     try:
         if isinstance(leaf, torch.Tensor):
@@ -283,14 +310,16 @@ def nbytes(value: Any) -> int:
     stack = [value]
     while stack:
         item = stack.pop()
-        if not is_primitive(item):
-            if id(item) in seen:
-                continue
-            seen.add(id(item))
-        parts = None if is_primitive(item) else children(item)
+        if is_primitive(item):
+            total += sys.getsizeof(item)
+            continue
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        parts = _parts(item)
         if parts is None:
             total += _leaf_nbytes(item)
         else:
             total += sys.getsizeof(item)
-            stack.extend(part for _, part in parts)
+            stack.extend(parts)
     return total

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -29,6 +30,8 @@ _SAMPLED_BATCHES = 2
 """Batches of a block that are looked at where all have been alike."""
 _FEWEST_BATCHES = 8
 """Batches of a block that are replayed where they differ, though the block be planned shorter."""
+_LONGEST_TAKE_S = 0.5
+"""To copy the batches of a block may take so long: with tens of thousands of Python objects, two of them do."""
 _SHARED_MEMORY = "/dev/shm"
 
 
@@ -57,6 +60,7 @@ class Replays:
         known: Batches that were recorded; whether they differ says whether those of raw have to be replayed.
         in_shared_memory: That is where the loader's batches lie.
         free_shared_memory: Bytes that are free there.
+        clock: Seconds from any beginning.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class Replays:
         *,
         in_shared_memory: bool = True,
         free_shared_memory: Callable[[], float] = _free_shared_memory,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._clock, self._copy_s = clock, 0.0
         self._room_bytes, self._free_shared_memory = room_bytes, free_shared_memory
         self._in_shared_memory = in_shared_memory
         self._shapes: set[Hashable] = set()
@@ -77,7 +83,10 @@ class Replays:
         self._stride, self._passed, self._most = 1, 0, 0
         self._copies = False
         for cached in known:
+            # Going through it takes about half of what copying it, too, will take.
+            begun = clock()
             self._look_at(cached.batch)
+            self._copy_s = max(self._copy_s, 2 * (clock() - begun))
 
     @property
     def vary(self) -> bool:
@@ -91,7 +100,8 @@ class Replays:
         """
         longest = math.ceil(_LONGER_THAN_PLANNED * batches)
         wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
-        self._most, self._passed = min(self._room(), wanted), 0
+        in_time = max(_SAMPLED_BATCHES, int(_LONGEST_TAKE_S / self._copy_s)) if self._copy_s else wanted
+        self._most, self._passed = min(self._room(), wanted, in_time), 0
         self._copies = self._room_to_hold() < self._most
         self._stride = max(1, math.ceil(longest / max(1, self._most)))
         return self._most > 0
@@ -108,11 +118,14 @@ class Replays:
     def take(self) -> list[CachedBatch]:
         """Return what was gathered since the last time, in memory of its own."""
         gathered, self._gathered = self._gathered, []
+        begun = self._clock()
         fresh = gathered if self._copies else [CachedBatch(keep_on_host(c.batch), c.samples) for c in gathered]
         if gathered:
             self._held = [] if self._copies else gathered
         for cached in fresh:
             self._look_at(cached.batch)
+        if fresh:
+            self._copy_s = (self._clock() - begun) / len(fresh)
         return fresh
 
     def _look_at(self, batch: Any) -> None:

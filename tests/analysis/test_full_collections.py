@@ -1,4 +1,4 @@
-"""Full garbage collections: batches of many objects bring one about every few batches, which takes as long as several."""
+"""Full garbage collections: batches of many objects bring one about every few batches, as long as several of them."""
 
 import random
 from dataclasses import replace

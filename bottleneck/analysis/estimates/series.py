@@ -84,11 +84,12 @@ def read(measurement: Measurement) -> Readings:
     error_s = 0.0
     if not in_main_process:
         handed_over = {name: blocks for name, blocks in coupled.items() if name not in (DEVICE, HOST)}
-        shared = share_out(handed_over | {_WITHOUT + s: blocks for s, blocks in without.items() if s != HANDOFF})
+        left_out = {_WITHOUT + s: blocks for s, blocks in without.items() if s != HANDOFF}
+        shared = share_out((handed_over | left_out).items())
         error_s = shared.error_s_per_batch
         coupled |= {name: shared.blocks[name] for name in handed_over}
         without |= {s: shared.blocks[_WITHOUT + s] for s in without if s != HANDOFF}
-        drained = share_out(drained.items()).blocks
+        drained = dict(share_out(drained.items()).blocks)
     return Readings(
         coupled=_by_name(coupled.items()),
         drained=_by_name(drained.items()),
