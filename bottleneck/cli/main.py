@@ -19,6 +19,7 @@ from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.results.files import reason
 
 COMMANDS = {
+    "run": ("bottleneck.cli.run:run_command", "Find what holds a training script back, without a change to it."),
     "diagnose": ("bottleneck.cli.diagnose:diagnose_command", "Find what holds a training job back."),
     "report": ("bottleneck.cli.report:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.compare:compare_command", "Say what changed between saved results."),

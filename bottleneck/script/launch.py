@@ -1,0 +1,45 @@
+"""Run a script as Python would: as `__main__`, with its own arguments, and its folder first on the path."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bottleneck.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is to be run.
+
+    Attributes:
+        name: The path of a file, or the name of a module.
+        arguments: Its own.
+        is_module: It is a module, as after `python -m`.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    is_module: bool = False
+
+    def check(self) -> None:
+        """Refuse a file that is not there, before torch is imported.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if not self.is_module and not os.path.exists(self.name):
+            raise UsageError(f"There is no script {self.name!r}.", "Write bottleneck run path/to/train.py ARGS.")
+
+    def run(self) -> None:
+        """Run it to its end. Whatever it raises is raised, SystemExit included."""
+        sys.argv = [self.name, *self.arguments]
+        if self.is_module:
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, os.path.dirname(os.path.abspath(self.name)))
+            runpy.run_path(self.name, run_name="__main__")

@@ -1,0 +1,69 @@
+"""What of a batch a loop moves to the device by itself: seen in one real step, for `device` to have it there already.
+
+What the loop needs on the host stays there: labels that it counts, texts that it tokenizes, images that it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from bottleneck.loader import trees
+
+_MOVERS = frozenset({"to", "cuda", "xpu", "npu", "mps"})
+
+
+class Moves(TorchFunctionMode):
+    """Notes while it is entered which tensors of one batch are moved off the host.
+
+    Args:
+        batch: As the loader gave it.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__()
+        # The tensors are kept, so that no other object gets the identity of one.
+        self._leaves = trees.leaves(batch)
+        self._positions = {id(leaf): at for at, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)}
+        self._moved: dict[int, bool] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if args and getattr(func, "__name__", "") in _MOVERS:
+            at = self._positions.get(id(args[0]))
+            if at is not None and isinstance(result, torch.Tensor) and result.device != args[0].device:
+                self._moved[at] = bool((kwargs or {}).get("non_blocking"))
+        return result
+
+    def learnt(self) -> Transfer:
+        """Return what moves the same parts of other batches."""
+        return Transfer(dict(self._moved), len(self._leaves))
+
+
+class Transfer:
+    """Moves parts of a batch to the device, as a loop does.
+
+    Args:
+        moved: Their positions among the leaves of a batch, and whether the loop goes on while they are copied.
+        leaves: Leaves of the batch that it was seen with.
+    """
+
+    def __init__(self, moved: Mapping[int, bool], leaves: int) -> None:
+        self.moved, self._leaves = moved, leaves
+
+    def __call__(self, batch: Any, device: torch.device) -> Any:
+        """Return the batch with these parts on the device; one of another structure as it is."""
+        if not self.moved or len(trees.leaves(batch)) != self._leaves:
+            return batch
+        at = -1
+
+        def move(leaf: Any) -> Any:
+            nonlocal at
+            at += 1
+            movable = at in self.moved and isinstance(leaf, torch.Tensor)
+            return leaf.to(device, non_blocking=self.moved[at]) if movable else leaf
+
+        return trees.map_leaves(move, batch)

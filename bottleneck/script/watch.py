@@ -1,0 +1,164 @@
+"""Finding the loader that feeds the training: an optimizer steps between its batches.
+
+One place is hooked, `DataLoader.__iter__`, through which wrappers and frameworks go as well. Until the training loader
+is known its batches are the real ones, and those of all others stay so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from bottleneck.script.moves import Moves, Transfer
+
+_ORIGINAL = DataLoader.__iter__
+
+
+@dataclass
+class Source:
+    """What gives batches to a loop: a dataset, by whatever loaders, as some are made anew for each epoch."""
+
+    loader: DataLoader[Any]
+    """The last one."""
+    given: int = 0
+    """Batches since the last step of the optimizer."""
+    steps: int = 0
+    """Steps of the optimizer before each of which it gave a batch."""
+    waited_s: float = 0.0
+    """How long the loop waited for its batches."""
+    transfer: Transfer | None = None
+    """Moves of a batch what the loop moves; None before that was seen."""
+
+
+class WatchedIterator:
+    """The iterator of a DataLoader, until the diagnosis feeds the loop in its place.
+
+    Args:
+        watch: Is asked before each batch.
+        source: What is noted of its batches.
+        batches: The loader's own iterator; None: the diagnosis feeds the loop already.
+    """
+
+    def __init__(self, watch: Watch, source: Source, batches: Iterator[Any] | None) -> None:
+        self._watch, self._source, self._batches = watch, source, batches
+        self._loader = source.loader
+        self._moves: Moves | None = None
+
+    def __iter__(self) -> WatchedIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_batches"], name)
+
+    def __next__(self) -> Any:
+        self._stop_learning()
+        if self._watch.feeds(self._source):
+            self._close()
+            return self._watch.next_batch()
+        assert self._batches is not None
+        began = time.perf_counter()
+        batch = next(self._batches)
+        self._source.waited_s += time.perf_counter() - began
+        self._source.given += 1
+        if self._watch.is_near(self._source):
+            self._moves = Moves(batch)
+            self._moves.__enter__()
+        return batch
+
+    def _stop_learning(self) -> None:
+        if self._moves is not None:
+            self._moves.__exit__(None, None, None)
+            self._source.transfer, self._moves = self._moves.learnt(), None
+
+    def _close(self) -> None:
+        """Stop the workers: those of the diagnosis have taken their place."""
+        stop = getattr(self._batches, "_shutdown_workers", None)
+        self._batches = None
+        if stop is not None:
+            stop()
+            # Those that the loader keeps from epoch to epoch are gone with them.
+            self._loader._iterator = None
+
+
+class Watch:
+    """Watches all DataLoaders of the process while it is entered.
+
+    Args:
+        begin: Called once, with the source of the training's batches and the optimizer, before the batch that the
+            diagnosis begins with; gives what the loop gets its batches from.
+        steps: Steps of the optimizer before that.
+    """
+
+    def __init__(self, begin: Callable[[Source, Any], Callable[[], Any]], steps: int) -> None:
+        self._begin, self._steps = begin, max(1, steps)
+        self._sources: dict[int, tuple[Any, Source]] = {}
+        self._fed: Source | None = None
+        self.next_batch: Callable[[], Any] = lambda: None
+        self.others: list[DataLoader[Any]] = []
+        """Loaders that give batches to the same loop."""
+        self.optimizer_steps = 0
+        self._optimizer: Any = None
+        self._hook: Any = None
+
+    @property
+    def saw_a_loader(self) -> bool:
+        return bool(self._sources)
+
+    def __enter__(self) -> Watch:
+        watch = self
+
+        def watched_iter(loader: DataLoader[Any]) -> Any:
+            source = watch._source_of(loader)
+            return WatchedIterator(watch, source, None if source is watch._fed else _ORIGINAL(loader))
+
+        DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]
+        self._hook = torch.optim.optimizer.register_optimizer_step_post_hook(self._stepped)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]
+        if self._hook is not None:
+            self._hook.remove()
+
+    def _source_of(self, loader: DataLoader[Any]) -> Source:
+        # The dataset is kept, so that no other gets its identity.
+        _, source = self._sources.setdefault(id(loader.dataset), (loader.dataset, Source(loader)))
+        if source is not self._fed:
+            source.loader = loader
+        return source
+
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self.optimizer_steps += 1
+        if self._fed is not None:
+            return
+        self._optimizer = optimizer
+        for _, source in self._sources.values():
+            # Of a validation in between only the last batch is followed by a step.
+            if source.given:
+                source.steps, source.given = source.steps + 1, 0
+
+    def is_near(self, source: Source) -> bool:
+        """Whether the diagnosis begins with one of the next batches."""
+        return self._fed is None and source.steps >= self._steps - 1
+
+    def feeds(self, source: Source) -> bool:
+        """Whether the diagnosis gives the batches of a source; it begins here, once there have been enough steps."""
+        if self._fed is not None:
+            return source is self._fed
+        if source.steps < self._steps:
+            return False
+        candidates = [one for _, one in self._sources.values() if one.steps >= self._steps]
+        if source is not max(candidates, key=lambda one: one.waited_s):
+            return False
+        self._fed = source
+        self.others = [one.loader for one in candidates if one is not source]
+        self.next_batch = self._begin(source, self._optimizer)
+        return True

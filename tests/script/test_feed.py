@@ -1,0 +1,94 @@
+"""The loop and the diagnosis take turns in one thread."""
+
+import threading
+
+import pytest
+
+from bottleneck.script.feed import Feed
+
+
+def run_loop(feed, stop_after=None):
+    """A training loop: what it was given, until the diagnosis has ended."""
+    given = []
+    while len(given) != stop_after:
+        batch = feed.next_batch()
+        if feed.is_done:
+            break
+        given.append(batch)
+    return given
+
+
+def test_each_step_of_the_diagnosis_is_one_turn_of_the_loop():
+    order = []
+
+    def diagnose(step):
+        for batch in "abc":
+            order.append(f"before {batch}")
+            step(batch)
+            order.append(f"after {batch}")
+        return "outcome"
+
+    feed = Feed(diagnose)
+    assert run_loop(feed) == ["a", "b", "c"]
+    assert feed.outcome == "outcome"
+    assert order == ["before a", "after a", "before b", "after b", "before c", "after c"]
+
+
+def test_a_loop_that_ends_early_ends_the_step():
+    seen = []
+
+    def diagnose(step):
+        try:
+            while True:
+                step(0)
+        except ValueError as error:
+            seen.append(error)
+            return "what there is"
+
+    feed = Feed(diagnose)
+    assert len(run_loop(feed, stop_after=3)) == 3
+    feed.end(ValueError("no more"))
+    assert (feed.is_done, feed.outcome, str(seen[0])) == (True, "what there is", "no more")
+
+
+def test_a_diagnosis_that_never_began_has_nothing_to_end():
+    feed = Feed(lambda step: step(0))
+    feed.end(ValueError())
+    assert feed.outcome is None
+
+
+def test_what_the_diagnosis_raises_is_raised_in_the_loop():
+    def diagnose(step):
+        step(1)
+        raise RuntimeError("a fault")
+
+    feed = Feed(diagnose)
+    assert feed.next_batch() == 1
+    with pytest.raises(RuntimeError, match="a fault"):
+        feed.next_batch()
+
+
+def test_both_run_in_the_thread_of_the_loop():
+    # Guards: autocast, gradient mode and streams belong to a thread.
+    threads = set()
+
+    def diagnose(step):
+        threads.add(threading.get_ident())
+        step(0)
+
+    run_loop(Feed(diagnose))
+    assert threads == {threading.get_ident()}
+
+
+def test_each_turn_may_come_from_another_place():
+    # A generator around the loader, or a function that takes the next batch, are places of their own.
+    feed = Feed(lambda step: [step(number) for number in range(3)])
+
+    def around():
+        while True:
+            batch = feed.next_batch()
+            if feed.is_done:
+                return
+            yield batch
+
+    assert list(around()) == [0, 1, 2]

@@ -1,0 +1,91 @@
+"""`bottleneck run`: scripts that nobody changed, in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+pytestmark = pytest.mark.integration
+
+
+def run(tmp_path, *arguments, options=("--budget", "12s"), **settings):
+    command = [sys.executable, "-m", "bottleneck", "run", *options, "--json", "result.json", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, **settings)
+    result = tmp_path / "result.json"
+    return done, json.loads(result.read_text()) if result.exists() else None
+
+
+def named(result):
+    return result["verdict"]["state"], result["verdict"]["bottleneck"]
+
+
+def test_a_script_is_diagnosed_and_stopped(tmp_path):
+    done, result = run(tmp_path, SCRIPTS / "plain.py", "--epochs", "50", "--checkpoint", "mine.pt")
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "augment")
+    assert "Bottleneck: augment" in done.stdout
+    assert "saved" not in done.stdout  # what the script prints goes where it does not mix with the report
+    assert not (tmp_path / "mine.pt").exists()
+    assert result["pipeline"]["source"] == "script"
+
+
+def test_loops_that_take_their_batches_by_hand_are_found(tmp_path):
+    # Guards: a learning rate that raises after its last step, in a loop that only we make so long.
+    done, result = run(tmp_path, SCRIPTS / "by_hand.py")
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "augment")
+
+
+def test_a_module_is_run_as_python_runs_it(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")])}
+    done, result = run(tmp_path, "-m", "plain", "--epochs", "50", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert named(result)[0] == "input_bound"
+
+
+def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
+    done, result = run(tmp_path, SCRIPTS / "stubborn.py")
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "augment")
+    assert "went on" not in done.stderr
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("end", "ended before the measuring"),
+        ("exit", "ended before the measuring"),
+        ("raise", "the loss is not finite"),
+    ],
+)
+def test_a_script_that_ends_early_gives_what_was_measured(tmp_path, how, said):
+    done, result = run(tmp_path, SCRIPTS / "short.py", "150", how)
+    assert done.returncode == 3
+    assert said in done.stderr
+    assert "cleaned up" in done.stderr
+    assert result["cost"]["batches"] > 10
+    assert "ended-early" in [warning["id"] for warning in result["warnings"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nothing.py",), "no pass over a DataLoader"),
+        (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
+        (("short.py", "2", "end"), "ended before enough steps"),
+        (("short.py", "2", "raise"), "ValueError: the loss is not finite"),
+        (("missing.py",), "There is no script"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_said_in_a_sentence(tmp_path, arguments, said):
+    done, result = run(tmp_path, SCRIPTS / arguments[0], *arguments[1:])
+    assert done.returncode == (2 if arguments[0] == "missing.py" else 3), done.stderr
+    assert said in done.stderr
+    assert result is None
+    assert "This is a fault of bottleneck" not in done.stderr

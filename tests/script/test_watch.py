@@ -1,0 +1,127 @@
+"""The training loader is the one between whose batches an optimizer steps."""
+
+import itertools
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from bottleneck.script.watch import Watch
+
+
+def loader_of(value, batches=4, **options):
+    return DataLoader(TensorDataset(torch.full((2 * batches,), float(value))), batch_size=2, **options)
+
+
+class Loop:
+    """A training loop in one of its forms, under watch."""
+
+    def __init__(self, steps=3):
+        self.began = []
+        self.watch = Watch(self.begin, steps)
+        self.parameter = torch.nn.Parameter(torch.zeros(1))
+        self.optimizer = torch.optim.SGD([self.parameter], lr=0.1)
+
+    def begin(self, source, optimizer):
+        self.began.append((source, optimizer))
+        return itertools.repeat("fed", 5).__iter__().__next__
+
+    def step(self):
+        self.parameter.grad = torch.ones(1)
+        self.optimizer.step()
+
+    def train(self, batches):
+        given = []
+        for batch in batches:
+            given.append(batch)
+            self.step()
+        return given
+
+
+@pytest.fixture
+def loop():
+    made = Loop()
+    with made.watch:
+        yield made
+
+
+def test_after_enough_steps_the_loop_is_fed(loop):
+    loader = loader_of(1)
+    given = loop.train(loader)
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    [(source, optimizer)] = loop.began
+    assert (source.loader, optimizer) == (loader, loop.optimizer)
+
+
+def test_a_validation_in_between_is_left_alone(loop):
+    loader, validation = loader_of(1, batches=2), loader_of(2, batches=3)
+    given = []
+    for _ in range(2):
+        given += loop.train(loader)
+        assert all(batch != "fed" for batch in validation)
+    assert given.count("fed") == 5
+    assert [source.loader for source, _ in loop.began] == [loader]
+
+
+def test_epochs_are_counted_together(loop):
+    # Guards: an epoch of one batch, and a loader that is made anew for each.
+    dataset = TensorDataset(torch.zeros(2))
+    given = [batch for _ in range(4) for batch in loop.train(DataLoader(dataset, batch_size=2))]
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        itertools.cycle,
+        lambda loader: (batch for batch in loader),
+        lambda loader: (next(it) for it in [iter(loader)] for _ in range(8)),
+        lambda loader: (pair[1] for pair in enumerate(loader)),
+    ],
+)
+def test_wrappers_are_seen_through(loop, wrap):
+    given = loop.train(itertools.islice(wrap(loader_of(1, batches=8)), 8))
+    assert "fed" in given
+
+
+def test_gradients_of_several_batches_may_be_gathered(loop):
+    given = []
+    for number, batch in enumerate(loader_of(1, batches=20)):
+        given.append(batch)
+        if number % 4 == 3:
+            loop.step()
+    assert given.index("fed") == 12
+
+
+def test_two_optimizers_are_no_obstacle(loop):
+    other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    given = []
+    for batch in loader_of(1):
+        given.append(batch)
+        loop.step()
+        other.step()
+    assert "fed" in given
+
+
+def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
+    quick, slow = loader_of(1, batches=30), loader_of(2, batches=30, collate_fn=lambda items: sum(range(200_000)))
+    fed = []
+    for first, second in zip(quick, slow, strict=False):
+        fed.append((first == "fed", second == "fed"))
+        loop.step()
+    assert not any(first for first, _ in fed)
+    assert any(second for _, second in fed)
+    assert loop.watch.others == [quick]
+
+
+def test_without_an_optimizer_nothing_is_fed(loop):
+    assert "fed" not in list(loader_of(1, batches=10))
+    assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
+
+
+def test_afterwards_loaders_are_as_before():
+    before = DataLoader.__iter__
+    with Loop().watch:
+        assert DataLoader.__iter__ is not before
+    assert DataLoader.__iter__ is before
+    loader_of(1).__iter__()
