@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bottleneck.loader.modes import EXPERIMENTS
@@ -57,6 +57,10 @@ class Ledger:
     def warn(self, id_: str, message: str) -> None:
         """Keep a reason not to trust a number, once."""
         self._warnings.setdefault((id_, message), Warning(id_, message))
+
+    def warn_all(self, warnings: Iterable[tuple[str, str]]) -> None:
+        for id_, message in warnings:
+            self.warn(id_, message)
 
     def seconds_per_batch(self, arm: Arm) -> float | None:
         """Return what a batch of an arm has taken so far; None before its first block."""

@@ -1,27 +1,18 @@
-"""What stands at the beginning and the end of a diagnosis: seeds, the model's place, a warning, and Ctrl-C."""
+"""What stands at the beginning and the end of a diagnosis: the model's place, a warning, and Ctrl-C."""
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 
 from bottleneck.job.description import Pipeline
 from bottleneck.job.train_step import model_device
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
 from bottleneck.measure.system.cores import usable_cores
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the generators that the user's code draws from."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def move_model(pipeline: Pipeline, device: torch.device) -> None:

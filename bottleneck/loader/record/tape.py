@@ -29,6 +29,13 @@ Handler = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
 """Answers a call: the site, the function that stands there, and what it is called with."""
 
 
+def seed_generators(seed: int) -> None:
+    """Seed the global generators that the user's code draws from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 @dataclass(frozen=True)
 class RngState:
     """The global random number generators that dataset code draws from."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields
 from typing import Any
 
-import numpy as np
-import torch
-
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.tape import Call, RngState, Tape
+from bottleneck.loader.record.tape import Call, RngState, Tape, seed_generators
 from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
 from bottleneck.loader.replay.tail import copy_locals
 
@@ -66,12 +62,6 @@ UNCHECKED = Verification(recorded=True, checked=False)
 """Of items that take too long to fetch them again: what cannot be known is taken for the worse."""
 
 
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
 @contextmanager
 def _generators_kept() -> Iterator[None]:
     outside = RngState.capture()
@@ -95,7 +85,7 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
     """
 
     def again() -> Any:
-        _seed(seed)
+        seed_generators(seed)
         return run(request)
 
     with _generators_kept():

@@ -198,8 +198,10 @@ class Rounds:
             # Two rounds of device and raw are the least that says anything at all.
             if lengths.seconds[arm] > self._left_s and not (self._round <= LEAST_ROUNDS and arm in self._ends):
                 continue
+            efficiency = self._judgement.efficiency if self._judgement is not None else None
+            planned = max(self._round, MIN_ROUNDS)
             self._tell(
-                "measuring", arm=arm, round_=self._round, rounds=max(self._round, MIN_ROUNDS), judgement=self._judgement
+                "measuring", experiment=self._name(arm), round=self._round, rounds=planned, efficiency=efficiency
             )
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
@@ -257,7 +259,7 @@ class Rounds:
 
     def _try_out(self, arm: Arm) -> None:
         """Run an arm for a moment, to know how long its blocks take."""
-        self._tell("trying out", arm=arm)
+        self._tell("trying out", experiment=self._name(arm))
         block, preparing_s, _ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
         self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
         if block.seconds >= SHORTEST_BLOCK_S:
@@ -295,9 +297,12 @@ class Rounds:
                     "Make the step copy before it works in place, and measure again.",
                 )
 
+    def _name(self, arm: Arm) -> str:
+        return describe_arm(arm, self._ladder)
+
     def _run_block(self, arm: Arm, batches: int) -> Visit:
         alike = not self._bench.replays.vary
-        with job_failures(describe_arm(arm, self._ladder)):
+        with job_failures(self._name(arm)):
             made = visit(self._bench, arm, self._round, batches, self.counters)
             self._mend_caches()
         if alike and self._bench.replays.vary:
