@@ -52,20 +52,17 @@ class SwitchedLoader(RunningLoader):
         self.can_skip_batches = can_skip_batches(loader)
         """A batch may be left out of what the loader gives."""
         control = Control(loader.num_workers)
+        self.handles = find_handles(loader.dataset) if loader.num_workers else ()
         engine = Engine(
-            loader.dataset,
-            loader.collate_fn,
-            control,
-            sites,
-            seed,
+            loader.dataset, loader.collate_fn, control, sites, seed,
             batched=loader.batch_sampler is not None,
             iterable=isinstance(loader.dataset, IterableDataset),
             can_skip_batches=self.can_skip_batches,
-        )
-        engine.checking_s = checking_s
-        engine.sample_rate_hz = sample_rate_hz
-        engine.handles = self.handles = find_handles(loader.dataset) if loader.num_workers else ()
-        engine.notes_files = notes_files and loader.num_workers > 0
+            checking_s=checking_s,
+            sample_rate_hz=sample_rate_hz,
+            handles=self.handles,
+            notes_files=notes_files and loader.num_workers > 0,
+        )  # fmt: skip
         super().__init__(loader, engine, control, hang_s)
         self._plan: Plan | None = None
         self._faults_read: dict[int, int] = {}

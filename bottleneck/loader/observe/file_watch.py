@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 MOST_FILES = 50_000
 """Files that are noted in one worker; a pool of samples that opens more is refused."""
@@ -105,9 +106,6 @@ class FileWatch:
 
 def _requested_bytes() -> int | None:
     try:
-        for line in Path("/proc/self/io").read_text().splitlines():
-            if line.startswith("rchar:"):
-                return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return None
+        return int(psutil.Process().io_counters().read_chars)
+    except (AttributeError, OSError, psutil.Error):  # not on every system
+        return None

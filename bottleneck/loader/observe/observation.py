@@ -136,23 +136,11 @@ class Meter:
         self._last = Spent()
 
     def enter(self, stage: Spent, transform: TransformSpent | None = None) -> tuple[Spent, TransformSpent | None]:
-        """Charge what has passed so far, and from now on something else.
-
-        Args:
-            stage: What is charged.
-            transform: What is charged as well.
-
-        Returns:
-            What was charged until now, for `go_back`.
-        """
+        """Charge what has passed so far, and from now on something else; return what was charged until now."""
         self._charge()
         before, self._now = self._now, (stage, transform)
         self._last = self._read()
         return before
-
-    def go_back(self, before: tuple[Spent, TransformSpent | None]) -> None:
-        """Charge again what was charged before."""
-        self.enter(*before)
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from bottleneck.job.marks import is_mark, name_of
 from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.tape import Tape
+from bottleneck.loader.record.tape import Function, Tape
 
+RunIn = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
+"""Calls a function in a stage."""
 _BASE_STAGES = {"template": "load", "marks": "other", "fetch": "fetch"}
 
 
@@ -31,6 +34,19 @@ class StageCalls:
     def elsewhere(self) -> bool:
         """Whether this is another thread: what it does cannot be separated from what goes on beside it."""
         return threading.get_ident() != self._thread
+
+    def run(self, site: str, run_in: RunIn, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call what stands at a site, in the stage that it belongs to."""
+        stage = self.stage_of(site)
+        if stage is None:
+            return function(*args, **kwargs)
+        if is_mark(site):
+            return run_in(stage, function, args, kwargs)
+        self.inside_cut = True
+        try:
+            return run_in(stage, function, args, kwargs)
+        finally:
+            self.inside_cut = False
 
     def stage_of(self, site: str) -> str | None:
         """The stage that a call belongs to; None if it belongs to the one at work."""

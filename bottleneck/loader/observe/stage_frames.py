@@ -9,7 +9,6 @@ from types import FunctionType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from bottleneck.job.marks import is_mark
 from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
@@ -54,16 +53,7 @@ class StageFrames(Work):
             return run_in_stage(stage, function, args, {})
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        stage = self._calls.stage_of(site)
-        if stage is None:
-            return function(*args, **kwargs)
-        if is_mark(site):
-            return run_in_stage(stage, function, args, kwargs)
-        self._calls.inside_cut = True
-        try:
-            return run_in_stage(stage, function, args, kwargs)
-        finally:
-            self._calls.inside_cut = False
+        return self._calls.run(site, run_in_stage, function, args, kwargs)
 
 
 def _base_stage(plan: Plan) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bottleneck.job.marks import is_mark, name_of, site_of
+from bottleneck.loader.record.item_times import Facts, ItemTimes
 from bottleneck.loader.record.lazy import warn_of_lazy
 from bottleneck.loader.record.marking import MarkPlan, plan_marks, warn_of_marks
-from bottleneck.loader.record.verification import Facts, ItemTimes, Verification
+from bottleneck.loader.record.verification import Verification
 
 Strategy = Literal["template", "replay", "tail", "marks", "fetch"]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
+from bottleneck.loader.record.item_times import Facts
 from bottleneck.loader.record.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.store import (
@@ -25,7 +26,6 @@ from bottleneck.loader.record.verification import (
     FETCHES,
     THOROUGH_FETCHES,
     UNCHECKED,
-    Facts,
     Verification,
     check_marks,
     time_copy,
@@ -50,14 +50,8 @@ class Recorder(Work):
     """Records the batches of one worker.
 
     Args:
-        user_code: The user's code.
-        tape: The tape of the dataset's cuts.
-        store: Receives the recorded batches.
         control: Where the report and the size of the caches go.
-        worker: The number of the worker.
-        seed: Seed for checking that recordings replay.
-        in_worker: Batches go to another process.
-        iterable: The dataset is an iterable one.
+        seed: For checking that recordings replay.
         checking_s: What it may take to check that recordings replay, beyond a first item.
     """
 
@@ -67,17 +61,12 @@ class Recorder(Work):
         tape: Tape,
         store: RecordingStore,
         control: Control,
-        worker: int,
         seed: int,
-        *,
-        in_worker: bool,
-        iterable: bool,
         checking_s: float = math.inf,
     ) -> None:
         self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
-        self._worker, self._seed = worker, seed
-        self._checking_s = checking_s
-        self._in_worker, self._iterable = in_worker, iterable
+        self._worker, self._seed, self._checking_s = user_code.number, seed, checking_s
+        self._in_worker, self._iterable = user_code.in_worker, user_code.iterable
         self._facts = Facts()
         self._verification: Verification | None = None
         self._sample_alone = self._collate_alone = True

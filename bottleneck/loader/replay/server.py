@@ -21,24 +21,13 @@ from bottleneck.loader.worker_errors import UserCodeError, find_failure
 
 
 class Server(Work):
-    """Serves the recorded batches of one worker, while some stages work for real.
+    """Serves the recorded batches of one worker, while some stages work for real."""
 
-    Args:
-        user_code: The user's code, for the stages that work for real.
-        tape: The tape of the dataset's cuts.
-        store: The recorded batches.
-        control: Where what cannot be served is reported.
-        worker: The number of the worker.
-        iterable: The dataset is an iterable one.
-    """
-
-    def __init__(
-        self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control, worker: int, *, iterable: bool
-    ) -> None:
-        self._user_code, self._tape, self._store = user_code, tape, store
-        self._control, self._worker, self._iterable = control, worker, iterable
+    def __init__(self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control) -> None:
+        self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
+        self._iterable = user_code.iterable
         self._batched = user_code.batched
-        self._single = not self._batched or (user_code.fetches_batches and not iterable)
+        self._single = not self._batched or (user_code.fetches_batches and not self._iterable)
         """A recorded batch is one item."""
         self._watch = ChangeWatch(store, tape)
         self._faults: list[Fault | Change] = []
@@ -239,7 +228,7 @@ class Server(Work):
 
     def _report(self, faults: list[Fault] | list[Change]) -> None:
         self._faults.extend(faults)
-        self._control.write_faults(self._worker, self._faults)
+        self._control.write_faults(self._user_code.number, self._faults)
 
 
 def _forget_rng(calls: list[Call]) -> None:

@@ -27,14 +27,21 @@ class UserCode(Work):
 
     Args:
         dataset: The dataset, with cuts in it.
-        collate_fn: The collate function.
         worker: The number of the worker; None in the main process.
         batched: The loader collates lists of samples.
     """
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], worker: int | None, *, batched: bool) -> None:
-        self.dataset = dataset
-        self.batched = batched
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any],
+        worker: int | None,
+        *,
+        batched: bool,
+        iterable: bool = False,
+    ) -> None:
+        self.dataset, self.batched, self.iterable = dataset, batched, iterable
+        self.in_worker, self.number = worker is not None, worker or 0
         self.fetches_batches = batched and fetches_batches(dataset)
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = modes.ALL
