@@ -25,7 +25,6 @@ class Ahead:
     Args:
         requests: Gives the next request of the user's order.
         batches: How many there are at most, such as those of an epoch.
-        clock: Seconds from any beginning.
     """
 
     def __init__(self, requests: Callable[[], _Request], batches: int, clock: Callable[[], float]) -> None:

@@ -58,7 +58,6 @@ class CollateProxy:
         self.engine = engine
 
     def __call__(self, samples: Any) -> Any:
-        """Collate in the present mode."""
         return self.engine.collate(samples)
 
 
@@ -72,7 +71,6 @@ class WorkerInit:
         self._worker_init_fn = worker_init_fn
 
     def __call__(self, worker: int) -> None:
-        """Prepare a worker."""
         import signal
 
         # Ctrl-C reaches the whole process group; the main process stops the workers, in order.

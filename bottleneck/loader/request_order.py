@@ -133,12 +133,6 @@ class RequestOrder:
 
     No index is asked for twice before all others were, so that `raw` never reads a file that an earlier round
     has brought into the page cache, unless the dataset is smaller than the diagnosis.
-
-    Args:
-        loader: The user's loader.
-        control: Holds the present mode.
-        iterable: The dataset is an iterable one; its workers choose their samples themselves.
-        clock: Seconds from any beginning.
     """
 
     def __init__(
@@ -254,11 +248,7 @@ class RequestOrder:
         return [self._next_real()[0] for _ in range(batches)]
 
     def fill_pool(self, batches: int) -> int:
-        """Ask for the same batches again and again from now on: the next ones of the user's order.
-
-        Returns:
-            How many they are; fewer than wanted where the dataset has no more.
-        """
+        """Ask for the next so many batches again and again from now on; return how many there are."""
         found = take_distinct(iter(self._next_real, None), batches)
         self.pool = RequestPool(found) if found else None
         return len(found)

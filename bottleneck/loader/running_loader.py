@@ -39,8 +39,6 @@ class RunningLoader:
 
     Args:
         loader: The user's loader; it is not changed.
-        engine: What runs inside its workers.
-        control: The integers shared with them.
         hang_s: Seconds without a batch after which the workers count as hung.
     """
 
@@ -90,12 +88,7 @@ class RunningLoader:
         return inner if inner is not None else self._iterator
 
     def next_batch(self) -> tuple[Any, int]:
-        """Return the next batch as the loader gives it, and its number of samples.
-
-        Raises:
-            LoaderEnded: If there is none.
-            Exception: What the loader raises when a worker fails.
-        """
+        """Return the next batch as the loader gives it, and its number of samples; `LoaderEnded` if there is none."""
         if self._iterator is None:
             self.start()
         watch = self._watch

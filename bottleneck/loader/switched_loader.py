@@ -30,7 +30,6 @@ class SwitchedLoader(RunningLoader):
     Args:
         loader: The user's loader; it is not changed.
         sites: Where its dataset could be cut.
-        seed: Seed for checking recordings.
         hang_s: Seconds without a batch after which the workers count as hung.
         sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
         notes_files: The files that the workers open will be asked for.
@@ -77,7 +76,6 @@ class SwitchedLoader(RunningLoader):
 
     @property
     def mode(self) -> int:
-        """The loader stages that work for real at present."""
         return self._control.mode
 
     def switch(self, mode: int) -> None:
@@ -91,11 +89,7 @@ class SwitchedLoader(RunningLoader):
         self.discard_in_flight()
 
     def switch_real(self, extra: int = 0) -> None:
-        """Make everything real, and hand nothing over where batches may be left out: what is received is not used.
-
-        Args:
-            extra: Further bits of the mode, for what is to happen on the way.
-        """
+        """Make everything real, with further bits of the mode, and hand nothing over where batches may be left out."""
         self.switch((modes.ALL & ~modes.HANDOFF if self.can_skip_batches else modes.ALL) | extra)
 
     def discard_in_flight(self) -> None:
@@ -158,7 +152,6 @@ class SwitchedLoader(RunningLoader):
         return self.num_workers * (self._loader.prefetch_factor or 0)
 
     def trim_pool(self, batches: int) -> None:
-        """Keep the first batches of the pool only."""
         if self.order.pool is not None:
             self.order.pool.trim(batches)
 
@@ -169,7 +162,6 @@ class SwitchedLoader(RunningLoader):
 
     @property
     def user_dataset(self) -> Any:
-        """The user's dataset, in this process."""
         return self._engine.user_dataset
 
     @property
@@ -190,7 +182,6 @@ class SwitchedLoader(RunningLoader):
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes in the caches of all workers together."""
         return self._control.cache_bytes()
 
 

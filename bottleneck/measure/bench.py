@@ -177,28 +177,20 @@ class Bench:
         return waits[0]
 
     def settle(self, arm: Arm) -> int:
-        """Run one batch more before a block, so that it begins as it ends: right after a batch.
+        """Run one batch more before a block, so that it begins as it ends: right after a batch. Return its samples.
 
         What was done since `prepare`, such as opening counters, gave the workers a start of that time, and the block
         would come out shorter by it; waiting for this batch uses the start up. Of slow batches of the loader alone it
         is a vanishing part, and cold files are too few to spend any on it.
-
-        Args:
-            arm: What to run; `prepare` must have been called.
-
-        Returns:
-            The samples of the batch, for the counters to count; 0 where none was run.
         """
         if arm.mode is None or arm.cold or not (arm.coupled or self._batches_are_quick):
             return 0
         return self._run_once(arm, [])
 
     def measure(self, arm: Arm, round_: int, batches: int) -> Block:
-        """Time a block; the device is waited for at its edges only.
+        """Time a block; `prepare` and `settle` come before. The device is waited for at the edges only.
 
         Args:
-            arm: What to run; `prepare` and `settle` must have been called.
-            round_: The round that the block belongs to.
             batches: Its length, at least: with the train step it ends when as many batches lie ready as when it
                 began, or after four queues; otherwise `block_batches` gives lengths at which bursts do no harm.
         """
@@ -257,11 +249,7 @@ class Bench:
         return done_s[half] if even and half and self.split_blocks else None
 
     def watch(self, arm: Arm, limit_s: float) -> tuple[list[float], float]:
-        """Run an arm without a break, for a look at it that is no block.
-
-        Args:
-            arm: What to run; `prepare` must have been called.
-            limit_s: Time after which it ends.
+        """Run an arm without a break for so long, to look at it outside of any block; `prepare` comes before.
 
         Returns:
             The waits, batch after batch, and the time of all together [s].

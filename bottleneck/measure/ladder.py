@@ -66,7 +66,6 @@ class Ladder:
     """`raw` of the workers alone, at the price of serving that the arms without a stage pay."""
 
     def arms(self) -> tuple[Arm, ...]:
-        """Every arm once."""
         found: dict[Arm, None] = {}
         for rung in self.rungs:
             for arm in (rung.coupled, rung.drained, rung.workers):
@@ -227,7 +226,6 @@ def _is_in_sample(step: _Step) -> bool:
 
 
 def _steps(can: Capabilities) -> list[_Step]:
-    """List what is measured of the loader, from the device outwards."""
     return [_Step("after_collate", modes.HANDOFF, "handoff"), *_collate_steps(can.marks), *_sample_steps(can)]
 
 
@@ -251,7 +249,6 @@ def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str,
     """List the steps of marked stages: the code around them first, then from the last one to the first.
 
     Args:
-        marks: The plan.
         sites: The marked stages, in the order of execution.
         mode: Everything of them real.
         rest: The name of the stage that the code around them is.

@@ -23,12 +23,7 @@ from bottleneck.results.traces import TraceFile
 
 
 class Ledger:
-    """Everything measured so far.
-
-    Args:
-        environment: Of the machine and the software.
-        pipeline: What is diagnosed, as plain values.
-    """
+    """Everything measured so far."""
 
     def __init__(self, environment: Mapping[str, Any], pipeline: Mapping[str, Any]) -> None:
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -43,7 +38,6 @@ class Ledger:
         self.cost = Cost(0.0, 0, 0, 0)
 
     def add(self, arm: Arm, block: Block) -> None:
-        """Keep a block."""
         self.blocks.setdefault(arm, []).append(block)
 
     def exchange(self, arm: Arm, block: Block, better: Block) -> None:
@@ -71,7 +65,6 @@ class Ledger:
         return tuple(self.blocks.get(arm, ())) if arm is not None else ()
 
     def measurement(self) -> Measurement:
-        """Return what has been measured up to now."""
         if self.ladder is None:
             reason = "the diagnosis ended before it was measured"
             experiments = tuple(MeasuredExperiment(name, False, reason) for name in EXPERIMENTS)

@@ -23,11 +23,10 @@ _FEWEST_CACHED_BATCHES = 8
 
 @dataclass(frozen=True)
 class Recorded:
-    """What recording has brought."""
+    """How the dataset is cut, and batches in host memory."""
 
     plan: Plan
     batches: list[CachedBatch]
-    """Batches in host memory."""
 
 
 def record(
@@ -36,14 +35,9 @@ def record(
     """Let the workers record, keep some of their batches, and settle how the dataset is cut.
 
     Args:
-        loader: The running loader.
         batch_bytes: What a batch takes.
         host_bytes: What the batches in host memory may take, a copy of one of them included.
         limit_s: Time for it, once every worker has recorded a batch.
-        clock: Seconds from any beginning.
-
-    Raises:
-        MeasurementError: If the user's code fails.
     """
     workers = max(1, loader.num_workers)
     wanted = min(_MOST_CACHED_BATCHES, max(_FEWEST_CACHED_BATCHES, 2 * workers))

@@ -81,7 +81,7 @@ class Replays:
 
     @property
     def vary(self) -> bool:
-        """Whether batches of more than one shape were seen."""
+        """Whether batches of more than one shape have come."""
         return len(self._shapes) > 1
 
     def begin(self, batches: int) -> bool:
@@ -97,7 +97,7 @@ class Replays:
         return self._most > 0
 
     def add(self, batch: Any, samples: int) -> None:
-        """Keep a batch of the block, or every so-manieth where not all fit."""
+        """Keep a batch of the block, or every nth where not all fit."""
         if self._passed % self._stride == 0 and len(self._gathered) < self._most:
             kept = keep_on_host(batch) if self._copies else batch
             self._gathered.append(CachedBatch(kept, samples))
@@ -121,7 +121,6 @@ class Replays:
         self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
 
     def _room(self) -> int:
-        """How many batches fit into the caches."""
         return int(self._room_bytes // self._largest_bytes)
 
     def _room_to_hold(self) -> int:

@@ -159,11 +159,7 @@ class Session:
     # --- the whole -----------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Measure until precise or out of time.
-
-        Raises:
-            MeasurementError: The user's code failed, or a worker.
-        """
+        """Measure until precise or out of time."""
         seed_generators(self._options.seed)
         move_model(self._job.pipeline, self._job.device)
         self._tell("starting workers")

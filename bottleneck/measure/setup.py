@@ -16,11 +16,7 @@ from bottleneck.measure.system.cores import usable_cores
 
 
 def move_model(pipeline: Pipeline, device: torch.device) -> None:
-    """Move the model to the device, where the train step is the default one.
-
-    Raises:
-        MeasurementError: It cannot be moved.
-    """
+    """Move the model to the device, where the train step is the default one."""
     model = pipeline.model
     # A model that is spread over several devices has no device of its own, and stays where it is.
     if isinstance(model, torch.nn.Module) and pipeline.train_step is None and model_device(model) is not None:

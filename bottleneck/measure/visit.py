@@ -25,13 +25,7 @@ class Counters:
 
 
 class Visit(NamedTuple):
-    """What a visit gave.
-
-    Attributes:
-        block: What was timed.
-        preparing_s: Seconds of switching, discarding and warming up.
-        stolen: What other virtual machines took meanwhile.
-    """
+    """A block, the seconds of switching and warming up before it, and what other virtual machines took meanwhile."""
 
     block: Block
     preparing_s: float
@@ -42,13 +36,6 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     """Measure one block of an arm, with the counters open for as long as it is steady.
 
     Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it.
-
-    Args:
-        bench: Runs the job.
-        arm: What to run.
-        round_: The round that the block belongs to.
-        batches: Its length; `block_batches` gives good ones.
-        counters: They are being watched and have been started.
     """
     started = bench.clock()
     bench.prepare(arm)

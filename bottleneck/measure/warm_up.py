@@ -34,11 +34,7 @@ def make_bench(
     ledger: Ledger,
     clock: Callable[[], float],
 ) -> tuple[Bench, Training]:
-    """Cache batches, run the first steps, and return what runs blocks; what shows on the way goes to the ledger.
-
-    Raises:
-        MeasurementError: The transfer or the train step raised.
-    """
+    """Cache batches, run the first steps, and return what runs blocks; what shows on the way goes to the ledger."""
     used = (job.device, *devices_of(job.pipeline.model, job.pipeline.optimizer))
     synchronize = make_synchronize(job.device, used)
     ledger.warn_all(rank_warnings(used))
@@ -97,13 +93,8 @@ def make_caches(
     Args:
         kept: Batches in host memory; those that the device has no room for are dropped.
         copies: There is a copy to the device.
-        transfer: Copies a batch to the device.
-        step: The train step.
         device_bytes: Gives what the batches on the device may take, a copy of one of them included; asked once the
             train step has taken what memory it needs.
-
-    Raises:
-        MeasurementError: If the transfer or the train step raises.
     """
     step = _explained(step, "device", "train step")
     if copies:
@@ -121,7 +112,7 @@ def make_caches(
 
 
 def _warm_up(batch: Any, step: Callable[[Any], Any]) -> int:
-    """Train on a batch that nobody needs any more; returns what it takes [bytes]."""
+    """Train on a batch that is not needed any more; returns its size [bytes]."""
     nbytes = max(1, trees.nbytes(batch))
     step(batch)
     return nbytes
@@ -141,12 +132,7 @@ def _noticed_marks() -> Iterator[set[str]]:
 
 
 def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for marked stages that the loader does not call.
-
-    Args:
-        uncalled: Their names.
-        by_the_job: Names of the marked stages that the transfer or the train step calls.
-    """
+    """Yield (id, message) for marked stages that the loader does not call; some the transfer or the train step calls."""
     for name in sorted(by_the_job.intersection(uncalled)):
         yield (
             "mark-outside-loader",

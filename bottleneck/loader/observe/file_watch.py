@@ -27,7 +27,6 @@ class NotedFiles:
 
     Attributes:
         opened: Absolute paths, in the order of opening, each once.
-        opens: How often something was opened.
         requested_bytes: What the worker asked for meanwhile; None where that is unknown.
         too_many: There were more than are noted.
     """
@@ -51,7 +50,6 @@ class FileWatch:
         self._unwrap: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Begin to note."""
         if not self._installed:
             self._installed = True
             sys.addaudithook(self._hook)
@@ -61,7 +59,6 @@ class FileWatch:
         self.active = True
 
     def stop(self) -> NotedFiles:
-        """Stop, and return what was opened."""
         self.active = False
         for unwrap in self._unwrap:
             unwrap()

@@ -25,13 +25,7 @@ Roots = Callable[[], list[tuple[str, Any]]]
 
 
 class Observer(Work):
-    """Observes the batches of one worker; nothing of it is timed by the main process.
-
-    Args:
-        control: Where the observation goes.
-        roots: Where single transforms may be.
-        clocks: Where the times come from.
-    """
+    """Observes the batches of one worker; nothing of it is timed by the main process."""
 
     def __init__(
         self, user_code: UserCode, tape: Tape, control: Control, roots: Roots, clocks: Clocks | None = None
@@ -63,7 +57,7 @@ class Observer(Work):
         return sum(spent.wall_s for spent in self._total.stages.values()) >= ENOUGH_S
 
     def fetch(self, request: Any) -> Any:
-        """Return what a request asks for, as long as more is to be measured; it begins a batch."""
+        """Fetch as the loader does, as long as more is to be measured; it begins a batch."""
         user_code = self._user_code
         if self.has_seen_enough:
             return SKIPPED
@@ -75,7 +69,6 @@ class Observer(Work):
         return [self._item(user_code.item, index) for index in request]
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream, as long as more is to be measured."""
         if self.has_seen_enough:
             return [SKIPPED]
         if not self._open.samples:
@@ -99,7 +92,6 @@ class Observer(Work):
         return batch
 
     def drop(self) -> None:
-        """Forget the batch that is being made."""
         self._open = Observation()
 
     def _begin(self) -> None:

@@ -31,7 +31,7 @@ class Sampled:
 
 @dataclass
 class SampledStacks:
-    """What was sampled: stack, outermost frame first -> how often."""
+    """Stacks, outermost frame first, and how often each was sampled."""
 
     stacks: dict[tuple[RawFrame, ...], Sampled] = field(default_factory=dict)
 
@@ -61,12 +61,10 @@ class StackSampler:
         self._thread = threading.Thread(target=self._run, name="bottleneck-stack-sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
         sys.setswitchinterval(min(_SWITCH_INTERVAL_S, self._switch_interval_s))
         self._thread.start()
 
     def stop(self) -> SampledStacks:
-        """End, and return the samples."""
         self._stop.set()
         self._thread.join()
         sys.setswitchinterval(self._switch_interval_s)

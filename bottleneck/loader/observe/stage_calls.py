@@ -16,13 +16,7 @@ _BASE_STAGES = {"template": "load", "marks": "other", "fetch": "fetch"}
 
 
 class StageCalls:
-    """The calls of one piece of work, such as an item, in the thread that does it.
-
-    Args:
-        tape: The tape of the dataset's cuts.
-        plan: How the dataset is cut.
-        marked: Sites of the marked stages that count.
-    """
+    """The calls of one piece of work, such as an item, in the thread that does it; of marks, only those given count."""
 
     def __init__(self, tape: Tape, plan: Plan, marked: Iterable[str] = ()) -> None:
         self._tape, self._plan, self._marked = tape, plan, frozenset(marked)
@@ -58,12 +52,7 @@ class StageCalls:
 
 
 def base_stage(plan: Plan, of_tail: str) -> str:
-    """The stage that the code outside all cuts belongs to, when an item begins.
-
-    Args:
-        plan: How the dataset is cut.
-        of_tail: The stage where the strategy is `tail`, whose first half loads and whose second half finishes.
-    """
+    """Return the stage of the code outside all cuts when an item begins; with `tail`, its two halves are two stages."""
     if plan.strategy == "tail":
         return of_tail
     return _BASE_STAGES.get(plan.strategy, plan.within_sample[0])

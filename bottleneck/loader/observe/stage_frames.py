@@ -22,12 +22,7 @@ UNKNOWN_STAGE = ""
 
 
 class StageFrames(Work):
-    """Runs the user's code of one worker, each stage under a frame of its own.
-
-    Args:
-        user_code: The user's code.
-        tape: The tape of the dataset's cuts.
-    """
+    """Runs the user's code of one worker, each stage under a frame of its own."""
 
     def __init__(self, user_code: UserCode, tape: Tape) -> None:
         self._user_code, self._tape = user_code, tape
@@ -36,15 +31,12 @@ class StageFrames(Work):
         self._calls = StageCalls(tape, self.plan)
 
     def fetch(self, request: Any) -> Any:
-        """Return what a request asks for."""
         return self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.fetch, request)
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream."""
         return [self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.next_item)]
 
     def collate(self, samples: Any) -> Any:
-        """Collate samples."""
         return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
 
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:

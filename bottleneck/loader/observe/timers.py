@@ -37,10 +37,7 @@ class Place:
 
 
 def find_places(roots: list[tuple[str, Any]]) -> tuple[list[Place], dict[str, str]]:
-    """Find the single transforms inside the callables of a dataset.
-
-    Args:
-        roots: The name of each callable, as a path on the dataset, and the callable.
+    """Find the single transforms inside the callables of a dataset, which come with their names as paths on it.
 
     Returns:
         Those inside composed transforms; and the callables that are single transforms themselves, by name.
@@ -71,12 +68,7 @@ def _as_written(path: KeyPath) -> KeyPath:
 
 
 class Timers:
-    """Timers in the place of single transforms.
-
-    Args:
-        places: Where they are kept.
-        tape: Answers their calls, as those of cuts; the site is `Place.place`.
-    """
+    """Timers in the place of single transforms; a tape answers their calls, as those of cuts at `Place.place`."""
 
     def __init__(self, places: list[Place], tape: Tape) -> None:
         self._places, self._tape = places, tape
@@ -153,11 +145,7 @@ def _entries(container: Any) -> list[tuple[Any, Any]]:
 
 
 def _put(root: Any, path: KeyPath, value: Any) -> None:
-    """Put a value at a path; a tuple on the way is made anew.
-
-    Raises:
-        TypeError: A container refuses.
-    """
+    """Put a value at a path; a tuple on the way is made anew."""
     holder, key = resolve(root, path[:-1]), path[-1]
     if isinstance(key, Item):
         holder[key.key] = value

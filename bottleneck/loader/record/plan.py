@@ -101,13 +101,7 @@ class Plan:
 
 
 def with_copies(plan: Plan, what: str, site: str) -> Plan:
-    """Return a plan that copies what has been changed in place.
-
-    Args:
-        plan: The plan that served it as it is.
-        what: `arguments`, `outputs`, `locals` or `sample`.
-        site: Whose arguments or outputs.
-    """
+    """Return a plan that copies what has been changed in place: `what` of `Change`, at a site where it has one."""
     if what == "arguments":
         return replace(plan, copy_arguments=plan.copy_arguments | {site})
     if what == "outputs":
@@ -116,12 +110,7 @@ def with_copies(plan: Plan, what: str, site: str) -> Plan:
 
 
 def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
-    """Decide how the dataset is cut.
-
-    Args:
-        reports: One per worker that recorded anything; at least one.
-        iterable: The dataset is an iterable one, whose items cannot be asked for again.
-    """
+    """Decide how the dataset is cut, from one report per worker that recorded anything."""
     marked = _make_marked_plan(reports)
     if marked.strategy == "marks" or marked.reason:
         return marked

@@ -47,11 +47,9 @@ _WORTH_GIVING_UP_S = 5e-3
 
 
 class Recorder(Work):
-    """Records the batches of one worker.
+    """Records the batches of one worker, and reports to the main process.
 
     Args:
-        control: Where the report and the size of the caches go.
-        seed: For checking that recordings replay.
         checking_s: What it may take to check that recordings replay, beyond a first item.
     """
 
@@ -81,7 +79,7 @@ class Recorder(Work):
         self._looked_at = 0
 
     def fetch(self, request: Any) -> Any:
-        """Return what a request asks for, and remember it; the first time, check first that it replays."""
+        """Fetch for real and remember it; the first time, check first that it replays."""
         self.drop()
         one_by_one = self._user_code.batched and not self._user_code.fetches_batches
         run = self._user_code.batch if self._user_code.fetches_batches else self._user_code.item
@@ -110,7 +108,6 @@ class Recorder(Work):
         return found
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream, and remember it."""
         return [self.fetch_item()]
 
     def fetch_item(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
@@ -193,7 +190,6 @@ class Recorder(Work):
         return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
 
     def drop(self) -> None:
-        """Forget the batch that is being recorded."""
         self._pending, self._pending_bytes, self._left_out = [], 0, 0
 
     def collate(self, samples: Any) -> Any:
@@ -253,7 +249,6 @@ class Recorder(Work):
         self._control.set_cache_bytes(self._worker, self._store.nbytes)
 
     def report(self) -> Report:
-        """Return what recording has found out."""
         batches, tape = self._store.batches, self._tape
         return Report(
             facts=self._facts,

@@ -94,7 +94,6 @@ class ServedBatch:
         self.nbytes = trees.nbytes(self._value)
 
     def serve(self) -> Any:
-        """Return a fresh copy."""
         return self._value if self._make is None else self._make()
 
     def _compile(self, value: Any, original: Any) -> Callable[[], Any] | None:
@@ -127,7 +126,6 @@ class _TensorFinder(pickle.Pickler):
     found = False
 
     def persistent_id(self, obj: Any) -> str | None:
-        """Stand in for a tensor, so that it is not pickled."""
         if isinstance(obj, torch.Tensor):
             self.found = True
             return "tensor"
@@ -187,11 +185,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 class RecordingStore:
-    """Recorded batches, in the loader's own order, within a number of bytes.
-
-    Args:
-        budget_bytes: What all recorded items and batches together may take; it may change while there is nothing yet.
-    """
+    """Recorded batches, in the loader's own order, within a number of bytes; it may change while there are none."""
 
     def __init__(self, budget_bytes: int = 0) -> None:
         self.budget_bytes = budget_bytes
@@ -200,16 +194,13 @@ class RecordingStore:
         self._next = 0
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether something of this size still fits."""
         return self.nbytes + nbytes <= self.budget_bytes
 
     def clear(self) -> None:
-        """Forget everything."""
         self.batches.clear()
         self.nbytes = self._next = 0
 
     def add(self, batch: RecordedBatch, nbytes: int) -> None:
-        """Keep a batch, whose size has been found to fit."""
         self.batches.append(batch)
         self.nbytes += nbytes
 

@@ -46,11 +46,9 @@ class RngState:
 
     @staticmethod
     def capture() -> RngState:
-        """Return the present state of the three global generators."""
         return RngState(random.getstate(), np.random.get_state(), torch.get_rng_state())
 
     def restore(self) -> None:
-        """Set the three global generators to this state."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         torch.set_rng_state(self.torch)
@@ -187,7 +185,6 @@ class Tape:
         return not self._open
 
     def _begin(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """Copy what a call is given."""
         call = Call(site, function, args, kwargs, None)
         if marks.is_mark(site):
             call.args, call.kwargs = copy_arguments(call, self.copier)
@@ -219,13 +216,7 @@ class Tape:
             self.unusable[site] = why
 
     def _keep(self, call: Call, output: Any, before_s: float) -> None:
-        """Keep a call that has been made.
-
-        Args:
-            call: The call, with its times.
-            output: What it returned; it is copied.
-            before_s: When the copying of its arguments began.
-        """
+        """Copy what a call returned, and keep it; `before_s` is when the copying of its arguments began."""
         if self._keep_rng:
             call.rng_after = RngState.capture()
         if not marks.is_mark(call.site):

@@ -54,7 +54,6 @@ class Verification:
 
     @staticmethod
     def of_all(results: list[Verification]) -> Verification:
-        """What held for each of several items."""
         return Verification(*(all(getattr(result, f.name) for result in results) for f in fields(Verification)))
 
 
@@ -79,8 +78,6 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
     Args:
         run: Fetches an item of the dataset, through its cuts.
         request: What `run` is called with; it must be possible to fetch it several times.
-        tape: The tape of the dataset's cuts.
-        seed: Seed for every fetch.
         fetches: How often the item is fetched again to see whether it comes out the same.
     """
 
@@ -124,10 +121,8 @@ def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], 
 
     Args:
         calls: The recorded calls; their arguments and outputs are left as they were.
-        tape: The tape of the dataset's cuts.
         direct: A copy of the item.
         again: Makes the item once more.
-        same: Whether two items are the same, as far as can be known.
 
     Returns:
         Whether the calls work without the code around them.
@@ -189,7 +184,7 @@ def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any
 
 
 def time_copy(value: Any, tape: Tape) -> float:
-    """Return how long it takes to copy a value."""
+    """Return how long it takes to copy a value [s]."""
     started = tape.clock()
     trees.copy_deep(value)
     return tape.clock() - started

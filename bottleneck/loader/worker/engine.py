@@ -99,7 +99,6 @@ class Engine:
         self._work: Work = user_code
 
     def _work_for(self, mode: int) -> Work:
-        """Return what does the work that a mode asks for."""
         for bits, work in (
             (modes.STOP | modes.REST, _IDLE),
             (modes.RECORD, self._recorder),
@@ -157,7 +156,6 @@ class Engine:
                 self._file_watch = None
 
     def close(self) -> None:
-        """Stop what runs beside the loader."""
         if self._sampler is not None:
             self._sampler.stop()
             self._sampler = None
@@ -171,11 +169,7 @@ class Engine:
     # --- batches -------------------------------------------------------------------------------------------
 
     def fetch(self, request: Any) -> Any:
-        """Return the samples of a batch (or one item, when the loader does not batch) in the present mode.
-
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
+        """Return the samples of a batch (or one item, when the loader does not batch) in the present mode."""
         mode = self.refresh_mode()
         self._generation = getattr(request, "generation", None)
         self._skips = self._is_stale()
@@ -210,11 +204,7 @@ class Engine:
             yield from items
 
     def collate(self, samples: Any) -> Any:
-        """Return the batch of the samples that were just fetched, in the mode they were fetched in.
-
-        Raises:
-            UserCodeError: If the user's collate function raised.
-        """
+        """Return the batch of the samples that were just fetched, in the mode they were fetched in."""
         mode, work = self._mode, self._work
         skips, self._skips = self._skips, False
         if skips:
@@ -240,5 +230,4 @@ class Engine:
         return self.can_skip_batches and generation is not None and generation < self.control.generation
 
     def report(self) -> Report:
-        """What recording has found out so far."""
         return self._recorder.report()

@@ -36,9 +36,6 @@ def make_folder(size: int) -> tuple[Path, IO[bytes]]:
     Returns:
         The folder, and its open control file; as long as that is open, here or in a process forked from here, no
         other diagnosis removes the folder.
-
-    Raises:
-        OSError: It fits nowhere.
     """
     for parent in (_SHARED_MEMORY, Path(tempfile.gettempdir())):
         if not os.access(parent, os.W_OK):

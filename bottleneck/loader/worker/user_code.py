@@ -70,11 +70,7 @@ class UserCode(Work):
         return samples
 
     def while_wanted(self, parts: Iterable[T]) -> Iterable[T]:
-        """Go through the parts of a batch, each of which takes long, as long as the batch is wanted.
-
-        Raises:
-            GivenUp: If it no longer is.
-        """
+        """Go through the parts of a batch, each of which takes long; raises `GivenUp` once the batch is not wanted."""
         return self._while_wanted(parts) if self.slow else parts
 
     def _while_wanted(self, parts: Iterable[T]) -> Iterator[T]:
@@ -84,25 +80,19 @@ class UserCode(Work):
             yield part
 
     def item(self, index: Any) -> Any:
-        """Return one item."""
         try:
             return self.dataset[index]
         except BaseException as error:
             raise self.failure(error, index) from None
 
     def batch(self, indices: Any) -> Any:
-        """Return the items of a batch by one call of `__getitems__`."""
         try:
             return self.dataset.__getitems__(indices)
         except BaseException as error:
             raise self.failure(error, list(indices)) from None
 
     def next_item(self, _: Any = None) -> Any:
-        """Return the next item of a stream; start over when it ends, as the next epoch would.
-
-        Raises:
-            NoShareError: If there is not a single one.
-        """
+        """Return the next item of a stream; start over when it ends, as the next epoch would."""
         try:
             if self._stream is not None:
                 try:
@@ -117,11 +107,9 @@ class UserCode(Work):
             raise self.failure(error, None) from None
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream."""
         return [self.next_item()]
 
     def collate(self, samples: Any) -> Any:
-        """Return the batch that the user's collate function makes."""
         try:
             return self._collate_fn(samples)
         except BaseException as error:

@@ -47,15 +47,11 @@ _OTHER_LOAD_CORES = 0.2
 
 
 class Rounds:
-    """The measuring proper.
+    """Visits the arms of a ladder round by round.
 
     Args:
-        bench: Runs the job in any arm.
-        ladder: What is measured.
-        ledger: Receives the blocks.
-        options: Budget and seed.
         judge: Says of the blocks so far whether they suffice.
-        tell: Reports progress: (phase, arm=, rounds=, judgement=).
+        tell: Reports progress: a phase, and fields of `ProgressUpdate`.
         started_s: When the diagnosis began, by the bench's clock.
         rounds_before: Rounds of device and raw that have been measured before.
     """
@@ -89,11 +85,6 @@ class Rounds:
         self._lost_arms = LostArms(bench, ledger, self.counters.reads)
 
     def run(self) -> None:
-        """Measure.
-
-        Raises:
-            MeasurementError: The user's code failed, or a worker.
-        """
         self._other_load.start()
         workers = self._bench.loader.workers
         self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
@@ -218,7 +209,7 @@ class Rounds:
         self._judgement = self._judge(self._ledger.measurement())
 
     def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """Return those that the ladder has still; some are lost on the way."""
+        """Return those that have not been lost on the way."""
         left = self._ladder.arms()
         return tuple(arm for arm in arms if arm in left)
 
@@ -251,7 +242,6 @@ class Rounds:
         return self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s
 
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
-        """Whether there is time for a round over some arms."""
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
         return self._round <= _MOST_ROUNDS and lengths.round_s(arms) <= self._left_s
 
@@ -287,7 +277,7 @@ class Rounds:
         return again
 
     def _mend_caches(self) -> None:
-        """See whether cached batches were changed in place, and serve clones of the others if so."""
+        """Serve clones from now on if cached batches were changed in place."""
         for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
             if cache.changed_since_probe():
                 cache.clone_from_now_on(partial(self._bench.fresh_batch, on_device=cache is self._bench.device))
@@ -316,7 +306,7 @@ class Rounds:
         self._ladder = self._ledger.ladder = self._planner.ladder = ladder
 
     def _withdraw_cold(self) -> None:
-        """Measure no more with cold files, and let what was measured go, once they were seen to be warm."""
+        """Drop the experiment with cold files, and its blocks, once the files turned out to be warm."""
         reason = self._bench.cold.failure if self._bench.cold is not None else None
         if reason is not None:
             self._go_on_with(with_cold(self._ladder, reason))

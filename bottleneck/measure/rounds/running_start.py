@@ -45,9 +45,7 @@ def too_slow_for_stages(first_batch_s: float, spent_s: float, left_s: float) -> 
 def measure_running_start(bench: Bench, ledger: Ledger) -> None:
     """Measure raw without a break, and then device; both get the rounds 1 to `ROUNDS`.
 
-    Args:
-        bench: Its loader was started, and has been asked for nothing but real batches.
-        ledger: Receives the blocks.
+    The loader was started, and has been asked for nothing but real batches.
     """
     raw, device = Arm(modes.ALL, "loader"), Arm(None, "device")
     bench.measure(device, 0, 1)  # the workers are busy: this says about how long a step is, and no more

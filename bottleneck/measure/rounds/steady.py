@@ -33,13 +33,7 @@ _MOST_QUEUES = 4
 
 
 class SteadyState:
-    """Brings the loader's queue to where it is in the long run, experiment by experiment.
-
-    Args:
-        loader: The running loader.
-        clock: Seconds from any beginning.
-        pause: Lets time pass by the clock.
-    """
+    """Brings the loader's queue to where it is in the long run, experiment by experiment."""
 
     def __init__(self, loader: SwitchedLoader, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
         self._loader, self._clock, self._pause = loader, clock, pause
@@ -50,7 +44,6 @@ class SteadyState:
         """Run an experiment, right after the switch to it, until it is as in the long run.
 
         Args:
-            experiment: Levels are kept for each.
             run: Runs a batch through the job and returns how long it waited for it [s].
             step_s: What the job takes for a batch that is on the device already; None: not known.
         """

@@ -56,11 +56,10 @@ def _read_stolen_s() -> float:
 
 
 class StolenTime:
-    """Looks at the counter before and after a block.
+    """Reads the counter before and after a block.
 
     Args:
         read_stolen_s: Seconds stolen so far; None: what the system says.
-        clock: A steady clock.
         cpus: CPUs that this process may use; None: as the system says.
     """
 
@@ -75,7 +74,6 @@ class StolenTime:
         self._begun = (0.0, 0.0)
 
     def begin(self) -> None:
-        """A block is about to begin."""
         self._begun = self._clock(), self._read_stolen_s()
 
     def end(self, processes: int) -> Stolen:
@@ -87,11 +85,7 @@ class StolenTime:
 
 
 class Repeats:
-    """Decides which blocks are measured again.
-
-    Args:
-        clock: A steady clock.
-    """
+    """Decides which blocks are measured again."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._begun_s = clock, clock()
@@ -101,11 +95,9 @@ class Repeats:
         """Blocks that were measured again."""
 
     def keep(self, arm: Arm, stolen: Stolen) -> None:
-        """A block of an experiment is kept in which so much was stolen."""
         self._kept.setdefault(arm, []).append(stolen.share)
 
     def repeat(self, seconds: float) -> None:
-        """A visit was made again, which took so long."""
         self.repeated += 1
         self._repeating_s += seconds
 
