@@ -90,6 +90,6 @@ class WorkerInit:
         assert self._worker_init_fn is not None
         try:
             self._worker_init_fn(worker)
-        except BaseException as error:  # noqa: BLE001 - whatever it raises ends the worker, and is reported
+        except BaseException as error:  # noqa: BLE001 - anything it raises ends the worker, and is reported
             described = describe_failure(error, "worker_init_fn", index=None, worker=worker, mode=modes.ALL)
             raise UserCodeError(described) from None

@@ -132,7 +132,7 @@ class RunningLoader:
         return RuntimeError(describe_deaths(dead)) if dead else error
 
     def arrived(self) -> int | None:
-        """Return how many batches workers have delivered that nobody has taken; None where that is unknown."""
+        """Return how many batches have been delivered and not been taken; None where that is unknown."""
         iterator = self._worker_iterator()
         try:
             in_queue = iterator._data_queue.qsize()

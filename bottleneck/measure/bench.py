@@ -55,7 +55,7 @@ class Bench:
     device_warm_up_s: float = 0.0
     """How long the device runs before it is timed alone; 0 for the CPU, which is never idle before."""
     until_s: float = math.inf
-    """When a block ends by the clock that has its batches, whatever its queue holds."""
+    """When, by the clock, a block that has its batches ends, at any level of its queue."""
     step_s: float | None = field(default=None, init=False)
     """What the job takes for a batch that is on the device already; None before that was measured."""
     _in_step_s: float = field(default=0.0, init=False)
@@ -230,7 +230,7 @@ class Bench:
 
     @property
     def loop_s_per_batch(self) -> float | None:
-        """What the loop of blocks takes a batch, beside the step; None where a device works on meanwhile."""
+        """What the loop of blocks takes a batch, beside the step; None where a device works asynchronously."""
         return self._device_s / self._device_batches if self._device_batches and self.split_blocks else None
 
     def _whole_passes(self, arm: Arm, batches: int) -> int:
@@ -242,7 +242,7 @@ class Bench:
         return len(self.device) * math.ceil(batches / len(self.device))
 
     def _half_s(self, done_s: list[float]) -> float | None:
-        """Return the time of half a block; it tells something only where that, too, ends on an edge between bursts."""
+        """Return the time of half a block; only where that, too, ends on an edge between bursts."""
         batches = len(done_s) - 1
         half = batches // 2
         even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0

@@ -286,7 +286,7 @@ def _reasons(can: Capabilities) -> dict[str, str]:
 
 
 def _without_room(can: Capabilities) -> tuple[str, ...]:
-    """The experiments for which the caches lack memory; stages that these would tell apart share a span."""
+    """The experiments for which the caches lack memory; stages that only these separate share a span."""
     names = [step.name for step in _steps(can) if step.name not in ("after_collate", "raw") and not can.has_samples]
     return tuple(names if can.has_collated or not can.hands_over else ("after_collate", *names))
 

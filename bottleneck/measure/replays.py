@@ -26,14 +26,14 @@ _SHARED_MEMORY_SHARE = 0.125
 _LONGER_THAN_PLANNED = 1.3
 """A block goes on until the queue is as it was."""
 _SAMPLED_BATCHES = 2
-"""Batches of a block that are looked at where all have been alike."""
+"""Batches of a block that are kept where all have been alike."""
 _FEWEST_BATCHES = 8
 """Batches of a block that are replayed where they differ, though the block be planned shorter."""
 _SHARED_MEMORY = "/dev/shm"
 
 
 def shape_of(batch: Any) -> tuple[Hashable, ...]:
-    """Return what tells batches of different sizes apart: the shapes of tensors, the types of everything else."""
+    """Return what distinguishes batches of different sizes: the shapes of tensors, the types of everything else."""
     return tuple(
         (tuple(leaf.shape), leaf.dtype)
         if isinstance(leaf, torch.Tensor)
@@ -87,7 +87,7 @@ class Replays:
     def begin(self, batches: int) -> bool:
         """A block of raw begins, of so many batches at least; return whether they are to be added.
 
-        Where all have been alike, a few are looked at, and take the place of as many.
+        Where all have been alike, a few are kept, and take the place of as many.
         """
         longest = math.ceil(_LONGER_THAN_PLANNED * batches)
         wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES

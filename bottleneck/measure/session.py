@@ -15,10 +15,9 @@ from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import seed_generators
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.cache_budget import CacheBudget, choose_budget, wanted_bytes
+from bottleneck.measure.cache_budget import CacheBudget, wanted_bytes
 from bottleneck.measure.cold.cold_session import ColdSession
 from bottleneck.measure.describe import describe_pipeline
-from bottleneck.measure.device import free_device_bytes
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,
@@ -37,14 +36,14 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import Recorded, describe_recorded, make_ladder, record, short_ladder
 from bottleneck.measure.preserve.preserved import preserved
+from bottleneck.measure.preserve.restoration import interrupts_deferred
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.measure.rounds.receiving import receiving_s_per_batch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.running_start import ROUNDS as RUNNING_ROUNDS
 from bottleneck.measure.rounds.running_start import measure_running_start, too_slow_for_stages
-from bottleneck.measure.setup import move_model, no_interrupt, shared_cores_warning
-from bottleneck.measure.start import open_loader, start_workers
-from bottleneck.measure.system.environment import describe_environment, free_memory_bytes
+from bottleneck.measure.start import allow_caches, open_loader, start_workers
+from bottleneck.measure.system.environment import describe_environment
 from bottleneck.measure.timekeeper import Timekeeper
 from bottleneck.measure.training.training import Training
 from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE
@@ -161,17 +160,19 @@ class Session:
     def run(self) -> None:
         """Measure until precise or out of time."""
         seed_generators(self._options.seed)
-        move_model(self._job.pipeline, self._job.device)
+        self._job.move_model()
         self._tell("starting workers")
         first = start_workers(self._loader, self._budget_s, self._clock)
         self._ledger.evidence = replace(self._ledger.evidence, first_batch_s=first.seconds)
-        budget = self._choose_cache_budget(first.nbytes)
+        budget = allow_caches(self._loader, self._job, first.nbytes, self._options.cache_budget_bytes)
         rounds_before = 0
         if first.kept is not None:
             self._tell(f"measuring first how the job runs: its first batch took {first.seconds:.0f} s")
             self._measure_running_start(first.kept, budget)
             rounds_before = RUNNING_ROUNDS
-            if self._is_too_slow_for_stages(first.seconds):
+            warning = too_slow_for_stages(first.seconds, self._time.elapsed_s(), self._time.longest_budget_s)
+            if warning is not None:
+                self._ledger.warn(*warning)
                 return
         recorded = self._record(first.nbytes, budget)
         observation = self._look_at_loader(first.seconds)
@@ -195,7 +196,7 @@ class Session:
 
     def close(self) -> None:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
-        with no_interrupt():
+        with interrupts_deferred():  # which is bounded in time, and then all is over anyway
             self._note_cost()
             self._loader.close()
 
@@ -223,33 +224,13 @@ class Session:
 
     # --- before the rounds ---------------------------------------------------------------------------------
 
-    def _choose_cache_budget(self, batch_bytes: int) -> CacheBudget:
-        given, device = self._options.cache_budget_bytes, self._job.device
-        budget = choose_budget(
-            batch_bytes,
-            max(1, self._loader.num_workers),
-            given=given,
-            free_bytes=free_memory_bytes(),
-            device_shares=self._job.copies and (given is not None or free_device_bytes(device) is None),
-        )
-        self._loader.allow_caches(budget.worker_bytes)
-        return budget
-
     def _measure_running_start(self, kept: CachedBatch, budget: CacheBudget) -> None:
         """Measure device and raw of a slow job as it was started."""
         self._ledger.ladder = short_ladder(self._job, why="there was no time to record it")
         self._bench = bench = self._make_bench(Recorded(Plan("fetch"), [kept]), budget)
-        bench.until_s = self._time.last_deadline_s
+        bench.until_s = self._time.started_s + self._time.longest_budget_s
         with self._training, job_failures("raw"):
             measure_running_start(bench, self._ledger)
-
-    def _is_too_slow_for_stages(self, first_batch_s: float) -> bool:
-        spent_s = self._time.elapsed_s()
-        left_s = self._time.last_deadline_s - self._time.started_s - spent_s
-        warning = too_slow_for_stages(first_batch_s, spent_s, left_s)
-        if warning is not None:
-            self._ledger.warn(*warning)
-        return warning is not None
 
     def _record(self, batch_bytes: int, budget: CacheBudget) -> Recorded:
         self._tell("recording")
@@ -313,7 +294,5 @@ class Session:
         seen = summarise(observation, ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
         ledger.evidence = replace(seen, loader=facts)
-        crowded = shared_cores_warning(job.pipeline, job.device, self._loader.num_workers)
-        if crowded is not None:
-            ledger.warn("threads-share-cores", crowded)
+        ledger.warn_all(job.warnings(self._loader.num_workers))
         return ladder

@@ -13,9 +13,13 @@ from bottleneck.job.cuts import CutSite
 from bottleneck.loader import trees
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.batch_cache import CachedBatch, keep_on_host
+from bottleneck.measure.cache_budget import CacheBudget, choose_budget
+from bottleneck.measure.device import free_device_bytes
 from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.running_start import is_slow
+from bottleneck.measure.system.environment import free_memory_bytes
 
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
@@ -69,3 +73,20 @@ def start_workers(loader: SwitchedLoader, budget_s: float, clock: Callable[[], f
     loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
     slow = loader.num_workers and batch is not None and is_slow(seconds, budget_s)
     return FirstBatch(seconds, trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
+
+
+def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, given: int | None) -> CacheBudget:
+    """Divide the memory for caches up, now that the size of a batch is known, and let the workers have their part.
+
+    Args:
+        given: Bytes that the user allows; None: what the job needs.
+    """
+    budget = choose_budget(
+        batch_bytes,
+        max(1, loader.num_workers),
+        given=given,
+        free_bytes=free_memory_bytes(),
+        device_shares=job.copies and (given is not None or free_device_bytes(job.device) is None),
+    )
+    loader.allow_caches(budget.worker_bytes)
+    return budget

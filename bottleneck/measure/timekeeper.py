@@ -18,8 +18,8 @@ class Timekeeper:
         self.started_s = clock()
         self.budget_s = total_budget_s(options.budget_s, quick=options.quick)
         """What the whole diagnosis may take, before it is known how slow the job is."""
-        self.last_deadline_s = self.started_s + longest_budget_s(options.budget_s, quick=options.quick)
-        """When that of a slow job has to be over, by the clock."""
+        self.longest_budget_s = longest_budget_s(options.budget_s, quick=options.quick)
+        """The same of a slow job."""
 
     def elapsed_s(self) -> float:
         return self.clock() - self.started_s

@@ -132,7 +132,7 @@ def _noticed_marks() -> Iterator[set[str]]:
 
 
 def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for marked stages that the loader does not call; some the transfer or the train step calls."""
+    """Yield (id, message) for marked stages that the loader does not call; the transfer or the train step may."""
     for name in sorted(by_the_job.intersection(uncalled)):
         yield (
             "mark-outside-loader",

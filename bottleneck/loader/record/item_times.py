@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, field
 from bottleneck.loader.record.tape import Call, Tape
 
 _DISTURBED_SHARE = 0.1
-"""The share of items, those that took longest, that say nothing of where the time goes: this process had to wait."""
+"""The share of items, the slowest, that do not show where the time goes, because this process had to wait."""
 _ENOUGH_ITEMS = 4
 
 

@@ -76,7 +76,7 @@ _COPIED_BY_ONE_THREAD = 32_768
 class ServedBatch:
     """A recorded object that is served as a fresh copy each time.
 
-    A tensor that a worker returns twice travels as a mere file descriptor: too fast by far, one descriptor lost
+    A tensor that a worker returns twice travels as a mere file descriptor: far too fast, one descriptor leaked
     each time, and the train step would write into the worker's cache. So each serving copies the tensors: straight
     into shared memory where the user's collate function wrote them there, as `default_collate` does in a worker,
     and within the process where it did not. Otherwise what the hand-off does would be charged to the collation,

@@ -209,7 +209,7 @@ class Tape:
             self._refuse(outer, "it does the work of two stages")
 
     def _refuse(self, site: str, why: str) -> None:
-        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth a warning."""
+        """Note that a site is no cut; a helper whose stage was only guessed is not worth a warning."""
         if site in self.guessed:
             self._passed.add(site)
         else:

@@ -169,7 +169,7 @@ def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
 
 
 def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
-    """Whether an item comes out the same with the recorded outputs of some calls; changed ones are mended and noted."""
+    """Whether an item stays the same when the outputs of some calls are served; changed ones are restored and noted."""
     before = [trees.copy_deep(call.output) for call in calls]
     served = ReplayConfig(served=frozenset(call.site for call in calls), restore_rng=True)
     try:

@@ -34,5 +34,5 @@ def write_file(path: Path, content: object) -> None:
 
 
 def read_file(path: Path) -> Any:
-    """Read a file. Only our own processes write here, into a folder that nobody else may enter."""
+    """Read a file. Only our own processes write here, into a folder that no other user may enter."""
     return pickle.loads(path.read_bytes())

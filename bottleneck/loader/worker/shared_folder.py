@@ -84,7 +84,7 @@ def _old_folders(parent: Path) -> Iterator[Path]:
 
 
 def _lock(control: IO[bytes]) -> bool:
-    """Lock a file until it is closed; return whether nobody else holds it."""
+    """Lock a file until it is closed; return whether it was free."""
     if fcntl is None:
         return False
     try:

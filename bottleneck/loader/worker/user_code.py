@@ -1,4 +1,4 @@
-"""The user's dataset and collate function, as a worker calls them: whatever it raises becomes a described failure."""
+"""The user's dataset and collate function, as a worker calls them: what they raise becomes a described failure."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class NewShapes:
 
     Attributes:
         counts: Reads the counters.
-        looks: Shapes are looked at; that takes some microseconds of a step, which are much on a CPU only.
+        looks: Shapes are read; that takes some microseconds of a step, which matter on a CPU only.
         tries_algorithms: The device tries its algorithms for each new shape.
     """
 
@@ -125,7 +125,7 @@ class NewShapes:
         self._present.clear()
         return new
 
-    # --- what came of it -----------------------------------------------------------------------------------
+    # --- the result ----------------------------------------------------------------------------------------
 
     def evidence(self) -> TrainingSeen:
         fresh = self._fresh

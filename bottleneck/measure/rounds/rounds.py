@@ -253,7 +253,7 @@ class Rounds:
         block, preparing_s, _ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
         self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
         if block.seconds >= SHORTEST_BLOCK_S:
-            # Of a slow job every batch is dear: this was a block like any other.
+            # The batches of a slow job are too expensive to drop: this was a block like any other.
             self._ledger.add(arm, block)
         else:
             self._bench.waits_s.pop(arm, None)

@@ -30,9 +30,9 @@ def is_slow(first_batch_s: float, budget_s: float) -> bool:
     return first_batch_s > max(_SLOW_S, _SLOW_SHARE * budget_s)
 
 
-def too_slow_for_stages(first_batch_s: float, spent_s: float, left_s: float) -> tuple[str, str] | None:
+def too_slow_for_stages(first_batch_s: float, spent_s: float, budget_s: float) -> tuple[str, str] | None:
     """Return id and message of a warning where there is no time to measure anything of the stages."""
-    if left_s > _BATCHES_FOR_STAGES * first_batch_s:
+    if budget_s - spent_s > _BATCHES_FOR_STAGES * first_batch_s:
         return None
     wanted_s = spent_s + _BATCHES_TO_NAME_ONE * first_batch_s
     return (

@@ -172,9 +172,9 @@ class Planner:
         return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
 
     def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
-        """Plan a round over device and raw, and what else there is time for, of so many seconds and so many left for all.
+        """Plan a round of `seconds` over device and raw, and what else there is time for.
 
-        What does not fit waits for a later round, to which the time goes that this one leaves.
+        What does not fit waits for a later round, which gets the time that this one leaves; all together have `left_s`.
         """
         chosen = [self.ladder.device, self.ladder.raw]
         shortest = self._lengths(paces, 0.0, _ENDS_CUT)

@@ -21,7 +21,7 @@ _KEEPS_UP_SHARE = 0.03
 _SURELY_FASTER, _SURELY_SLOWER = 0.8, 1.3
 """A worker's first batch, over the time in which the job takes one of each worker: outside no look is needed."""
 _LONGEST_TURN_S = 5.0
-"""A turn of the workers that takes longer than this is not looked at, and not waited for."""
+"""A turn of the workers that takes longer than this is neither watched nor waited for."""
 _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 _PATIENCE_S = 0.5
@@ -70,7 +70,7 @@ class SteadyState:
                 break
 
     def begin_block(self) -> int | None:
-        """Return the level at which a block begins: batches that have arrived; None where that cannot be seen."""
+        """Return the level at which a block begins: batches that have arrived; None where that is unknown."""
         self._began_at = self._loader.arrived()
         return self._began_at
 

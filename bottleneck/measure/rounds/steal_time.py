@@ -48,7 +48,7 @@ class Stolen:
 
 
 def _read_stolen_s() -> float:
-    """Seconds stolen so far from the CPUs that this process may use; 0 where the system does not tell."""
+    """Seconds stolen so far from the CPUs that this process may use; 0 where that is unknown."""
     try:
         return float(sum(getattr(cpu, "steal", 0.0) for cpu in allowed_cpu_times()))
     except (OSError, psutil.Error):
