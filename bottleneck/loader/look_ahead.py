@@ -19,7 +19,7 @@ _Request = tuple[Any, int]
 """What the workers are asked for, and the samples in it."""
 
 
-class Ahead:
+class LookAhead:
     """Hands out what lies ahead: from all over it while asked so, and else in order, each once.
 
     Args:

@@ -77,7 +77,7 @@ class Ladder:
             found[self.serving] = None
         return tuple(found)
 
-    def naming_arms(self) -> tuple[Arm, ...]:
+    def deciding_arms(self) -> tuple[Arm, ...]:
         """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
         cold = (arm for arm in self.arms() if arm.cold)
         without = (arm for _, arm in self.without)

@@ -22,7 +22,7 @@ _FEWEST_CACHED_BATCHES = 8
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Recording:
     """How the dataset is cut, and batches in host memory."""
 
     plan: Plan
@@ -31,7 +31,7 @@ class Recorded:
 
 def record(
     loader: SwitchedLoader, batch_bytes: int, host_bytes: int, limit_s: float, clock: Callable[[], float]
-) -> Recorded:
+) -> Recording:
     """Let the workers record, keep some of their batches, and settle how the dataset is cut.
 
     Args:
@@ -63,10 +63,10 @@ def record(
             )
         plan = make_plan(loader.reports(), iterable=loader.iterable)
         loader.use_plan(plan)
-    return Recorded(plan, kept)
+    return Recording(plan, kept)
 
 
-def describe_recorded(recorded: Recorded) -> RecordedBatches:
+def describe_recorded(recorded: Recording) -> RecordedBatches:
     """Return how many batches were recorded, and how unlike in size they are: what is served is a sample of all."""
     sizes = [trees.nbytes(cached.batch) for cached in recorded.batches]
     mean = statistics.fmean(sizes)

@@ -34,7 +34,7 @@ from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.passes import Passes, note_waits
-from bottleneck.measure.preparation import Recorded, describe_recorded, make_ladder, record, short_ladder
+from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
 from bottleneck.measure.preserve.preserved import preserved
 from bottleneck.measure.preserve.restoration import interrupts_deferred
 from bottleneck.measure.progress import ProgressCallback
@@ -227,12 +227,12 @@ class Session:
     def _measure_running_start(self, kept: CachedBatch, budget: CacheBudget) -> None:
         """Measure device and raw of a slow job as it was started."""
         self._ledger.ladder = short_ladder(self._job, why="there was no time to record it")
-        self._bench = bench = self._make_bench(Recorded(Plan("fetch"), [kept]), budget)
+        self._bench = bench = self._make_bench(Recording(Plan("fetch"), [kept]), budget)
         bench.until_s = self._time.started_s + self._time.longest_budget_s
         with self._training, job_failures("raw"):
             measure_running_start(bench, self._ledger)
 
-    def _record(self, batch_bytes: int, budget: CacheBudget) -> Recorded:
+    def _record(self, batch_bytes: int, budget: CacheBudget) -> Recording:
         self._tell("recording")
         recorded = record(self._loader, batch_bytes, budget.host_bytes, _RECORDING_SHARE * self._budget_s, self._clock)
         plan, workers, wanted = recorded.plan, max(1, self._loader.num_workers), None
@@ -269,12 +269,12 @@ class Session:
             if starts_s:
                 self._describe_epoch_gap(starts_s)
 
-    def _make_bench(self, recorded: Recorded, budget: CacheBudget) -> Bench:
+    def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")
         bench, self._training = make_bench(self._job, self._loader, recorded, budget, self._ledger, self._clock)
         return bench
 
-    def _try_workers(self, bench: Bench, recorded: Recorded) -> None:
+    def _try_workers(self, bench: Bench, recorded: Recording) -> None:
         if self._loader.num_workers:
             return
         self._tell("trying workers")
@@ -286,7 +286,7 @@ class Session:
         self._ledger.evidence = replace(self._ledger.evidence, handoff=found.handoff, workers_tried=found.workers_tried)
         self._training.begin_round()
 
-    def _make_ladder(self, recorded: Recorded, observation: Observation) -> Ladder:
+    def _make_ladder(self, recorded: Recording, observation: Observation) -> Ladder:
         """List the experiments; what was observed of their stages goes to the ledger."""
         job, ledger = self._job, self._ledger
         ladder = with_times(make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted), observation)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.rounds.steal_time import Stolen, StolenTime
+from bottleneck.measure.rounds.steal_time import StealTime, StealTimeMeter
 from bottleneck.measure.training.training import Training
 from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.results.records import Block
@@ -20,7 +20,7 @@ class Counters:
 
     reads: StorageReads = field(default_factory=StorageReads)
     utilisation: Utilisation = field(default_factory=Utilisation)
-    stolen: StolenTime = field(default_factory=StolenTime)
+    stolen: StealTimeMeter = field(default_factory=StealTimeMeter)
     training: Training = field(default_factory=Training)
 
 
@@ -29,7 +29,7 @@ class Visit(NamedTuple):
 
     block: Block
     preparing_s: float
-    stolen: Stolen
+    stolen: StealTime
 
 
 def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> Visit:

@@ -20,7 +20,7 @@ from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.measure.facts.unread import WatchedStep
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.preparation import Recorded
+from bottleneck.measure.preparation import Recording
 from bottleneck.measure.ranks import rank_warnings
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.training.training import Training, make_training
@@ -29,7 +29,7 @@ from bottleneck.measure.training.training import Training, make_training
 def make_bench(
     job: JobOnDevice,
     loader: SwitchedLoader,
-    recorded: Recorded,
+    recorded: Recording,
     budget: CacheBudget,
     ledger: Ledger,
     clock: Callable[[], float],

@@ -83,7 +83,7 @@ def test_a_cost_is_what_the_workers_alone_gain_without_one_stage():
     assert {rung.name: rung.workers for rung in ladder.rungs if rung.workers is not None} == {"raw": everything}
     assert dict(ladder.without_alone) == left_out
     assert ladder.serving == serving
-    assert set(ladder.cost_arms()) == {everything, serving, *left_out.values()} <= set(ladder.naming_arms())
+    assert set(ladder.cost_arms()) == {everything, serving, *left_out.values()} <= set(ladder.deciding_arms())
 
 
 def test_without_workers_a_cost_is_what_the_loader_alone_gains():
@@ -109,7 +109,7 @@ def test_an_arm_that_several_experiments_share_is_measured_once():
 
 def test_the_arms_that_name_the_bottleneck():
     ladder = ladder_of(within_sample=WHOLE)
-    naming = ladder.naming_arms()
+    naming = ladder.deciding_arms()
     assert set(naming) >= {ladder.device, ladder.raw, *dict(ladder.without).values()}
     assert set(naming) < set(ladder.arms())
     assert len(set(naming)) == len(naming)

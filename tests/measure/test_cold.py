@@ -197,7 +197,7 @@ def test_the_experiment_lies_beyond_raw_and_adds_storage():
     assert made.rungs[-1].drained is None
     assert made.rungs[-1].workers.cold
     assert (made.spans[-1].name, made.spans[-1].inner, made.spans[-1].outer) == ("storage", "raw", "cold")
-    assert COLD in made.naming_arms()
+    assert COLD in made.deciding_arms()
     assert made.raw == ladder.raw
     gone = with_cold(made, "no")
     assert [rung.reason for rung in gone.rungs if rung.name == "cold"] == ["no"]

@@ -29,7 +29,7 @@ from bottleneck.measure.rounds.schedule import (
     lengths_for,
     total_budget_s,
 )
-from bottleneck.measure.rounds.steal_time import Repeats
+from bottleneck.measure.rounds.steal_time import RepeatPolicy
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.measure.visit import Counters, Visit, visit
 from bottleneck.results.records import Judgement, Measurement
@@ -80,7 +80,7 @@ class Rounds:
         self._round = rounds_before + 1 if rounds_before else 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
-        self._repeats = Repeats(self._clock)
+        self._repeats = RepeatPolicy(self._clock)
         self.counters = Counters()
         self._lost_arms = LostArms(bench, ledger, self.counters.reads)
 
@@ -121,7 +121,7 @@ class Rounds:
         if self._judgement.state == "undecided":
             arms: tuple[Arm, ...] = self._ends
         elif not self._judgement.named:
-            arms = self._ladder.naming_arms()
+            arms = self._ladder.deciding_arms()
         else:
             return
         order, rounds = OrderOfArms(self._options.seed + 4), MIN_ROUNDS

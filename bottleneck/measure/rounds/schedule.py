@@ -164,7 +164,7 @@ class Planner:
 
         Where not even two of these fit, as many as device and raw fit into half of the time.
         """
-        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.naming_arms())
+        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.deciding_arms())
         ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
         rounds = int(seconds / max(naming_s, 1e-6))
         if rounds < LEAST_ROUNDS:

@@ -35,7 +35,7 @@ _LONGEST_REPEAT_SHARE = 0.03
 
 
 @dataclass(frozen=True)
-class Stolen:
+class StealTime:
     """Time that was stolen during a block.
 
     Attributes:
@@ -55,7 +55,7 @@ def _read_stolen_s() -> float:
         return 0.0
 
 
-class StolenTime:
+class StealTimeMeter:
     """Reads the counter before and after a block.
 
     Args:
@@ -76,15 +76,15 @@ class StolenTime:
     def begin(self) -> None:
         self._begun = self._clock(), self._read_stolen_s()
 
-    def end(self, processes: int) -> Stolen:
+    def end(self, processes: int) -> StealTime:
         """Return what was stolen since `begin` from a job of so many processes."""
         begun_s, stolen_before_s = self._begun
         elapsed_s, stolen_s = self._clock() - begun_s, self._read_stolen_s() - stolen_before_s
         cores = max(1, min(self._cpus, processes))
-        return Stolen(stolen_s, stolen_s / (elapsed_s * cores)) if elapsed_s > 0 and stolen_s > 0 else Stolen()
+        return StealTime(stolen_s, stolen_s / (elapsed_s * cores)) if elapsed_s > 0 and stolen_s > 0 else StealTime()
 
 
-class Repeats:
+class RepeatPolicy:
     """Decides which blocks are measured again."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -94,14 +94,14 @@ class Repeats:
         self.repeated = 0
         """Blocks that were measured again."""
 
-    def keep(self, arm: Arm, stolen: Stolen) -> None:
+    def keep(self, arm: Arm, stolen: StealTime) -> None:
         self._kept.setdefault(arm, []).append(stolen.share)
 
     def repeat(self, seconds: float) -> None:
         self.repeated += 1
         self._repeating_s += seconds
 
-    def wanted(self, arm: Arm, stolen: Stolen) -> bool:
+    def wanted(self, arm: Arm, stolen: StealTime) -> bool:
         """Whether so much was stolen during a block, compared with others of its experiment, that it is made again."""
         # Before there is a block of its own, those of the others have to do.
         kept = self._kept.get(arm) or [share for shares in self._kept.values() for share in shares]
