@@ -135,17 +135,23 @@ def callables_at(dataset: Any, sites: tuple[CutSite, ...]) -> list[tuple[str, An
     return found
 
 
-def assign(root: Any, path: KeyPath, value: Any) -> None:
+def _set_attribute(holder: Any, name: str, value: Any) -> None:
+    try:
+        setattr(holder, name, value)
+    except FrozenInstanceError:
+        object.__setattr__(holder, name, value)
+
+
+def assign(
+    root: Any, path: KeyPath, value: Any, set_attribute: Callable[[Any, str, Any], None] = _set_attribute
+) -> None:
     """Put a value at a path of an object; a tuple on the way is replaced by another one."""
     *way, key = path
     holder = resolve(root, tuple(way))
     if isinstance(key, str):
-        try:
-            setattr(holder, key, value)
-        except FrozenInstanceError:
-            object.__setattr__(holder, key, value)
+        set_attribute(holder, key, value)
     elif isinstance(holder, tuple):
-        assign(root, tuple(way), _replaced(holder, key, value))
+        assign(root, tuple(way), _replaced(holder, key, value), set_attribute)
     else:
         holder[key.key if isinstance(key, Item) else key] = value
 
