@@ -66,13 +66,10 @@ class RunningLoader:
         self._notice_workers()
 
     def _notice_workers(self) -> None:
-        self.workers = self._find_workers()
+        self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
         if self.workers and self._watch is None:  # only now: its thread must not be there when they are forked
             iterator = self._worker_iterator()
             self._watch = HangWatch(lambda: kill_hung_workers(iterator), iterator._timeout)
-
-    def _find_workers(self) -> tuple[int, ...]:
-        return tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
 
     def set_timeout(self, seconds: float) -> None:
         """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""

@@ -104,7 +104,7 @@ class Bench:
         whole = self.replays.vary
         if self.device is not self.host:
             # A transfer of the user's may work in place.
-            own = trees.copy_deep if self.host.clones else _same
+            own = trees.copy_deep if self.host.clones else lambda batch: batch
             self.device.exchange((CachedBatch(self.transfer(own(c.batch)), c.samples) for c in fresh), whole=whole)
         self.host.exchange(fresh, whole=whole)
 
@@ -261,10 +261,6 @@ class Bench:
             self.batches += 1
         self.synchronize()
         return waits, self.clock() - started
-
-
-def _same(batch: Any) -> Any:
-    return batch
 
 
 def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:

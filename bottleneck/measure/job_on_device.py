@@ -36,7 +36,7 @@ class JobOnDevice:
     def of(pipeline: Pipeline, loader: DataLoader[Any], device: torch.device) -> JobOnDevice:
         copies, pinned = not copies_nothing(pipeline, device), bool(loader.pin_memory) and device_can_pin()
         # Walking through a batch of many Python objects, only to leave all of them where they are, takes its time.
-        transfer = make_transfer(pipeline, device, pinned) if copies else _stay
+        transfer = make_transfer(pipeline, device, pinned) if copies else lambda batch: batch
         return JobOnDevice(pipeline, loader, device, copies, pinned, transfer, make_train_step(pipeline, device))
 
     @property
@@ -67,7 +67,3 @@ class JobOnDevice:
                 "cores: its threads wait for each other. Call torch.set_num_threads("
                 f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
             )
-
-
-def _stay(batch: Any) -> Any:
-    return batch

@@ -173,12 +173,16 @@ class _Step:
 def build_ladder(can: Capabilities) -> Ladder:
     """List the experiments, the stages and the arms for a pipeline."""
     reasons = _reasons(can)
-    rungs = [_main_process_rung(name, reasons.get(name)) for name in ("device", "host")]
+    rungs = [
+        _rung("device", None, Arm(None, "device")),
+        _rung("host", reasons.get("host"), Arm(None, "host")),
+    ]
     added = {"device": "compute", "host": "copy"}
     without_room = _without_room(can)
     unsplit: list[str] = []
     for step in _steps(can):
-        rungs.append(_rung(step, reasons.get(step.name)))
+        coupled = Arm(step.mode, "loader")
+        rungs.append(_rung(step.name, reasons.get(step.name), coupled, replace(coupled, coupled=False)))
         stage = FETCH if step.name == "raw" and not can.has_samples else step.stage
         added[step.name] = joint_name([*unsplit, stage])
         if step.name not in reasons:
@@ -291,16 +295,8 @@ def _without_room(can: Capabilities) -> tuple[str, ...]:
     return tuple(names if can.has_collated or not can.hands_over else ("after_collate", *names))
 
 
-def _main_process_rung(name: str, reason: str | None) -> Rung:
-    if reason is not None:
-        return Rung(name, reason)
-    return Rung(name, None, Arm(None, "device" if name == "device" else "host"))
-
-
-def _rung(step: _Step, reason: str | None) -> Rung:
-    if reason is not None:
-        return Rung(step.name, reason)
-    return Rung(step.name, None, Arm(step.mode, "loader"), Arm(step.mode, "loader", coupled=False))
+def _rung(name: str, reason: str | None, coupled: Arm, drained: Arm | None = None) -> Rung:
+    return Rung(name, None, coupled, drained) if reason is None else Rung(name, reason)
 
 
 def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:

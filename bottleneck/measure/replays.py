@@ -91,7 +91,7 @@ class Replays:
         """
         longest = math.ceil(_LONGER_THAN_PLANNED * batches)
         wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
-        self._most, self._passed = min(self._room(), wanted), 0
+        self._most, self._passed = min(self._room_bytes // self._largest_bytes, wanted), 0
         self._copies = self._room_to_hold() < self._most
         self._stride = max(1, math.ceil(longest / max(1, self._most)))
         return self._most > 0
@@ -119,9 +119,6 @@ class Replays:
         self._shapes.add(shape_of(batch))
         self._largest_bytes = max(self._largest_bytes, trees.nbytes(batch))
         self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
-
-    def _room(self) -> int:
-        return int(self._room_bytes // self._largest_bytes)
 
     def _room_to_hold(self) -> int:
         """How many batches can be held where they are, without a copy."""

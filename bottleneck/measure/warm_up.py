@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,7 +39,7 @@ def make_bench(
     ledger.warn_all(rank_warnings(used))
     training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
     step = WatchedStep(job.step, clock)
-    with _noticed_marks() as called:
+    with Tape().listening() as called:
         caches = make_caches(
             recorded.batches, copies=job.copies, transfer=job.transfer, step=step,
             device_bytes=lambda: budget.on_device(free_device_bytes(job.device)),
@@ -49,7 +48,7 @@ def make_bench(
     batch = recorded.batches[0].batch
     payload = step.add_unread(describe_payload(batch, job.pipeline.model), batch)
     ledger.evidence = replace(ledger.evidence, payload=payload)
-    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, called))
+    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
     synchronize()
     if caches.changed:
         ledger.warn(
@@ -116,19 +115,6 @@ def _warm_up(batch: Any, step: Callable[[Any], Any]) -> int:
     nbytes = max(1, trees.nbytes(batch))
     step(batch)
     return nbytes
-
-
-@contextmanager
-def _noticed_marks() -> Iterator[set[str]]:
-    """Gather the names of the marked stages that are called inside the block, in this process."""
-    called: set[str] = set()
-
-    def notice(site: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        called.add(marks.name_of(site))
-        return function(*args, **kwargs)
-
-    with Tape().answered_by(notice):
-        yield called
 
 
 def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:

@@ -31,13 +31,18 @@ class StageFrames(Work):
         self._calls = StageCalls(tape, self.plan)
 
     def fetch(self, request: Any) -> Any:
-        return self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.fetch, request)
+        return self._run_sample(self._user_code.fetch, request)
 
     def next_items(self) -> list[Any]:
-        return [self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.next_item)]
+        return [self._run_sample(self._user_code.next_item)]
 
     def collate(self, samples: Any) -> Any:
         return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
+
+    def _run_sample(self, function: Function, *args: Any) -> Any:
+        # With `tail`, code outside the cuts loads before the augmentation and finishes after it, in the same frame.
+        stage = base_stage(self.plan, of_tail=UNKNOWN_STAGE)
+        return self._run(stage, self.plan.marks.sample, function, *args)
 
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
         self._calls = StageCalls(self._tape, self.plan, marked)
@@ -46,11 +51,6 @@ class StageFrames(Work):
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._calls.run(site, run_in_stage, function, args, kwargs)
-
-
-def _base_stage(plan: Plan) -> str:
-    # With `tail`, code outside the cuts loads before the augmentation and finishes after it, in the same frame.
-    return base_stage(plan, of_tail=UNKNOWN_STAGE)
 
 
 def run_in_stage(stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -114,7 +114,8 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     marked = _make_marked_plan(reports)
     if marked.strategy == "marks" or marked.reason:
         return marked
-    facts = _sum_facts([report.facts for report in reports])
+    found = [report.facts for report in reports]
+    facts = Facts([item for part in found for item in part.items], set().union(*(part.orders for part in found)))
     unusable = {site: why for report in reports for site, why in report.unusable.items() if not is_mark(site)}
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
@@ -219,10 +220,6 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
         has_collated=all(report.has_collated for report in reports),
         recorded_bytes=max((report.recorded_bytes for report in reports), default=0),
     )
-
-
-def _sum_facts(parts: list[Facts]) -> Facts:
-    return Facts([item for part in parts for item in part.items], set().union(*(part.orders for part in parts)))
 
 
 def _choose(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from bottleneck.job import marks
@@ -17,7 +16,6 @@ from bottleneck.loader.record.store import (
     RecordedItem,
     RecordingStore,
     ServedBatch,
-    forget_originals,
     storages,
 )
 from bottleneck.loader.record.tape import Call, Tape
@@ -94,9 +92,10 @@ class Recorder(Work):
     def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
         clock = self._tape.clock
         started = clock()
-        with self._tape.listening():
+        with self._tape.listening() as called:
             run(requests[0])
         took_s = clock() - started
+        self._tape.marked |= any(map(marks.is_mark, called))
         self._user_code.slow = took_s > _WORTH_GIVING_UP_S
         if BRIEF_FETCHES * took_s > self._checking_s:
             return UNCHECKED
@@ -126,18 +125,17 @@ class Recorder(Work):
         if self._tape.restarted:
             self._start_over()
             return value
-        self._note_item(item, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
+        whole = self._user_code.fetches_batches and run is not None
+        self._note_item(item, value, started, ended, samples=len(request) if whole else 1)
         self._pending_bytes += item.nbytes
-        forget_originals(item)
+        for call in calls:
+            call.original = None  # of the user's own objects only copies are kept
         return value
 
     @property
     def _checks_alone(self) -> bool:
         """Whether items cannot be fetched again for a check, so that only their recorded calls are made again."""
         return self._iterable or self._verification is UNCHECKED
-
-    def _in_batches(self, run: Callable[[Any], Any] | None) -> bool:
-        return self._user_code.fetches_batches and run is not None
 
     def _start_over(self) -> None:
         """Forget what was recorded before the first marked stage was called: marked stages are the only cuts."""
@@ -218,8 +216,10 @@ class Recorder(Work):
         self._collate_orders.add(tuple(call.site for call in calls))
         self._collated += 1
         if calls and not left_out and self._collated <= _CHECKED:
-            again = partial(_collate_copy, self._user_code, values)
-            self._collate_alone &= check_marks(calls, self._tape, trees.copy_deep(batch), again, trees.equal)
+            direct, collate = trees.copy_deep(batch), self._user_code.collate
+            self._collate_alone &= check_marks(
+                calls, self._tape, direct, lambda: collate(trees.copy_deep(values)), trees.equal
+            )
         self._keep(items, size, batch, calls, all_items=(len(items) + left_out) / len(items))
         self._control.reports.write(self._worker, self.report())
         return batch
@@ -271,7 +271,3 @@ class Recorder(Work):
             mark_names=frozenset(marks.names),
             lazy=frozenset(self._lazy),
         )
-
-
-def _collate_copy(user_code: UserCode, values: Any) -> Any:
-    return user_code.collate(trees.copy_deep(values))

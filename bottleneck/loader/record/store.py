@@ -52,12 +52,6 @@ class RecordedBatch:
     """How it is collated again in a mode, once it has been."""
 
 
-def forget_originals(item: RecordedItem) -> None:
-    """Let go of the user's own objects; only copies are kept."""
-    for call in item.calls:
-        call.original = None
-
-
 def storages(value: Any) -> set[int]:
     """Addresses of the memory behind the tensors and arrays of a tree."""
     found: set[int] = set()

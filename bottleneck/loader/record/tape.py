@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,13 +136,17 @@ class Tape:
         with self.answered_by(self._record):
             yield self.calls
 
-    def listening(self) -> AbstractContextManager[None]:
-        """Find out whether marked stages are called inside the block."""
-        return self.answered_by(self._notice)
+    @contextmanager
+    def listening(self) -> Iterator[set[str]]:
+        """Gather the sites that are called inside the block, marked stages included."""
+        called: set[str] = set()
 
-    def _notice(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.marked = self.marked or marks.is_mark(site)
-        return function(*args, **kwargs)
+        def notice(site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            called.add(site)
+            return function(*args, **kwargs)
+
+        with self.answered_by(notice):
+            yield called
 
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self._thread:
@@ -150,7 +154,9 @@ class Tape:
         marked = marks.is_mark(site)
         if marked and not self.marked and not self._collating:
             self.marked = self.restarted = True
-        if site in self.unusable or not (self._is_outermost(site) if marked else self._is_cut(site, args, kwargs)):
+        if site in self.unusable or not (
+            all(call.site != site for call in self._open) if marked else self._is_cut(site, args, kwargs)
+        ):
             return function(*args, **kwargs)
         before = self.clock()
         call = self._begin(site, function, args, kwargs)
@@ -168,10 +174,6 @@ class Tape:
         if site not in self._passed and site not in self.unusable:
             self._keep(call, output, before)
         return output
-
-    def _is_outermost(self, site: str) -> bool:
-        """Whether a marked stage was not called by itself."""
-        return all(call.site != site for call in self._open)
 
     def _is_cut(self, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call of a callable on the dataset is recorded; where there are marks, they are the only cuts."""
