@@ -78,9 +78,8 @@ def describe_recorded(recorded: Recording) -> RecordedBatches:
 
 def short_ladder(job: JobOnDevice, why: str) -> Ladder:
     """List what can be measured of a job of which nothing was recorded: device, host and raw."""
-    return build_ladder(
-        replace(_capabilities(job, Plan("fetch")), has_samples=False, has_collated=False, unrecorded=why)
-    )
+    nothing = Plan("fetch", has_samples=False, has_collated=False)
+    return build_ladder(replace(_capabilities(job, nothing), unrecorded=why))
 
 
 def make_ladder(job: JobOnDevice, plan: Plan, wanted_bytes: int | None = None) -> Ladder:
@@ -90,14 +89,5 @@ def make_ladder(job: JobOnDevice, plan: Plan, wanted_bytes: int | None = None) -
 
 
 def _capabilities(job: JobOnDevice, plan: Plan) -> Capabilities:
-    return Capabilities(
-        copies=job.copies,
-        hands_over=job.loader.num_workers > 0 or job.pinned,
-        within_sample=plan.within_sample,
-        has_samples=plan.has_samples,
-        has_collated=plan.has_collated,
-        can_stop=plan.can_stop,
-        can_skip_batches=can_skip_batches(job.loader),
-        fetch_reason=plan.reason,
-        marks=plan.marks,
-    )
+    hands_over = job.loader.num_workers > 0 or job.pinned
+    return Capabilities(job.copies, hands_over, plan, can_skip_batches(job.loader))

@@ -1,17 +1,18 @@
 """Which experiments there are, what measures them, and why others are not there."""
 
 import pytest
+from ladders import make_ladder
 
 from bottleneck.loader import modes
 from bottleneck.loader.modes import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD, PAY_SERVING
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
 
 WHOLE = ("finish", "augment", "load")
 
 
 def ladder_of(**options):
     given = {"copies": True, "hands_over": True, "within_sample": ("augment", "load"), "can_stop": True, **options}
-    return build_ladder(Capabilities(**given))
+    return make_ladder(**given)
 
 
 def reasons(ladder):
@@ -142,7 +143,7 @@ def test_where_nothing_follows_the_augmentation():
 
 
 def test_fetch_where_nothing_can_be_cut():
-    ladder = ladder_of(within_sample=("fetch",), fetch_reason="it is written in one piece")
+    ladder = ladder_of(within_sample=("fetch",), reason="it is written in one piece")
     for name in ("after_augment", "before_augment"):
         assert "it is written in one piece" in reasons(ladder)[name]
     assert spans(ladder)[-1] == ("fetch", "before_collate", "raw")
