@@ -39,7 +39,7 @@ from benchmarks.planted import Layout, Planted
 from benchmarks.taken_out import CannotBeTakenOut, in_shared_memory, without
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.rounds.steal_time import Repeats, StolenTime
+from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTimeMeter
 
 T = TypeVar("T")
 
@@ -255,7 +255,7 @@ def _clock_single_transforms(composed: Any) -> None:
 
 def _undisturbed(run: Callable[[], T], *, processes: int) -> T:
     """Run up to three times; return what the run gave in which the least was stolen."""
-    watch, machine, runs = StolenTime(), Repeats(time.perf_counter), []
+    watch, machine, runs = StealTimeMeter(), RepeatPolicy(time.perf_counter), []
     for _ in range(MOST_RUNS):
         watch.begin()
         found = run()

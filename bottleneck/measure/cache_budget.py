@@ -80,7 +80,6 @@ def wanted_bytes(batch_bytes: int, recorded_bytes: int, workers: int) -> int:
     Args:
         batch_bytes: What one collated batch takes.
         recorded_bytes: What a batch takes that a worker records whole.
-        workers: Processes that record.
     """
     for_workers = workers * recorded_bytes
     return for_workers + max(2 * _BATCHES_OF_MAIN * batch_bytes, for_workers // 3 + 1)

@@ -116,7 +116,7 @@ def test_attributes_of_the_dataset_answer_through_the_clone():
     assert clone.dataset.length == 40
     with pytest.raises(AttributeError):
         _ = clone.dataset.no_such_thing
-    assert pickle.loads(pickle.dumps(clone.dataset.engine._sites)) == clone.dataset.engine._sites
+    assert pickle.loads(pickle.dumps(clone.dataset.engine.sites)) == clone.dataset.engine.sites
 
 
 @pytest.mark.integration

@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 from as_json import said
+from ladders import make_ladder
 from torch.utils.data import Dataset, IterableDataset
 
 from bottleneck.job.description import Pipeline
@@ -16,7 +17,7 @@ from bottleneck.measure.cold import choose, pool
 from bottleneck.measure.cold.page_cache import DataFile
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes, with_cold
 from bottleneck.measure.facts.io import IoCounters
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
@@ -189,21 +190,20 @@ def test_files_that_are_not_known_or_do_not_fit_are_refused():
 
 
 def test_the_experiment_lies_beyond_raw_and_adds_storage():
-    can = Capabilities(copies=False, hands_over=True, within_sample=("augment", "load"))
-    ladder = build_ladder(can)
+    ladder = make_ladder(within_sample=("augment", "load"))
     made = with_cold(ladder, None)
     assert made.rungs[-1].name == "cold"
     assert made.rungs[-1].coupled == COLD
     assert made.rungs[-1].drained is None
     assert made.rungs[-1].workers.cold
     assert (made.spans[-1].name, made.spans[-1].inner, made.spans[-1].outer) == ("storage", "raw", "cold")
-    assert COLD in made.naming_arms()
+    assert COLD in made.deciding_arms()
     assert made.raw == ladder.raw
     gone = with_cold(made, "no")
     assert [rung.reason for rung in gone.rungs if rung.name == "cold"] == ["no"]
     assert gone.spans == ladder.spans
     assert not any(arm.cold for arm in gone.arms())
-    alone = with_cold(build_ladder(Capabilities(copies=False, hands_over=False, within_sample=("load",))), None)
+    alone = with_cold(make_ladder(hands_over=False, within_sample=("load",)), None)
     assert alone.rungs[-1].drained.cold
 
 

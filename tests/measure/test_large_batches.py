@@ -11,7 +11,7 @@ from bottleneck.analysis.analyse import analyse
 from bottleneck.loader import trees
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.preparation import make_caches
+from bottleneck.measure.warm_up import make_caches
 
 known = pytest.fixture(autouse=True)(known_helpers)
 BATCH_SIZE = 16

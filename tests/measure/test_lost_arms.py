@@ -2,10 +2,10 @@
 
 import pytest
 from hazardous_jobs import Erasing, MarkedMixing, Mixing
+from ladders import make_ladder
 from sessions import pipeline_of, run
 
 from bottleneck.loader import modes
-from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.lost_arms import without_mode
 
@@ -13,7 +13,7 @@ BUDGETS_S = (5.0, 12.0, 30.0)
 
 
 def ladder_of(*within):
-    return build_ladder(Capabilities(copies=False, hands_over=True, within_sample=within, can_stop=True))
+    return make_ladder(within_sample=within, can_stop=True)
 
 
 def test_an_experiment_without_a_stage_is_lost_alone():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from as_json import said
+from ladders import make_ladder
 
 from bottleneck.loader import modes
 from bottleneck.measure.facts.io import (
@@ -15,7 +16,7 @@ from bottleneck.measure.facts.io import (
     name_source,
     read_counters,
 )
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.system.file_systems import Mount
 from bottleneck.results.evidence import Reads
 
@@ -59,8 +60,7 @@ def test_reads_from_storage_are_cold_and_from_the_page_cache_warm():
 
 
 def test_each_experiment_says_where_it_read_from():
-    can = Capabilities(copies=False, hands_over=True, within_sample=("augment", "load"))
-    ladder = build_ladder(can)
+    ladder = make_ladder(within_sample=("augment", "load"))
     drained = next(rung.drained for rung in ladder.rungs if rung.name == "raw")
     reads = reads_of((RAW, 1_000_000, 900_000, 10), (drained, 1_000_000, 700_000, 10), (CACHED, 500, 0, 10))
     rows = {row["name"]: row for row in said(reads.summary(ladder))["experiments"]}

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ladders import make_ladder
 
-from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.measure.rounds.schedule import (
     LEAST_ROUNDS,
     MIN_ROUNDS,
@@ -16,9 +16,7 @@ from bottleneck.measure.rounds.schedule import (
     total_budget_s,
 )
 
-LADDER = build_ladder(
-    Capabilities(copies=True, hands_over=True, within_sample=("finish", "augment", "load"), can_stop=True)
-)
+LADDER = make_ladder(copies=True, within_sample=("finish", "augment", "load"), can_stop=True)
 ARMS = LADDER.arms()
 WORKERS = 4
 
