@@ -8,12 +8,12 @@ from typing import Any
 from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.series import Readings, read
 from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_seconds, welch
-from bottleneck.analysis.names import DEVICE, RAW
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError
 from bottleneck.results.codec import to_measurement
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange, Sweep
 from bottleneck.results.format import count, gain_interval, percent_interval
+from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
 
 _HAS_TO_BE_ALIKE = {

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from bottleneck.analysis.estimates.attribution import MARGIN, exposed_share
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Series, align, log_ratio
-from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.format import count, duration, gain_interval
+from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.records import Interval
 
 _FAMILY_CONFIDENCE = 0.95

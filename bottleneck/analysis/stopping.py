@@ -9,7 +9,7 @@ from bottleneck.analysis.estimates.attribution import exposed_share
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Spread
-from bottleneck.analysis.names import COLD, COMPUTE
+from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, State
 
 LOSS_WORTH_TOUCHING = 0.05

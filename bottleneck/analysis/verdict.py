@@ -9,7 +9,7 @@ from typing import Literal
 
 from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.costs import Costs
-from bottleneck.analysis.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
+from bottleneck.results.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 
 Basis = Literal["gain", "shared", "inferred", "unresolved", "epoch"]

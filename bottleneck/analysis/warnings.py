@@ -14,11 +14,11 @@ from bottleneck.analysis.estimates.attribution import MARGIN, drop, drop_confide
 from bottleneck.analysis.estimates.clocks import differing_clocks
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import align, mean_spread
-from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.analysis.settings import number
 from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s
 from bottleneck.results.format import count, duration, names, percent, plural
+from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.records import Block, Measurement, Stage, Warning
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.

@@ -21,8 +21,8 @@ from bottleneck.analysis.advice.rules import (
     workers,
 )
 from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.names import COPY
 from bottleneck.results.format import duration, gain, percent_interval
+from bottleneck.results.names import COPY
 from bottleneck.results.records import Advice, Interval, Measurement, Stage, Verdict
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from bottleneck.analysis.advice.kept_stacks import keep_stacks
 from bottleneck.results.evidence import FunctionSeen, Profile
+from bottleneck.results.names import span_of
 from bottleneck.results.stacks import Frame, StackProfile
-from bottleneck.results.stage_names import span_of
 
 MOST_FUNCTIONS = 50
 _FEWEST_SAMPLES = 10

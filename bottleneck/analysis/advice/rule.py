@@ -11,10 +11,10 @@ from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.epochs import Epoch, find_epoch
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import align
-from bottleneck.analysis.names import AFTER_COLLATE, COMPUTE, RAW
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.stopping import loss
 from bottleneck.results.evidence import Evidence
+from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW
 from bottleneck.results.records import Advice, GainBasis, Interval, Measurement, Stage, Verdict
 
 

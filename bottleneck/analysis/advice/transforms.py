@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from bottleneck.analysis.advice.rule import Case
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
-from bottleneck.analysis.names import COMPUTE
 from bottleneck.analysis.settings import number
 from bottleneck.results.evidence import TensorSeen, TransformSeen
+from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Stage
 
 MOSTLY = 0.5

@@ -9,7 +9,7 @@ from dataclasses import replace
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import CONFIDENCE, Series, Spread, jackknife, log_ratio, ratio
-from bottleneck.analysis.names import COLD, COMPUTE
+from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
 
 MARGIN = 1.03

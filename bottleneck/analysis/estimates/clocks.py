@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bottleneck.analysis.estimates.statistics import mean_spread
-from bottleneck.analysis.names import DEVICE, RAW
 from bottleneck.results.format import count, percent
+from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import Block, Measurement, Warning
 
 _MARGIN = 1.03

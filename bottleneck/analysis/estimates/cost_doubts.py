@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.names import COLLATE, HANDOFF
 from bottleneck.results.format import duration
+from bottleneck.results.names import COLLATE, HANDOFF
 from bottleneck.results.records import Interval, StageSpan, Warning
 
 _TOLERANCE = 0.1

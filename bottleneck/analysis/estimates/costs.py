@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
-from bottleneck.analysis.names import COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.evidence import CostsTogether, Evidence
+from bottleneck.results.names import COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, StageSpan
 
 _OWN_SHARE_OF_SERVING = 0.5

@@ -10,9 +10,9 @@ import numpy as np
 
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife
-from bottleneck.analysis.names import RAW
 from bottleneck.analysis.settings import number
 from bottleneck.results.evidence import EpochGap, Evidence
+from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval
 
 _WORTH_A_WORD = 0.01

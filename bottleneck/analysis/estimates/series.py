@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife, log_ratio, series, t_quantile
-from bottleneck.analysis.names import COLD, DEVICE, RAW
 from bottleneck.results.evidence import RecordedBatches
+from bottleneck.results.names import COLD, DEVICE, RAW
 from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
 
 _FEWEST_RECORDED = 2

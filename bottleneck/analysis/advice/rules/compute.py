@@ -12,8 +12,8 @@ from typing import Any
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.step_facts import StepFacts, facts_of_bound_step
-from bottleneck.analysis.names import COMPUTE
 from bottleneck.results.format import duration, percent
+from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Advice
 
 _VOLTA, _AMPERE = 7, 8

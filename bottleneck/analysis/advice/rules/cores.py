@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.saturation import THROTTLED, Saturation, find_saturation, raw_usage
-from bottleneck.analysis.names import moves_batches
 from bottleneck.results.format import duration, number, percent, plural
+from bottleneck.results.names import moves_batches
 from bottleneck.results.records import Advice
 
 _QUEUE = 1.5

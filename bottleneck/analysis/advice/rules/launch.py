@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.step_facts import LAUNCH_S, StepFacts, facts_of_bound_step, step_facts
-from bottleneck.analysis.names import COMPUTE
 from bottleneck.results.evidence import Synchronisation
 from bottleneck.results.format import duration, number, percent
+from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Advice
 
 _LAUNCHING_SHARE = 0.2

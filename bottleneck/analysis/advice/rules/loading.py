@@ -17,8 +17,8 @@ from bottleneck.analysis.advice.transforms import (
     transforms_of,
     work_s_per_batch,
 )
-from bottleneck.analysis.names import makes_samples
 from bottleneck.results.format import duration, number, percent, significant
+from bottleneck.results.names import makes_samples
 from bottleneck.results.records import Advice, Stage
 
 _LOADS = ("load", "fetch")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.names import BEYOND_THE_WORKER
 from bottleneck.results.evidence import Saving
 from bottleneck.results.format import duration, percent
+from bottleneck.results.names import BEYOND_THE_WORKER
 from bottleneck.results.records import Advice, Stage
 
 _WORTH_SHARE = 0.1

@@ -9,8 +9,8 @@ from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.transforms import memory_bytes
 from bottleneck.analysis.advice.worker_room import batch_room_bytes
-from bottleneck.analysis.names import COMPUTE
 from bottleneck.results.format import count, number, plural
+from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Advice
 
 _EPOCH_SHARE = 0.1

@@ -9,10 +9,9 @@ from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.analysis.advice.transforms import shows_images
 from bottleneck.analysis.advice.worker_gain import more_at_once
-from bottleneck.analysis.names import COMPUTE
 from bottleneck.results.format import cache_option, duration, names, percent, percent_interval
+from bottleneck.results.names import COMPUTE, stages_in
 from bottleneck.results.records import Advice, Stage
-from bottleneck.results.stage_names import stages_in
 
 _KEPT = ("cut-fetch", "mark-other", "wait-less", "split-stages")
 """Ids that stay beside whatever else is advised: they ask for a closer look, or rest on what was seen of the stage."""

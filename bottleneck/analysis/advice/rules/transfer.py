@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.transforms import gain_of_part, held_stage, mostly_waits, over_0, work_s_per_batch
-from bottleneck.analysis.names import COMPUTE, COPY
 from bottleneck.results.evidence import Saving
 from bottleneck.results.format import duration, number, percent, significant
+from bottleneck.results.names import COMPUTE, COPY
 from bottleneck.results.records import Advice
 
 _PADDED = 0.3

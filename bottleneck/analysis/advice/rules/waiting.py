@@ -10,8 +10,8 @@ from bottleneck.analysis.advice.io import fits_in_memory, raw_source, reads_of
 from bottleneck.analysis.advice.rule import Case, Item, rule
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.analysis.advice.worker_gain import more_at_once
-from bottleneck.analysis.names import COLD, RAW
 from bottleneck.results.format import count, duration, gain_interval, number, percent
+from bottleneck.results.names import COLD, RAW
 from bottleneck.results.records import Advice, GainBasis, Stage
 
 _EPOCH_GAP_WORTH_CLOSING = 0.05

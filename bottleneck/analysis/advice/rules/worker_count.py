@@ -18,9 +18,9 @@ from bottleneck.analysis.advice.worker_gain import (
     ways_tried,
 )
 from bottleneck.analysis.advice.worker_room import worker_room
-from bottleneck.analysis.names import COMPUTE, COPY, goes_beyond_the_worker, moves_batches
 from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, gain, plural
+from bottleneck.results.names import COMPUTE, COPY, goes_beyond_the_worker, moves_batches
 from bottleneck.results.records import Advice, Interval
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
