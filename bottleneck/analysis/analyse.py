@@ -9,7 +9,7 @@ from bottleneck.analysis.answer import Answer, find_answer
 from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
-from bottleneck.analysis.estimates.statistics import Series, align
+from bottleneck.analysis.estimates.statistics import Series
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
@@ -95,7 +95,7 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
         answer=answer,
         device_samples_per_s=_samples_per_s(readings.device),
         raw_samples_per_s=_samples_per_s(readings.raw),
-        rounds=_common_rounds(readings),
+        rounds=readings.common_rounds,
         seconds=measurement.cost.seconds,
     )
     return Verdict(
@@ -118,10 +118,3 @@ def inverse(interval: Interval) -> Interval:
 
 def _samples_per_s(series: Series | None) -> float | None:
     return None if series is None else 1 / series.seconds_per_sample
-
-
-def _common_rounds(readings: Readings) -> int:
-    """Return the number of rounds in which both device and raw were measured."""
-    if readings.device is None or readings.raw is None:
-        return 0
-    return len(align((readings.device, readings.raw))[0])

@@ -10,6 +10,7 @@ from bottleneck.analysis.estimates.epochs import Epoch
 from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
 from bottleneck.analysis.verdict import Choice
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
+from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import Interval
 
 
@@ -146,7 +147,7 @@ def _too_little(findings: Findings) -> str:
     remedy = "Give it a larger --budget."
     device, raw = findings.device_samples_per_s, findings.raw_samples_per_s
     if device is None or raw is None:
-        absent = [name for name, rate in (("device", device), ("raw", raw)) if rate is None]
+        absent = [name for name, rate in ((DEVICE, device), (RAW, raw)) if rate is None]
         were = "was" if len(absent) == 1 else "were"
         return f"Undecided: {names(absent)} {were} not measured, so there is no loss to speak of. {remedy}"
     return (

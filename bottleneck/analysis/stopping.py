@@ -110,7 +110,7 @@ def costs_are_precise(readings: Readings, costs: Costs) -> bool:
     """
     if readings.raw is None:
         return False
-    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    step_s = readings.raw.seconds_per_batch
     found = [costing for span in readings.spans if (costing := costs.costing(span.name)) is not None]
     spreads = [spread for costing in found if costing.left_out and (spread := costing.spread()) is not None]
     return all(

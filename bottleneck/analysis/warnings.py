@@ -77,7 +77,7 @@ def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warn
     choosing_s = measurement.evidence.sampler_s_per_batch
     if choosing_s is None or readings.raw is None:
         return
-    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    step_s = readings.raw.seconds_per_batch
     if choosing_s > _SAMPLER_SHARE * step_s:
         yield Warning(
             "slow-sampler",
@@ -89,8 +89,7 @@ def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warn
 
 def _too_few_rounds(readings: Readings, *, ended_early: bool) -> Iterator[Warning]:
     """Warn when the efficiency rests on fewer rounds than a Student interval can be trusted with."""
-    ends = [series for series in (readings.device, readings.raw) if series is not None]
-    rounds = len(align(ends)[0]) if len(ends) == 2 else 0
+    rounds = readings.common_rounds
     if rounds >= LEAST_ROUNDS:
         return
     missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
@@ -230,6 +229,6 @@ def _matters(readings: Readings, stage: Stage) -> bool:
     """Tell whether a stage may take more of the job's step than the margin."""
     if readings.raw is None:
         return True
-    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    step_s = readings.raw.seconds_per_batch
     exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
     return max(cost_s(stage), exposed_s) > (MARGIN - 1) * step_s

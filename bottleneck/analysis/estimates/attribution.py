@@ -150,9 +150,9 @@ def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[fl
     cost = costing.interval() if costing is not None and costing.left_out else None
     if cost is None or raw is None or alone is None:
         return None
-    step_s = raw.seconds_per_sample * raw.samples_per_batch
+    step_s = raw.seconds_per_batch
     if not readings.in_main_process:
-        step_s = min(step_s, alone.seconds_per_sample * alone.samples_per_batch)
+        step_s = min(step_s, alone.seconds_per_batch)
     least, most = (step_s / (step_s - cost_s) if cost_s < step_s else math.inf for cost_s in (cost.low, cost.high))
     return max(1.0, least), max(1.0, most)
 

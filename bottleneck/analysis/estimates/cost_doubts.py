@@ -65,8 +65,8 @@ def _price_of_clocks(readings: Readings) -> float:
     """Return what reading the clocks takes at most [s per batch]: they show more than the loader takes by that much."""
     if readings.alone is None:
         return 0.0
-    all_s = readings.alone.seconds_per_sample * readings.alone.samples_per_batch
-    return max(0.0, sum(span.wall_s_per_batch or 0.0 for span in readings.spans) - all_s)
+    clocks_s = sum(span.wall_s_per_batch or 0.0 for span in readings.spans)
+    return max(0.0, clocks_s - readings.alone.seconds_per_batch)
 
 
 def _clock(span: StageSpan, costs: Costs, price_s: float) -> Interval:

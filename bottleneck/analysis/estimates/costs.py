@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
 from bottleneck.results.evidence import CostsTogether, Evidence
-from bottleneck.results.names import COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
+from bottleneck.results.names import BEFORE_COLLATE, COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, StageSpan
 
 _OWN_SHARE_OF_SERVING = 0.5
@@ -204,13 +204,13 @@ class Costs:
         rest = _combine([(size, alone), *_negated(terms)])
         if rest is None:
             return None
-        return Together(alone.seconds_per_sample * size, total.interval(), rest.interval())
+        return Together(alone.seconds_per_batch, total.interval(), rest.interval())
 
 
 def _names_within_sample(readings: Readings) -> frozenset[str]:
     """Return the names of the stages inside `__getitem__`: they are those beyond the samples that are served whole."""
     outers = [span.outer for span in readings.spans]
-    begin = outers.index("before_collate") + 1 if "before_collate" in outers else len(outers)
+    begin = outers.index(BEFORE_COLLATE) + 1 if BEFORE_COLLATE in outers else len(outers)
     return frozenset(span.name for span in readings.spans[begin:] if span.outer != COLD)
 
 

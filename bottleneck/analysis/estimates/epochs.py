@@ -83,7 +83,7 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
         max(0.0, waits_s.low - made_meanwhile_s(lag.high)),
         waits_s.high - made_meanwhile_s(lag.low),
     )
-    return Epoch(batches, raw.seconds_per_sample * size, gap_s, start_s, first_s, order_s)
+    return Epoch(batches, raw.seconds_per_batch, gap_s, start_s, first_s, order_s)
 
 
 def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
@@ -115,7 +115,7 @@ def _over_epoch(epoch: Epoch, gap_s: float, raw: Series, free: Series) -> Spread
 
 
 def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
-    """Return the batches of an epoch: as counted, or from the settings in older results, which have no bounds."""
+    """The batches of an epoch: as counted, or from the settings where the beginning of an epoch was not measured."""
     if gap.batches is not None or gap.low_s is not None:
         return gap.batches or None
     length, size = (number(pipeline, key) for key in ("dataset_length", "batch_size"))
