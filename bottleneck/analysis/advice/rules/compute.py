@@ -8,13 +8,11 @@ at least saves of such work; the rest of the step stays what it is (Amdahl's law
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.step_facts import StepFacts, facts_of_bound_step
 from bottleneck.results.format import duration, percent
 from bottleneck.results.names import COMPUTE
-from bottleneck.results.records import Advice
 
 _VOLTA, _AMPERE = 7, 8
 _WORTH_SHARE = 0.1
@@ -35,7 +33,7 @@ _OPTIMIZER_SHARE, _CLEARING_SHARE = 0.05, 0.01
 
 
 @rule("mixed-precision")
-def _mixed_precision(case: Case) -> Iterator[Item]:
+def _mixed_precision(case: Case) -> Iterator[Suggestion]:
     """Advise autocast where all products are in float32, on a device that has faster ones of 16 bits."""
     facts = facts_of_bound_step(case)
     if facts is None or not facts.device_limits or facts.computed_share("float32") != 1:
@@ -53,7 +51,6 @@ def _mixed_precision(case: Case) -> Iterator[Item]:
     scaler = "" if small == "bfloat16" else "; scale the loss with torch.amp.GradScaler()"
     yield from _saves(
         facts,
-        "mixed-precision",
         _SAVED_IN_16_BITS * products_s,
         "Compute in mixed precision",
         f"Matrix products and convolutions take {_of_step(facts, products_s)}, and all of them are in float32. The "
@@ -64,17 +61,16 @@ def _mixed_precision(case: Case) -> Iterator[Item]:
 
 
 @rule("float32-matmul-precision")
-def _matmul_precision(case: Case) -> Iterator[Item]:
+def _matmul_precision(case: Case) -> Iterator[Suggestion]:
     """Advise TF32 for products in float32 on Ampere and later, where it is not allowed."""
     facts = facts_of_bound_step(case)
-    if facts is None or not facts.device_limits or not facts.on_cuda or not facts.is_at_least(_AMPERE):
+    if facts is None or not facts.device_limits or not case.on_cuda or not facts.is_at_least(_AMPERE):
         return
     matrix_s, in_float32 = facts.spent_s(facts.trace.matrix_s_per_step), facts.computed_share("float32") or 0.0
     if facts.model.matmul_precision != "highest" or in_float32 <= 0.5 or matrix_s < _WORTH_SHARE * facts.step_s:
         return
     yield from _saves(
         facts,
-        "float32-matmul-precision",
         _SAVED_BY_TF32 * in_float32 * matrix_s,
         "Let matrix products of float32 use the tensor cores",
         f"Matrix products take {_of_step(facts, matrix_s)}, in full float32 precision "
@@ -85,10 +81,10 @@ def _matmul_precision(case: Case) -> Iterator[Item]:
 
 
 @rule("channels-last")
-def _channels_last(case: Case) -> Iterator[Item]:
+def _channels_last(case: Case) -> Iterator[Suggestion]:
     """Advise the layout that tensor cores want for convolutions of 16 bits."""
     facts = facts_of_bound_step(case)
-    if facts is None or not facts.device_limits or not facts.on_cuda or not facts.is_at_least(_VOLTA):
+    if facts is None or not facts.device_limits or not case.on_cuda or not facts.is_at_least(_VOLTA):
         return
     convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
     layout_s = facts.spent_s(facts.trace.layout_s_per_step)
@@ -99,7 +95,6 @@ def _channels_last(case: Case) -> Iterator[Item]:
     converting = f" Converting between layouts takes {duration(layout_s)} of that." if layout_s > 0 else ""
     yield from _saves(
         facts,
-        "channels-last",
         max(layout_s, _SAVED_BY_CHANNELS_LAST * convolution_s),
         "Keep images in the channels-last layout",
         f"Convolutions take {_of_step(facts, convolution_s)}, on tensors with the channels outermost.{converting} The "
@@ -111,18 +106,17 @@ def _channels_last(case: Case) -> Iterator[Item]:
 
 
 @rule("cudnn-benchmark")
-def _cudnn_benchmark(case: Case) -> Iterator[Item]:
-    """Advise trying the algorithms of cuDNN where all batches have one shape; what it gains nobody can tell."""
+def _cudnn_benchmark(case: Case) -> Iterator[Suggestion]:
+    """Advise trying the algorithms of cuDNN where all batches have one shape; the gain is unknown before it."""
     facts = facts_of_bound_step(case)
-    if facts is None or not facts.device_limits or not facts.on_cuda:
+    if facts is None or not facts.device_limits or not case.on_cuda:
         return
     convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
     if facts.model.cudnn_benchmark is not False or facts.model.fixed_shapes is not True:
         return
     if convolution_s < _WORTH_SHARE * facts.step_s:
         return
-    advice = Advice(
-        id="cudnn-benchmark",
+    yield Suggestion(
         stage=COMPUTE,
         title="Let cuDNN try its algorithms and keep the fastest",
         why=f"Convolutions take {_of_step(facts, convolution_s)}, all batches have one shape, and cuDNN chooses by "
@@ -130,14 +124,13 @@ def _cudnn_benchmark(case: Case) -> Iterator[Item]:
         how="torch.backends.cudnn.benchmark = True, once, before training",
         evidence={"convolution_s_per_step": convolution_s, "cudnn_benchmark": False, "fixed_shapes": True},
     )
-    yield Item(1.0, advice)
 
 
 @rule("fused-optimizer")
-def _fused_optimizer(case: Case) -> Iterator[Item]:
+def _fused_optimizer(case: Case) -> Iterator[Suggestion]:
     """Advise the fused implementation where the optimizer has one, does not use it, and takes its time."""
     facts = facts_of_bound_step(case)
-    if facts is None or not facts.is_known or not (case.on_cpu or facts.on_cuda):
+    if facts is None or not facts.is_known or not (case.on_cpu or case.on_cuda):
         return
     name, optimizer_s = facts.model.optimizer, facts.within_s(facts.trace.optimizer)
     if name not in _FUSED or facts.model.optimizer_fused is not False or optimizer_s is None:
@@ -147,7 +140,6 @@ def _fused_optimizer(case: Case) -> Iterator[Item]:
     saved = _SAVED_BY_FUSING[facts.model.optimizer_foreach is True]
     yield from _saves(
         facts,
-        "fused-optimizer",
         saved * optimizer_s,
         "Use the fused implementation of the optimizer",
         f"{name}.step takes {_of_step(facts, optimizer_s)}, and is not fused. The gain is an estimate: that fusing "
@@ -158,7 +150,7 @@ def _fused_optimizer(case: Case) -> Iterator[Item]:
 
 
 @rule("set-to-none")
-def _set_to_none(case: Case) -> Iterator[Item]:
+def _set_to_none(case: Case) -> Iterator[Suggestion]:
     """Advise dropping gradients where they are filled with zeros, which the trace shows."""
     facts = facts_of_bound_step(case)
     if facts is None or not facts.is_known:
@@ -169,7 +161,6 @@ def _set_to_none(case: Case) -> Iterator[Item]:
         return
     yield from _saves(
         facts,
-        "set-to-none",
         clearing_s,
         "Drop the gradients instead of filling them with zeros",
         f"zero_grad fills them with {fills:.0f} operators a step, which takes {_of_step(facts, clearing_s)}. The gain "
@@ -184,13 +175,13 @@ def _of_step(facts: StepFacts, seconds: float) -> str:
 
 
 def _saves(
-    facts: StepFacts, id: str, saved_s: float, title: str, why: str, how: str, evidence: dict[str, Any]
-) -> Iterator[Item]:
-    """Yield advice on what saves some time of a step, if that is worth a word."""
+    facts: StepFacts, saved_s: float, title: str, why: str, how: str, evidence: dict[str, float | bool]
+) -> Iterator[Suggestion]:
+    """Advise what saves some time of a step, if that is worth a word."""
     gain = facts.gain(saved_s)
     if gain >= _WORTH_GAIN:
         numbers = {**evidence, "step_s": facts.step_s, "saved_s_per_step": saved_s}
-        yield Item(gain, Advice(id=id, stage=COMPUTE, title=title, why=why, how=how, evidence=numbers))
+        yield Suggestion(stage=COMPUTE, title=title, why=why, how=how, evidence=numbers, gain=gain)
 
 
 RULES = (

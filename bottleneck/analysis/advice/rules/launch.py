@@ -1,4 +1,4 @@
-"""What to do where the device waits for the host: too many small launches, or waits that nobody needs.
+"""What to do where the device waits for the host: too many small launches, or needless waits.
 
 What is gained is an estimate from the trace; the remedies are those of PyTorch's 'Performance Tuning Guide' ('Avoid
 unnecessary CPU-GPU synchronization') and of its blog post 'Accelerating PyTorch with CUDA Graphs'.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.step_facts import LAUNCH_S, StepFacts, facts_of_bound_step, step_facts
 from bottleneck.results.evidence import Synchronisation
 from bottleneck.results.format import duration, number, percent
 from bottleneck.results.names import COMPUTE
-from bottleneck.results.records import Advice
 
 _LAUNCHING_SHARE = 0.2
 """The part of a step that launches take at least before fewer of them are worth advice."""
@@ -26,7 +25,7 @@ _WORTH_GAIN = 1.01
 
 
 @rule("compile")
-def _compile(case: Case) -> Iterator[Item]:
+def _compile(case: Case) -> Iterator[Suggestion]:
     """Advise torch.compile where calling many small operators takes a real part of the step."""
     facts = facts_of_bound_step(case)
     if facts is None or facts.model.compiled is not False:
@@ -39,8 +38,7 @@ def _compile(case: Case) -> Iterator[Item]:
     gain = facts.gain(saved_s)
     if gain < _WORTH_GAIN:
         return
-    advice = Advice(
-        id="compile",
+    yield Suggestion(
         stage=COMPUTE,
         title="Compile the model, which fuses small operators",
         why=f"A step of {duration(facts.step_s)} calls {number(calls)} {what}, each of which takes the host about "
@@ -48,15 +46,15 @@ def _compile(case: Case) -> Iterator[Item]:
         "others.",
         how="model = torch.compile(model)",
         evidence={f"{what}_per_step": calls, "step_s": facts.step_s, "saved_s_per_step": saved_s},
+        gain=gain,
     )
-    yield Item(gain, advice)
 
 
 @rule("cuda-graphs")
-def _cuda_graphs(case: Case) -> Iterator[Item]:
+def _cuda_graphs(case: Case) -> Iterator[Suggestion]:
     """Advise CUDA graphs where the device waits for launches, shapes stay the same and nothing synchronises."""
     facts = facts_of_bound_step(case)
-    if facts is None or not facts.host_limits or not facts.on_cuda or facts.model.fixed_shapes is not True:
+    if facts is None or not facts.host_limits or not case.on_cuda or facts.model.fixed_shapes is not True:
         return
     launches = facts.trace.launches_per_step or 0.0
     launching_s = min(facts.idle_s, launches * LAUNCH_S)
@@ -66,8 +64,7 @@ def _cuda_graphs(case: Case) -> Iterator[Item]:
     gain = facts.gain(launching_s)
     if gain < _WORTH_GAIN:
         return
-    advice = Advice(
-        id="cuda-graphs",
+    yield Suggestion(
         stage=COMPUTE,
         title="Replay the step as a CUDA graph",
         why=f"The device computes for {duration(facts.busy_s or 0.0)} of each {duration(facts.step_s)} step and waits "
@@ -80,12 +77,12 @@ def _cuda_graphs(case: Case) -> Iterator[Item]:
             "step_s": facts.step_s,
             "saved_s_per_step": launching_s,
         },
+        gain=gain,
     )
-    yield Item(gain, advice)
 
 
 @rule("larger-batch")
-def _larger_batch(case: Case) -> Iterator[Item]:
+def _larger_batch(case: Case) -> Iterator[Suggestion]:
     """Advise twice the batch where the device has time and memory for it."""
     facts = facts_of_bound_step(case)
     if facts is None or not facts.host_limits or facts.busy_s is None:
@@ -103,8 +100,7 @@ def _larger_batch(case: Case) -> Iterator[Item]:
     gain = facts.gain(facts.step_s - doubled_s / 2)
     if gain < _WORTH_GAIN:
         return
-    advice = Advice(
-        id="larger-batch",
+    yield Suggestion(
         stage=COMPUTE,
         title=f"Raise the batch size from {batch_size:.0f} to {2 * batch_size:.0f}",
         why=f"The device computes for {duration(facts.busy_s)} of each {duration(facts.step_s)} step, and at most "
@@ -117,12 +113,12 @@ def _larger_batch(case: Case) -> Iterator[Item]:
             "device_bytes": total,
             "step_s": facts.step_s,
         },
+        gain=gain,
     )
-    yield Item(gain, advice)
 
 
 @rule("step-synchronises")
-def _synchronises(case: Case) -> Iterator[Item]:
+def _synchronises(case: Case) -> Iterator[Suggestion]:
     """Advise fewer waits for the device, where it has nothing to do after them."""
     facts = step_facts(case)
     waits = _waits(facts) if facts is not None else ()
@@ -135,8 +131,7 @@ def _synchronises(case: Case) -> Iterator[Item]:
         return
     calls = sum(wait.calls_per_step or 0.0 for wait in waits)
     by = ", ".join((wait.name or "")[:80] for wait in waits[:3])
-    advice = Advice(
-        id="step-synchronises",
+    yield Suggestion(
         stage=COMPUTE,
         title="Do not wait for the device in every step",
         why=f"The train step waits for the device {number(calls, 0 if calls >= 9.5 else 1)} times ({by}); after that "
@@ -145,12 +140,12 @@ def _synchronises(case: Case) -> Iterator[Item]:
         how="log every N steps: total += loss.detach(), and total.item() when step % 50 == 0; the same for "
         "loss.item(), .cpu(), .nonzero() and if tensor:",
         evidence={"waits_per_step": calls, "idle_share": share, "step_s": facts.step_s},
+        gain=gain,
     )
-    yield Item(gain, advice)
 
 
 def _waits(facts: StepFacts) -> tuple[Synchronisation, ...]:
-    """Return what makes the host wait for the device in most steps."""
+    """What makes the host wait for the device in most steps."""
     return tuple(wait for wait in facts.trace.synchronisations if (wait.calls_per_step or 0.0) >= _FEWEST_WAITS)
 
 
