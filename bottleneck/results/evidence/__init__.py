@@ -26,7 +26,7 @@ from bottleneck.results.evidence.loader import (
     WorkerThreads,
 )
 from bottleneck.results.evidence.payload import Payload, Saving, TensorSeen
-from bottleneck.results.evidence.profile import FrameSeen, FunctionSeen, Profile, StackSeen, StacksKept
+from bottleneck.results.evidence.profile import FunctionSeen, Profile, StackSeen, StacksKept
 from bottleneck.results.evidence.step import (
     ModelFacts,
     Operator,
@@ -69,7 +69,6 @@ class Evidence:
     """All that was measured beside the blocks."""
 
     first_batch_s: Quantity | None = left_out()
-    """Time to the first batch of an epoch."""
     cache_bytes_wanted: Count | None = left_out()
     """What the caches would need for everything to be measured; only where they lack memory."""
     recorded_batches: RecordedBatches = left_out(RecordedBatches())
@@ -82,16 +81,13 @@ class Evidence:
     transforms: tuple[TransformSeen, ...] = left_out(())
     """Single transforms, in the order in which they are kept."""
     transforms_note: str | None = left_out()
-    """Why they do not add up to their stage."""
     core_wait_per_cpu_s: Quantity | None = left_out()
     """Seconds that workers waited for a core, for each second of CPU time."""
     loader: LoaderFacts = left_out(LoaderFacts())
     other_load_cores: Quantity | None = left_out()
     """Cores that other processes kept busy, or other virtual machines."""
     stolen_share: Quantity | None = left_out()
-    """Share of the time of the job's cores that the hypervisor gave to others."""
     blocks_repeated: Count | None = left_out()
-    """Blocks that were measured again, because far more than usual was stolen during them."""
     wait_s: Waits = left_out(Waits())
     stalls: Stalls = left_out(Stalls())
     trace: Traces = left_out(Traces())

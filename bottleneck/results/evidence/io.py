@@ -13,7 +13,6 @@ class ReadsOfExperiment:
     """What an experiment read for each sample."""
 
     name: str | None = None
-    """The experiment."""
     asked_bytes_per_sample: Quantity | None = None
     """Bytes that processes asked for, from the page cache or from storage."""
     storage_bytes_per_sample: Quantity | None = None
@@ -43,14 +42,9 @@ class Cold:
     verified: bool | None = None
     """The files were really out of memory."""
     files: Quantity | None = None
-    """Files that were dropped."""
     bytes: Quantity | None = None
-    """What they hold."""
     reason: str | None = None
     """Why it does not count; None where it does."""
     batches: Count | None = left_out()
-    """Batches of the pool."""
     samples: Quantity | None = left_out()
-    """Samples of the pool."""
     resident_share: Quantity | None = left_out()
-    """The largest share of the pages that stayed in memory."""

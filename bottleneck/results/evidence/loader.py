@@ -14,18 +14,14 @@ class TransformSeen:
     """The calls of a single transform."""
 
     stage: str | None = None
-    """The stage that it is part of."""
     path: str | None = None
     """Where it is in the dataset."""
     name: str | None = None
-    """Its class or function."""
     calls_per_sample: Quantity | None = None
     wall_s_per_call: Quantity | None = None
     cpu_s_per_call: Quantity | None = None
     share: Quantity | None = None
-    """Its share of the stage's time."""
     output: str | None = None
-    """Size and type of what it returns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,46 +56,32 @@ class LoaderFacts:
     """Facts about the loader and its dataset that no throughput shows."""
 
     start_method: str | None = None
-    """How the workers are started; None without workers."""
     fetches_batches: bool | None = None
-    """The dataset has `__getitems__`."""
     iterable: bool | None = None
     pin_thread: bool | None = None
-    """A thread pins batches."""
     mentions_non_blocking: bool | None = None
-    """The code of `to_device` does."""
     tokenizers: tuple[str, ...] = ()
-    """Tokenizers of Hugging Face that the dataset or collation holds."""
     transform_modules: Mapping[str, str] = field(default_factory=dict)
     """The package of each transform, by its path."""
     dataset_pickle_bytes: Quantity | None = None
-    """What the start of a worker sends; None where nothing is sent."""
     dataset_pickle_s: Quantity | None = None
     dataset_pickle_complete: bool | None = left_out()
-    """Pickling finished within its limits."""
     dataset_pickle_failure: str | None = left_out()
-    """Why the dataset cannot be pickled."""
     python_objects: Quantity | None = None
     python_object_bytes: Quantity | None = None
     python_objects_largest: str | None = None
-    """Where most of them are."""
+    """The attribute that holds most of them."""
     worker_threads: WorkerThreads = null(WorkerThreads())
     omp_num_threads: str | None = None
-    """The environment variable in the workers."""
     tokenizers_parallelism: str | None = None
-    """The environment variable in the workers."""
     open_handles: tuple[OpenHandle, ...] = ()
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None
     loaded_bytes_per_sample: Quantity | None = None
-    """What loading returns."""
     shared_memory_bytes_needed: Quantity | None = None
-    """What the batches take when the workers' queue is full."""
     descriptors_needed: Quantity | None = None
-    """The same in open files."""
     descriptor_limit: Quantity | None = None
     sharing_strategy: str | None = None
-    """How tensors are shared between processes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,14 +23,10 @@ class Saving:
     """A smaller form in which a tensor could travel."""
 
     id: str | None = None
-    """Which kind of saving."""
     path: str | None = None
     what: str | None = None
-    """What was found, in words."""
     how: str | None = None
-    """A line of code."""
     bytes_saved: Quantity | None = None
-    """Of one batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +34,10 @@ class Payload:
     """What one batch holds."""
 
     bytes: Quantity | None = None
-    """All of its tensors."""
     tensor_count: Quantity | None = None
     tensors: tuple[TensorSeen, ...] = ()
     """The first of them."""
     objects: Quantity | None = None
-    """Everything but tensors."""
     savings: tuple[Saving, ...] = ()
     """The largest first."""
     unread: tuple[str, ...] | None = None

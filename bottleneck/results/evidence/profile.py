@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from bottleneck.results.evidence.fields import MOST_ROWS, Positions, left_out
+from bottleneck.results.stacks import Frame
 from bottleneck.results.values import Amount, Count, Quantity
 
 
@@ -16,11 +17,8 @@ class FunctionSeen:
     """A function of the workers' code, and what it takes by itself."""
 
     function: str | None = None
-    """Its name."""
     file: str | None = None
-    """No home directory shows."""
     line: Count | None = None
-    """Where it begins; None for native code."""
     own_share: Quantity | None = None
     """Its share of all samples of the user's code."""
     waiting_share: Quantity | None = None
@@ -30,24 +28,12 @@ class FunctionSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameSeen:
-    """A function that stacks mention by its position."""
-
-    function: str | None = None
-    """Its name."""
-    file: str | None = None
-    line: Count | None = None
-    """Where it begins; None for native code."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class StackSeen:
-    """A stack, as positions in the list of functions."""
+    """A stack, as positions in the list of frames."""
 
     frames: Positions | None = None
     """From the outermost inwards."""
     stage: str | None = None
-    """The stage at work."""
     samples: Amount | None = None
     """Computing or waiting."""
     computing: Amount | None = None
@@ -58,12 +44,9 @@ class StackSeen:
 class StacksKept:
     """The stacks of all processes together, the heaviest."""
 
-    frames: Annotated[tuple[FrameSeen, ...], Meta(max_length=MOST_ROWS)] = ()
-    """Each function once."""
+    frames: Annotated[tuple[Frame, ...], Meta(max_length=MOST_ROWS)] = ()
     seen: Annotated[tuple[StackSeen, ...], Meta(max_length=MOST_ROWS)] = ()
-    """The stacks."""
     left_out_samples: Amount | None = None
-    """Samples of stacks too rare to be kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +57,8 @@ class Profile:
     """`py-spy` or `in-process`."""
     rate_hz: Quantity | None = None
     seconds: Quantity | None = None
-    """How long each process was sampled."""
     samples: Quantity | None = None
-    """Samples of the user's code in all processes."""
     processes: Count | None = None
     in_workers: bool | None = None
-    """Not in the main process."""
     functions: tuple[FunctionSeen, ...] = ()
-    """Those with the most own time first."""
     stacks: StacksKept = left_out(StacksKept())

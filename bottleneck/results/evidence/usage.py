@@ -18,9 +18,7 @@ class Cores:
     usable: Quantity | None = None
     """Affinity and quota counted in; need not be whole."""
     quota: Quantity | None = None
-    """Of the container."""
     allowed: Count | None = None
-    """By affinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +28,10 @@ class GpuUsage:
     busy_share: Quantity | None = None
     """Share of the time in which any kernel ran."""
     memory_bytes: Quantity | None = None
-    """The most that was in use."""
     pcie_bytes_per_s: Quantity | None = None
-    """To the device and back."""
     sm_clock_hz: Quantity | None = None
     max_sm_clock_hz: Quantity | None = None
     throttled: tuple[str, ...] = ()
-    """Reasons for a lower clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +43,6 @@ class ExperimentUsage:
     mode: str | None = None
     """`coupled`, `drained`, `workers`, `without`, `workers without` or `serving`."""
     seconds: Quantity | None = None
-    """All of its blocks."""
     samples: Quantity | None = None
     """Readings of the counters."""
     cores_busy: Quantity | None = None
@@ -58,19 +52,16 @@ class ExperimentUsage:
     cores_other: Quantity | None = None
     """Cores that processes outside of the job kept busy."""
     runnable_per_core: Quantity | None = None
-    """Threads that ran or could."""
     throttled_share: Quantity | None = None
     """Share of the quota's periods in which the job was stopped."""
     disk_read_bytes_per_s: Quantity | None = None
     disk_write_bytes_per_s: Quantity | None = None
     disk_busy_share: Quantity | None = None
-    """Share of the time in which the busiest disk was."""
     disk_requests_in_flight: Quantity | None = left_out()
-    """Of that disk, at once; None where no disk is known."""
+    """Of the busiest disk, at once; None where no disk is known."""
     disk_rotational: bool | None = left_out()
-    """That disk turns; None where no disk is known."""
+    """The busiest disk turns; None where no disk is known."""
     network_bytes_per_s: Quantity | None = None
-    """Received and sent."""
     gpu: GpuUsage = null(GpuUsage())
     """Empty without an NVIDIA device that can be watched."""
 
@@ -88,23 +79,16 @@ class WorkersUsage:
 
     count: Count | None = None
     threads: Count | None = None
-    """Of each."""
     private_bytes: Quantity | None = None
-    """Of all together."""
     shared_bytes: Quantity | None = None
     private_growth_bytes_per_s: Quantity | None = None
     private_growth_error_bytes_per_s: Quantity | None = None
-    """Standard error of the growth."""
     cores_busy: tuple[Quantity, ...] = ()
-    """Cores that each keeps busy in the job as it is."""
+    """Of each worker, in the job as it is."""
     affinity_cores: Count | None = None
-    """Cores that a worker may run on, at least."""
     affinity_cores_together: Count | None = None
-    """Cores that any of them may run on."""
     main_affinity_cores: Count | None = None
-    """Cores that the main process may run on."""
     cache_bytes: Quantity | None = None
-    """Caches of this diagnosis in their memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +109,7 @@ class BlocksOverTime:
     name: str | None = None
     """The experiment; None where several share the row."""
     mode: str | None = None
-    """As in `ExperimentUsage`."""
     cores_busy: Quantity | None = None
-    """Cores that all processes of the machine kept busy."""
     cores_job: Quantity | None = None
     disk_read_bytes_per_s: Quantity | None = None
     gpu_busy_share: Quantity | None = None
@@ -150,7 +132,6 @@ class UsageSeries:
     blocks_per_row: Count | None = None
     """Neighbours that share a row."""
     blocks: Annotated[tuple[BlocksOverTime, ...], Meta(max_length=MOST_ROWS)] = ()
-    """In the order in which they were measured."""
     memory: Annotated[tuple[MemoryOverTime, ...], Meta(max_length=MOST_ROWS)] = ()
 
 
@@ -159,16 +140,12 @@ class Utilisation:
     """What the machine and the processes of the job did while blocks were measured."""
 
     interval_s: Quantity | None = None
-    """Between two readings of the counters."""
     samples: Quantity | None = None
-    """Readings of the counters."""
     cores: Cores = null(Cores())
     experiments: tuple[ExperimentUsage, ...] = ()
     main: MainProcess = null(MainProcess())
     workers: WorkersUsage = null(WorkersUsage())
     shared_memory: SharedMemory = null(SharedMemory())
     gpu_other_processes: Count | None = None
-    """Other processes that use the device."""
     series: UsageSeries = left_out(UsageSeries())
     missing: tuple[str, ...] = ()
-    """Sentences on what could not be measured."""

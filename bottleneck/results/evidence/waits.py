@@ -18,7 +18,6 @@ class EpochGap:
     order_s: Quantity | None = None
     """The least of it that choosing the order of the samples takes."""
     persistent_workers: bool | None = None
-    """As set in the user's loader."""
     started_anew: bool | None = None
     """Whether the workers are; None without workers."""
     batches: Quantity | None = None

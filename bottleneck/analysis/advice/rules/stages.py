@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
@@ -83,50 +83,25 @@ _REMEDIES = {
 }
 
 
-_REMEDIES_FOR_IMAGES = {
-    AUGMENT: _Remedy(
-        "cheaper-augment",
-        "Make the augmentation cheaper, or move it to the device",
-        "crop before anything that touches every pixel; run the rest on whole batches in the train step: "
-        "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device))",
-    ),
-    LOAD: _Remedy(
-        "cheaper-load",
-        "Read and decode less for each sample",
-        'resize the files once beforehand, or decode small: image.draft("RGB", (256, 256)) before '
-        "image.convert() (Pillow, JPEG); torchvision.io.decode_jpeg is a faster decoder",
-    ),
-    HANDOFF: _Remedy(
-        "smaller-handoff",
-        "Send fewer and smaller objects from the workers",
-        "return a few large tensors instead of lists, dicts or objects, and send pixels as uint8: "
-        "images.to(device).float().div_(255) in the train step",
-    ),
-    COPY: _Remedy(
-        "smaller-copy",
-        "Copy fewer bytes to the device",
-        "send pixels as uint8 and convert there: images.to(device, non_blocking=True).float().div_(255); "
-        "leave out tensors that the model never reads",
-    ),
+_HOW_FOR_IMAGES = {
+    AUGMENT: "crop before anything that touches every pixel; run the rest on whole batches in the train step: "
+    "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device))",
+    LOAD: 'resize the files once beforehand, or decode small: image.draft("RGB", (256, 256)) before '
+    "image.convert() (Pillow, JPEG); torchvision.io.decode_jpeg is a faster decoder",
+    HANDOFF: "return a few large tensors instead of lists, dicts or objects, and send pixels as uint8: "
+    "images.to(device).float().div_(255) in the train step",
+    COPY: "send pixels as uint8 and convert there: images.to(device, non_blocking=True).float().div_(255); "
+    "leave out tensors that the model never reads",
 }
 """Only where the run had images."""
 
 # Where the device is the CPU, moving work from the workers to the train step gains nothing.
-_REMEDIES_ON_CPU = {
-    AUGMENT: _Remedy(
-        "cheaper-augment",
-        "Make the augmentation cheaper",
-        "do beforehand, once, whatever is not random; apply the costly parts of the rest to fewer samples",
-    ),
-}
-_REMEDIES_FOR_IMAGES_ON_CPU = {
-    AUGMENT: _Remedy(
-        "cheaper-augment",
-        "Make the augmentation cheaper",
-        "crop and resize before anything that touches every pixel; keep pixels as uint8 until the end; do "
-        "beforehand, once, whatever is not random",
-    ),
-}
+_AUGMENT_ON_CPU = "Make the augmentation cheaper"
+_HOW_ON_CPU = "do beforehand, once, whatever is not random; apply the costly parts of the rest to fewer samples"
+_HOW_ON_CPU_FOR_IMAGES = (
+    "crop and resize before anything that touches every pixel; keep pixels as uint8 until the end; do beforehand, "
+    "once, whatever is not random"
+)
 
 
 # What is advised of a stage that waits for most of its time; a faster decoder would gain it nothing.
@@ -143,12 +118,14 @@ _LOCKS = (
 """What to do; what goes before it and behind it where more workers are of use."""
 
 
-def _remedies(case: Case) -> dict[str, _Remedy]:
-    """The remedies by stage that fit the device and the data."""
-    remedies = {**_REMEDIES, **(_REMEDIES_ON_CPU if case.on_cpu else {})}
-    if shows_images(case):
-        remedies |= {**_REMEDIES_FOR_IMAGES, **(_REMEDIES_FOR_IMAGES_ON_CPU if case.on_cpu else {})}
-    return remedies
+def _usual_remedy(case: Case, name: str) -> _Remedy | None:
+    """The remedy of a stage that fits the device and the data."""
+    remedy, images = _REMEDIES.get(name), shows_images(case)
+    if remedy is None:
+        return None
+    if name == AUGMENT and case.on_cpu:
+        return replace(remedy, title=_AUGMENT_ON_CPU, how=_HOW_ON_CPU_FOR_IMAGES if images else _HOW_ON_CPU)
+    return replace(remedy, how=_HOW_FOR_IMAGES.get(name, remedy.how)) if images else remedy
 
 
 def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
@@ -188,7 +165,7 @@ def _remedy(case: Case, stage: Stage, waiting: float | None) -> _Remedy:
         f"Make {stage.name} cheaper",
         f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",
     )
-    return _remedies(case).get(stage.name) or _split(case, stage) or own
+    return _usual_remedy(case, stage.name) or _split(case, stage) or own
 
 
 @rule("measure-longer")
