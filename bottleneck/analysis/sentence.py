@@ -28,7 +28,7 @@ class Findings:
 
 
 def verdict_sentence(findings: Findings) -> str:
-    """Return the verdict: the answer, and what it is worth."""
+    """The verdict: the answer, and what it is worth."""
     answer = findings.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
@@ -45,7 +45,7 @@ def verdict_sentence(findings: Findings) -> str:
 
 
 def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
-    """Return the `--budget` that holds so many further rounds, such as `90s` or `4m`; None if unknown.
+    """The `--budget` that holds so many further rounds, such as `90s` or `4m`; None if unknown.
 
     It takes the whole diagnosis so far as the price of its rounds, so starting and recording are paid twice.
     """
@@ -73,7 +73,7 @@ def _undecided(efficiency: Interval) -> str:
 
 
 def _over_an_epoch(findings: Findings, epoch: Epoch, whole: Interval, steady: Interval) -> str:
-    """Return the sentence where the beginning of each epoch costs the job something that shows."""
+    """The sentence where the beginning of each epoch costs the job something that shows."""
     answer = findings.answer
     gap = f"Between epochs the job stands for {duration(epoch.gap_s.estimate)} of each {duration(epoch.seconds)}"
     edge = f"{gap}: {_reason(epoch)}. Within an epoch it is at {percent_interval(steady)}."
@@ -90,7 +90,7 @@ def _over_an_epoch(findings: Findings, epoch: Epoch, whole: Interval, steady: In
 
 
 def _reason(epoch: Epoch) -> str:
-    """Return what most of the beginning of an epoch is."""
+    """What most of the beginning of an epoch is."""
     parts = {
         "its workers start anew": epoch.start_s,
         "the workers have no batch ready": epoch.first_batch_s,
@@ -108,17 +108,17 @@ def _named(findings: Findings) -> str:
 
 
 def _unnamed(choice: Choice) -> str:
-    """Return why no stage is named, and what to do about it."""
+    """Why no stage is named, and what to do about it."""
     if choice.basis == "unresolved":
         return (
-            "Which stage does it could not be told: what they cost a batch is less than measuring it takes. Make the "
+            "Which stage it is cannot be resolved: what they cost a batch is less than measuring it takes. Make the "
             "batches larger, and measure again."
         )
-    return "Which stage does it could not be told: give it a larger --budget."
+    return "Which stage it is cannot be resolved yet: give it a larger --budget."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
-    """Return what it would gain if the bottleneck were free."""
+    """What it would gain if the bottleneck were free."""
     gained = next((stage.gain_if_free for stage in answer.stages if stage.name == bottleneck), None)
     if gained is None:
         return f"What the job would gain if {bottleneck} were free was not measured."
@@ -138,12 +138,12 @@ def _what_decides(findings: Findings) -> str:
     budget = budget_for(further_rounds, findings.rounds, findings.seconds)
     how = f": --budget {budget}" if budget else ""
     if findings.rounds < LEAST_ROUNDS:
-        return f"{plural(findings.rounds, 'round')} are too few to tell; measure {LEAST_ROUNDS} at least{how}."
+        return f"{plural(findings.rounds, 'round')} are too few; measure {LEAST_ROUNDS} at least{how}."
     return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 
 def _too_little(findings: Findings) -> str:
-    """Return the sentence for fewer than two rounds, from which there is no interval."""
+    """The sentence for fewer than two rounds, from which there is no interval."""
     remedy = "Give it a larger --budget."
     device, raw = findings.device_samples_per_s, findings.raw_samples_per_s
     if device is None or raw is None:

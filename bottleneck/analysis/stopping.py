@@ -28,12 +28,12 @@ _MOST_ROUNDS = 1_000_000
 
 
 def loss(efficiency: Interval) -> Interval:
-    """Return the part of the device's throughput that the input pipeline costs the job."""
+    """The part of the device's throughput that the input pipeline costs the job."""
     return Interval(1 - efficiency.estimate, 1 - efficiency.high, 1 - efficiency.low)
 
 
 def state(efficiency: Interval | None) -> State:
-    """Return what the interval of the efficiency says about the job."""
+    """What the interval of the efficiency says about the job."""
     if efficiency is None:
         return "undecided"
     lost = loss(efficiency)
@@ -43,7 +43,7 @@ def state(efficiency: Interval | None) -> State:
 
 
 def further_rounds(log_efficiency: Spread | None) -> int | None:
-    """Return how many further rounds would probably decide the state.
+    """How many further rounds would probably decide the state.
 
     The half width of a mean over n rounds shrinks like t(n - 1) / sqrt(n); the answer is the smallest n at
     which the present estimate, with the present spread between rounds, falls on one side.
@@ -75,14 +75,14 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
-    """Tell whether the state would be decided after so many rounds of the same spread."""
+    """Whether the state would be decided after so many rounds of the same spread."""
     deviation = log_efficiency.standard_error * math.sqrt(log_efficiency.rounds)
     future = replace(log_efficiency, standard_error=deviation / math.sqrt(rounds), rounds=rounds)
     return state(future.exponentiated()) != "undecided"
 
 
 def is_precise(readings: Readings) -> bool:
-    """Tell whether every share of interest, and the loss, is known well enough to stop.
+    """Whether every share of interest, and the loss, is known well enough to stop.
 
     Well enough: a half width of 3 points, or of a tenth of the largest share of an input stage where that is
     more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one, and
@@ -103,7 +103,7 @@ def is_precise(readings: Readings) -> bool:
 
 
 def costs_are_precise(readings: Readings, costs: Costs) -> bool:
-    """Tell whether the cost of each stage that was left out of the loader alone is known well enough.
+    """Whether the cost of each stage that was left out of the loader alone is known well enough.
 
     Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more. What no
     repetition would show does not count.

@@ -26,16 +26,16 @@ _HALVES_MARGIN = 1.06
 _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
 _SAMPLER_SHARE = 0.05
-"""Of the step, from which on the time of the sampler is told: a job is worth touching from such a loss on."""
+"""Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
 _STOLEN_SHARE = 0.05
-"""Of the time of the job's cores, from which on what a hypervisor gives to others is told."""
+"""Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
 _TREND_CORRELATION = 0.8
 _TREND_CHANGE = 1.25
-"""Rank correlation with the round, and ratio of the last to the first third, from which a trend is told."""
+"""Rank correlation with the round, and ratio of the last to the first third, that make a trend."""
 
 
-def doubts(measurement: Measurement, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
-    """Return the warnings of the measuring, then those that its numbers give rise to."""
+def find_warnings(measurement: Measurement, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
+    """The warnings of the measuring, then those that its numbers give rise to."""
     held = answer.steady_state == "input_bound"
     return (
         *measurement.warnings,
@@ -183,7 +183,7 @@ def _unsteady_blocks(measurement: Measurement) -> Iterator[Warning]:
 
 
 def _half_drifts(blocks: Sequence[Block]) -> list[float]:
-    """Return the log ratio of the times per batch of second and first half, for blocks that have both.
+    """The log ratio of the times per batch of second and first half, for blocks that have both.
 
     The first half is the whole batches of half the block, rounded down.
     """
@@ -226,7 +226,7 @@ def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice
 
 
 def _matters(readings: Readings, stage: Stage) -> bool:
-    """Tell whether a stage may take more of the job's step than the margin."""
+    """Whether a stage may take more of the job's step than the margin."""
     if readings.raw is None:
         return True
     step_s = readings.raw.seconds_per_batch

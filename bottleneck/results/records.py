@@ -36,11 +36,11 @@ class Block:
     first_half_seconds: Amount | None = None
     """Time until half of the batches were done; shows a block that had not reached its steady state."""
     queue_before: Count | None = None
-    """Batches that lay ready in the loader's queue when it began; None where there is no queue, or it is not known."""
+    """Batches that lay ready in the loader's queue when it began; None without a queue, or where that is unknown."""
     queue_after: Count | None = None
     """The same when it ended."""
     device_clock_hz: Amount | None = None
-    """Clock of the device right after the block; None where it is not known."""
+    """Clock of the device right after the block; None where it is unknown."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Waiting told apart from computing: how much of a stage's time passed on no core."""
+"""Waiting and computing: how much of a stage's time passed on no core."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LADDER_CONFIDENCE = 0.95
 
 
 def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
-    """Return what each stage costs, from the device outwards."""
+    """What each stage costs, from the device outwards."""
     return tuple(_attribute_stage(readings, costs, span) for span in readings.spans)
 
 
@@ -41,7 +41,7 @@ def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage
 
 
 def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
+    """The stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
 
     What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
     That recorded batches are a sample of all is left out: they are the same ones for each stage.
@@ -91,7 +91,7 @@ def drop(readings: Readings, span: StageSpan) -> Spread | None:
 
 
 def drop_confidence(readings: Readings) -> float:
-    """Return the confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
+    """The confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
     drops = sum(
         span.inner is not None and span.inner in readings.coupled and span.outer in readings.coupled
         for span in readings.spans
@@ -100,7 +100,7 @@ def drop_confidence(readings: Readings) -> float:
 
 
 def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
-    """Return the coupled time per batch that the stage adds [s]."""
+    """The coupled time per batch that the stage adds [s]."""
     outer = readings.coupled.get(span.outer)
     if outer is None:
         return None
@@ -111,7 +111,7 @@ def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
 
 
 def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
-    """Return the difference of two times per sample, times the mean batch size of the outer one."""
+    """The difference of two times per sample, times the mean batch size of the outer one."""
     size = outer.samples_per_batch
     spread = (
         jackknife(lambda o: o * size, (outer,))
@@ -122,7 +122,7 @@ def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
 
 
 def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence: float = CONFIDENCE) -> Interval | None:
-    """Return the throughput without the stage over that of the whole job, both measured.
+    """The throughput without the stage over that of the whole job, both measured.
 
     Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
     its cost, whatever a disturbed or a very short step makes of it. What is served without the stage is a sample of
@@ -141,10 +141,10 @@ def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence:
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:
-    """Return the least and the most that a job gains that loses a stage's cost, as far as its interval tells.
+    """The least and the most that a job gains that loses a stage's cost, by its interval.
 
     Workers that share their cores with the train step take longer beside it than alone, and are relieved of that as
-    well: there the cost is a part of the time of the loader alone. None where the cost is not known in that way.
+    well: there the cost is a part of the time of the loader alone. None where the stage was not left out.
     """
     costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone
     cost = costing.interval() if costing is not None and costing.left_out else None

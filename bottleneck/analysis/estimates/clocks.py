@@ -48,7 +48,7 @@ def differing_clocks(measurement: Measurement) -> Iterator[Warning]:
 
 
 def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
-    """Return the mean clock of each round, weighted by time."""
+    """The mean clock of each round, weighted by time."""
     sums: dict[int, tuple[float, float]] = {}
     for block in blocks:
         if block.device_clock_hz and block.seconds > 0:

@@ -120,7 +120,7 @@ def _cudnn_benchmark(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title="Let cuDNN try its algorithms and keep the fastest",
         why=f"Convolutions take {_of_step(facts, convolution_s)}, all batches have one shape, and cuDNN chooses by "
-        "rule of thumb. What it gains only a try can tell.",
+        "rule of thumb. Try it to see what it gains.",
         how="torch.backends.cudnn.benchmark = True, once, before training",
         evidence={"convolution_s_per_step": convolution_s, "cudnn_benchmark": False, "fixed_shapes": True},
     )

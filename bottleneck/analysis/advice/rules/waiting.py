@@ -121,8 +121,8 @@ def _find_slow_storage(case: Case) -> _SlowStorage | None:
     if waiting is None or waiting < _WAITING or read is None:
         return None
     why = (
-        f"{stage.name} reads {_size(read)} a sample from the disk, and is waiting {percent(waiting)} of its time. What "
-        "an epoch gets that finds its files in memory is told by --cold, measured a second time."
+        f"{stage.name} reads {_size(read)} a sample from the disk, and is waiting {percent(waiting)} of its time. To "
+        "compare with files in memory, diagnose again with --cold."
     )
     return _SlowStorage(stage, True, why, {"storage_bytes_per_sample": read, "waiting_share": waiting})
 
