@@ -9,7 +9,6 @@ from bottleneck.analysis.answer import Answer, find_answer
 from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
-from bottleneck.analysis.estimates.statistics import Series
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
@@ -69,20 +68,13 @@ def _advice(measurement: Measurement, readings: Readings, answer: Answer, verdic
 
 
 def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Verdict:
-    findings = Findings(
-        answer=answer,
-        device_samples_per_s=_samples_per_s(readings.device),
-        raw_samples_per_s=_samples_per_s(readings.raw),
-        rounds=readings.common_rounds,
-        seconds=measurement.cost.seconds,
-    )
     return Verdict(
         state=answer.state,
         bottleneck=answer.choice.bottleneck,
         contributors=answer.choice.contributors,
         efficiency=answer.efficiency,
         headroom=None if answer.efficiency is None else inverse(answer.efficiency),
-        sentence=verdict_sentence(findings),
+        sentence=verdict_sentence(Findings(answer, readings, measurement.cost.seconds)),
         further_rounds=answer.further_rounds,
         epoch_efficiency=answer.epoch_efficiency,
         judged_by=answer.judged_by,
@@ -92,7 +84,3 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
 def inverse(interval: Interval) -> Interval:
     """The interval of one over a positive quantity."""
     return Interval(1 / interval.estimate, 1 / interval.high, 1 / interval.low)
-
-
-def _samples_per_s(series: Series | None) -> float | None:
-    return None if series is None else 1 / series.seconds_per_sample

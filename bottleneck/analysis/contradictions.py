@@ -85,7 +85,7 @@ def _compare(more: str, quick: Series, less: str, slow: Series, margin: float, r
     if spread is None:
         return
     quick, slow = align((quick, slow))
-    got, of_less = count(1 / quick.seconds_per_sample), count(1 / slow.seconds_per_sample)
+    got, of_less = count(quick.samples_per_s), count(slow.samples_per_s)
     what = f"{more} got {got} samples/s, and {less}, which does less, {of_less}"
     yield _Pair(spread.exponentiated, margin, what, remedy)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bottleneck.analysis.answer import Answer
 from bottleneck.analysis.estimates.epochs import Epoch
+from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
 from bottleneck.analysis.verdict import Choice
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
@@ -19,10 +20,7 @@ class Findings:
     """What the sentence is made of."""
 
     answer: Answer
-    device_samples_per_s: float | None
-    raw_samples_per_s: float | None
-    rounds: int
-    """Rounds in which both device and raw were measured."""
+    readings: Readings
     seconds: float
     """What the diagnosis has taken so far."""
 
@@ -135,32 +133,34 @@ def _what_decides(findings: Findings) -> str:
     further_rounds = findings.answer.further_rounds
     if further_rounds is None:
         return "No affordable number of further rounds would decide it."
-    budget = budget_for(further_rounds, findings.rounds, findings.seconds)
+    rounds = findings.readings.common_rounds
+    budget = budget_for(further_rounds, rounds, findings.seconds)
     how = f": --budget {budget}" if budget else ""
-    if findings.rounds < LEAST_ROUNDS:
-        return f"{plural(findings.rounds, 'round')} are too few; measure {LEAST_ROUNDS} at least{how}."
+    if rounds < LEAST_ROUNDS:
+        return f"{plural(rounds, 'round')} are too few; measure {LEAST_ROUNDS} at least{how}."
     return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 
 def _too_little(findings: Findings) -> str:
     """The sentence for fewer than two rounds, from which there is no interval."""
     remedy = "Give it a larger --budget."
-    device, raw = findings.device_samples_per_s, findings.raw_samples_per_s
+    device, raw = findings.readings.device, findings.readings.raw
     if device is None or raw is None:
-        absent = [name for name, rate in ((DEVICE, device), (RAW, raw)) if rate is None]
+        absent = [name for name in (DEVICE, RAW) if name not in findings.readings.coupled]
         were = "was" if len(absent) == 1 else "were"
         return f"Undecided: {names(absent)} {were} not measured, so there is no loss to speak of. {remedy}"
+    lost = percent(1 - raw.samples_per_s / device.samples_per_s)
     return (
-        f"Undecided: the input pipeline seems to cost this job {percent(1 - raw / device)} of its "
-        f"throughput, but fewer than two whole rounds give no interval. {remedy} {_bounds(findings)}"
+        f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two whole "
+        f"rounds give no interval. {remedy} {_bounds(findings)}"
     )
 
 
 def _bounds(findings: Findings, epoch: Epoch | None = None) -> str:
-    device, raw = findings.device_samples_per_s, findings.raw_samples_per_s
-    if device is None or raw is None:
+    if findings.readings.device is None or findings.readings.raw is None:
         return ""
+    most, now = findings.readings.device.samples_per_s, findings.readings.raw.samples_per_s
     if epoch is None:
-        return f"Upper bound: {count(device)} samples/s, now {count(raw)}."
-    whole = raw * epoch.batches * epoch.step_s / epoch.seconds
-    return f"Upper bound: {count(device)} samples/s, now {count(whole)} ({count(raw)} within an epoch)."
+        return f"Upper bound: {count(most)} samples/s, now {count(now)}."
+    whole = now * epoch.batches * epoch.step_s / epoch.seconds
+    return f"Upper bound: {count(most)} samples/s, now {count(whole)} ({count(now)} within an epoch)."

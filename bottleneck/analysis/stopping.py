@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 
 from bottleneck.analysis.estimates.attribution import exposed_share
@@ -46,11 +47,11 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
     """How many further rounds would probably decide the state.
 
     The half width of a mean over n rounds shrinks like t(n - 1) / sqrt(n); the answer is the smallest n at
-    which the present estimate, with the present spread between rounds, falls on one side.
+    which the present estimate, with the present spread between rounds, falls on one side. With fewer rounds than the
+    least number the spread is known too badly: then it is the rounds up to that.
 
     Returns:
-        None when the state is decided already, or when no affordable number of rounds decides it. With fewer
-        rounds than the least number the spread is known too badly: then the rounds up to that.
+        None when the state is decided already, or when no affordable number of rounds decides it.
     """
     if log_efficiency is None:
         return LEAST_ROUNDS
@@ -59,19 +60,10 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
         return None
     if now < LEAST_ROUNDS:
         return LEAST_ROUNDS - now
-    above = now + 1
-    while not _would_decide(log_efficiency, above):
-        above *= 2
-        if above > _MOST_ROUNDS:
-            return None
-    below = now  # does not decide; the half width falls with n, so bisection finds the edge
-    while above - below > 1:
-        middle = (above + below) // 2
-        if _would_decide(log_efficiency, middle):
-            above = middle
-        else:
-            below = middle
-    return above - now
+    # The half width falls with the rounds, so that bisection finds the edge.
+    counts = range(now, _MOST_ROUNDS)
+    further = bisect_left(counts, True, key=lambda rounds: _would_decide(log_efficiency, rounds))
+    return further if further < len(counts) else None
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:

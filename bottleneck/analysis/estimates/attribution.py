@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.estimates.costs import Costs
+from bottleneck.analysis.estimates.costs import Costs, between
 from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import CONFIDENCE, Series, Spread, jackknife, log_ratio, ratio
+from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_ratio, ratio
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
 
@@ -24,14 +24,14 @@ def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
 
 
 def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage:
-    exposed = _exposed(readings, span)
+    exposed = between(readings.coupled, span)
     share = exposed_share(readings, span)
     return Stage(
         name=span.name,
         inner=span.inner,
         outer=span.outer,
         cost_s_per_batch=costs.interval(span.name),
-        exposed_s_per_batch=exposed,
+        exposed_s_per_batch=None if exposed is None else exposed.interval(),
         exposed_share=None if share is None else _at_most_one(share.interval()),
         gain_if_free=_gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
@@ -97,28 +97,6 @@ def drop_confidence(readings: Readings) -> float:
         for span in readings.spans
     )
     return 1 - (1 - _LADDER_CONFIDENCE) / max(drops, 1)
-
-
-def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
-    """The coupled time per batch that the stage adds [s]."""
-    outer = readings.coupled.get(span.outer)
-    if outer is None:
-        return None
-    if span.inner is None:
-        return _per_batch(outer, None)
-    inner = readings.coupled.get(span.inner)
-    return None if inner is None else _per_batch(outer, inner)
-
-
-def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
-    """The difference of two times per sample, times the mean batch size of the outer one."""
-    size = outer.samples_per_batch
-    spread = (
-        jackknife(lambda o: o * size, (outer,))
-        if inner is None
-        else jackknife(lambda o, i: (o - i) * size, (outer, inner))
-    )
-    return None if spread is None else spread.interval()
 
 
 def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence: float = CONFIDENCE) -> Interval | None:

@@ -120,13 +120,13 @@ class Costs:
 
     def _costing(self, span: StageSpan) -> Costing | None:
         if span.name in (COMPUTE, COPY):
-            found, loop_s = _between(self._readings.coupled, span), self._readings.loop_s_per_batch
+            found, loop_s = between(self._readings.coupled, span), self._readings.loop_s_per_batch
             # The step comes with the loop around it, which takes a moment, and more of it after a long step.
             return replace(found, below_s=loop_s, above_s=loop_s) if found is not None and loop_s else found
         return (
             self._left_out(span)
-            or _between(self._readings.workers, span)
-            or _between(self._readings.drained, span, nothing_inside=(DEVICE, HOST))
+            or between(self._readings.workers, span)
+            or between(self._readings.drained, span, nothing_inside=(DEVICE, HOST))
         )
 
     def _left_out(self, span: StageSpan) -> Costing | None:
@@ -194,7 +194,7 @@ def _names_within_sample(readings: Readings) -> frozenset[str]:
     return frozenset(span.name for span in readings.spans[begin:] if span.outer != COLD)
 
 
-def _between(
+def between(
     experiments: Mapping[str, Series], span: StageSpan, *, nothing_inside: tuple[str, ...] = ()
 ) -> Costing | None:
     """Compare two neighbouring experiments, where a stage cannot be left out by itself.

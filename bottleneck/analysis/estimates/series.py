@@ -142,7 +142,7 @@ def _rate(summed: Series | None, blocks: tuple[Block, ...]) -> Rate | None:
     if summed is None:
         return None
     spread = jackknife(lambda time: -np.log(time), (summed,))
-    estimate = 1 / summed.seconds_per_sample
+    estimate = summed.samples_per_s
     interval = Interval(estimate, estimate, estimate) if spread is None else spread.exponentiated()
     return Rate(
         samples_per_s=interval.estimate,

@@ -51,6 +51,11 @@ class Series:
         return float(self.seconds.sum() / self.samples.sum())
 
     @property
+    def samples_per_s(self) -> float:
+        """Total samples over total time."""
+        return 1 / self.seconds_per_sample
+
+    @property
     def samples_per_batch(self) -> float:
         """Mean batch size; 1 where the batches were not counted, so that a batch then means a sample."""
         batches = float(self.batches.sum())
