@@ -10,7 +10,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from bottleneck.results.evidence import MOST_ROWS, Evidence, StackSeen, StacksKept
+from bottleneck.results.evidence import MOST_ROWS, Evidence, ProfileStacks, StackRow
 from bottleneck.results.stacks import DEEPEST, Frame, Stack, StackProfile
 
 MOST_BYTES = 150_000
@@ -32,10 +32,10 @@ class KeptStacks:
     """The share of the samples that these had."""
 
 
-def keep_stacks(profile: StackProfile, most_bytes: int = MOST_BYTES) -> StacksKept:
+def keep_stacks(profile: StackProfile, most_bytes: int = MOST_BYTES) -> ProfileStacks:
     """The heaviest stacks for the evidence; in a saved result they take at most `most_bytes`."""
     positions: dict[Frame, int] = {}
-    seen: list[StackSeen] = []
+    seen: list[StackRow] = []
     left_out, room = 0.0, most_bytes
     clipped = (replace(stack, frames=tuple(map(_clipped, stack.frames[:DEEPEST]))) for stack in profile.stacks)
     for stack in sorted(join_stacks(clipped), key=lambda stack: -stack.samples):
@@ -49,7 +49,7 @@ def keep_stacks(profile: StackProfile, most_bytes: int = MOST_BYTES) -> StacksKe
         room -= size
         positions.update(new_positions)
         seen.append(row)
-    return StacksKept(frames=tuple(positions), seen=tuple(seen), left_out_samples=left_out)
+    return ProfileStacks(frames=tuple(positions), seen=tuple(seen), left_out_samples=left_out)
 
 
 def join_stacks(stacks: Iterable[Stack]) -> list[Stack]:
@@ -74,12 +74,12 @@ def _clip(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
-def _row(stack: Stack, positions: Mapping[Frame, int]) -> StackSeen:
+def _row(stack: Stack, positions: Mapping[Frame, int]) -> StackRow:
     places = " ".join(str(positions[frame]) for frame in stack.frames)
-    return StackSeen(frames=places, stage=stack.stage, samples=stack.samples, computing=stack.computing)
+    return StackRow(frames=places, stage=stack.stage, samples=stack.samples, computing=stack.computing)
 
 
-def _size(row: StackSeen | Frame) -> int:
+def _size(row: StackRow | Frame) -> int:
     text = json.dumps(asdict(row), indent=2) + ",\n"  # ASCII: never shorter than what a file takes
     return len(text) + _INDENT_BYTES * text.count("\n")
 
@@ -100,7 +100,7 @@ def kept_stacks(evidence: Evidence) -> KeptStacks | None:
     return KeptStacks(stacks, left_out / sum(stack.samples for stack in stacks))
 
 
-def _read_stack(row: StackSeen, frames: Sequence[Frame]) -> Stack | None:
+def _read_stack(row: StackRow, frames: Sequence[Frame]) -> Stack | None:
     places = [int(place) for place in (row.frames or "").split()]
     if not row.samples or not places or max(places) >= len(frames):
         return None

@@ -26,7 +26,7 @@ from bottleneck.results.evidence.loader import (
     WorkerThreads,
 )
 from bottleneck.results.evidence.payload import Payload, Saving, TensorSeen
-from bottleneck.results.evidence.profile import FunctionSeen, Profile, StackSeen, StacksKept
+from bottleneck.results.evidence.profile import FunctionSeen, Profile, ProfileStacks, StackRow
 from bottleneck.results.evidence.step import (
     ModelFacts,
     Operator,

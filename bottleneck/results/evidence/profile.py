@@ -28,7 +28,7 @@ class FunctionSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackSeen:
+class StackRow:
     """A stack, as positions in the list of frames."""
 
     frames: Positions | None = None
@@ -41,11 +41,11 @@ class StackSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StacksKept:
+class ProfileStacks:
     """The stacks of all processes together, the heaviest."""
 
     frames: Annotated[tuple[Frame, ...], Meta(max_length=MOST_ROWS)] = ()
-    seen: Annotated[tuple[StackSeen, ...], Meta(max_length=MOST_ROWS)] = ()
+    seen: Annotated[tuple[StackRow, ...], Meta(max_length=MOST_ROWS)] = ()
     left_out_samples: Amount | None = None
 
 
@@ -61,4 +61,4 @@ class Profile:
     processes: Count | None = None
     in_workers: bool | None = None
     functions: tuple[FunctionSeen, ...] = ()
-    stacks: StacksKept = left_out(StacksKept())
+    stacks: ProfileStacks = left_out(ProfileStacks())
