@@ -17,7 +17,7 @@ from bottleneck.analysis.estimates.statistics import align, mean_spread
 from bottleneck.analysis.settings import number
 from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s
-from bottleneck.results.format import count, duration, names, percent, plural
+from bottleneck.results.format import duration, names, percent, plural, size
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.records import Block, Measurement, Stage, Warning
 
@@ -132,12 +132,12 @@ def _warm_reads(measurement: Measurement) -> Iterator[Warning]:
     evidence, pipeline = measurement.evidence, measurement.pipeline
     if raw_source(evidence) != "page cache" or evidence.cold.verified:
         return
-    size, memory = dataset_bytes(evidence, pipeline), number(measurement.environment, "memory_bytes")
-    if size is not None and memory is not None and size > memory:
+    dataset, memory = dataset_bytes(evidence, pipeline), number(measurement.environment, "memory_bytes")
+    if dataset is not None and memory is not None and dataset > memory:
         yield Warning(
             "warm-reads",
-            f"raw found its files in memory, from an earlier run, but the dataset, of about {count(size / 1e9)} GB, "
-            f"does not fit into {count(memory / 1e9)} GB: an epoch of a training reads from the disk, and is slower. "
+            f"raw found its files in memory, from an earlier run, but the dataset, of about {size(dataset)}, "
+            f"does not fit into {size(memory)}: an epoch of a training reads from the disk, and is slower. "
             "Measure that too, with --cold.",
         )
 

@@ -83,6 +83,14 @@ def duration(seconds: float) -> str:
     return f"{significant(seconds * 1e6, 2)} µs"
 
 
+def size(size_bytes: float) -> str:
+    """An amount of memory with three digits at most, in powers of 1024 as memory is sized: `370 MiB`, `1.20 GiB`."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while abs(size_bytes) >= 999.5 and len(units) > 1:
+        size_bytes, units = size_bytes / 1024, units[1:]
+    return f"{number(size_bytes) if units[0] == 'bytes' else significant(size_bytes)} {units[0]}"
+
+
 def cache_option(nbytes: float) -> str:
     """How the memory for caches is given: '--cache-bytes 800MB (in Python: cache_bytes=800_000_000)'."""
     megabytes = math.ceil(nbytes / 1e6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.results.format import count
+from bottleneck.results.format import size
 
 MEMORY_SHARE = 0.8
 """Of the memory that was free before the workers started, and of /dev/shm: what workers may take."""
@@ -44,14 +44,14 @@ def _by_memory(case: Case) -> Room | None:
         return None
     each = private / case.workers
     most = int(MEMORY_SHARE * free / each)
-    what = f"each worker takes {count(each / 1e6)} MB of memory, of which {count(free / 1e6)} MB were free"
+    what = f"each worker takes {size(each)} of memory, of which {size(free)} were free"
     return Room(most, what, {"worker_private_bytes": each, "memory_available_bytes": free})
 
 
 def _by_shared_memory(case: Case) -> Room | None:
-    each, size = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
-    if not each or size is None or each <= 0:
+    each, shared = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
+    if not each or shared is None or each <= 0:
         return None
-    most = int(MEMORY_SHARE * size / each)
-    what = f"the batches of each worker take {count(each / 1e6)} MB of the {count(size / 1e6)} MB of /dev/shm"
-    return Room(most, what, {"worker_batches_bytes": each, "shm_size_bytes": size})
+    most = int(MEMORY_SHARE * shared / each)
+    what = f"the batches of each worker take {size(each)} of the {size(shared)} of /dev/shm"
+    return Room(most, what, {"worker_batches_bytes": each, "shm_size_bytes": shared})

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.step_facts import LAUNCH_S, StepFacts, facts_of_bound_step, step_facts
 from bottleneck.results.evidence import Synchronisation
-from bottleneck.results.format import duration, number, percent
+from bottleneck.results.format import duration, number, percent, size
 from bottleneck.results.names import COMPUTE
 
 _LAUNCHING_SHARE = 0.2
@@ -104,7 +104,7 @@ def _larger_batch(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title=f"Raise the batch size from {batch_size:.0f} to {2 * batch_size:.0f}",
         why=f"The device computes for {duration(facts.busy_s)} of each {duration(facts.step_s)} step, and at most "
-        f"{_gigabytes(peak)} of its {_gigabytes(total)} were in use. The gain is an estimate: that the host needs no "
+        f"{size(peak)} of its {size(total)} were in use. The gain is an estimate: that the host needs no "
         "longer for twice the samples. The learning rate may have to change with it.",
         how=f"DataLoader(..., batch_size={2 * batch_size:.0f}); try it with --set batch_size={2 * batch_size:.0f}",
         evidence={
@@ -147,10 +147,6 @@ def _synchronises(case: Case) -> Iterator[Suggestion]:
 def _waits(facts: StepFacts) -> tuple[Synchronisation, ...]:
     """What makes the host wait for the device in most steps."""
     return tuple(wait for wait in facts.trace.synchronisations if (wait.calls_per_step or 0.0) >= _FEWEST_WAITS)
-
-
-def _gigabytes(size_bytes: float) -> str:
-    return f"{number(size_bytes / 1e9, 1)} GB"
 
 
 RULES = (

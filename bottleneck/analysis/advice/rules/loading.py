@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.transforms import mostly_waits, transforms_of, work_s_per_batch
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.format import duration, number, percent, significant
+from bottleneck.results.format import duration, number, percent, significant, size
 from bottleneck.results.names import BEYOND_THE_WORKER, LOAD, LOADING, makes_samples
 from bottleneck.results.records import Stage
 
@@ -79,7 +79,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=stage.name,
         title="Load the dataset once, and keep it in memory",
-        why=f"All {number(length)} loaded samples take about {_amount(total)} of the {_amount(free)} that are "
+        why=f"All {number(length)} loaded samples take about {size(total)} of the {size(free)} that are "
         f"free; {_cost(case, stage)}",
         how=f"in {_dataset(case)}.__init__: load every sample once into one array or tensor (np.stack, torch.stack), "
         "before the workers start, so that they share it; __getitem__ then only takes from it",
@@ -166,10 +166,6 @@ def _cost(case: Case, stage: Stage) -> str:
 
 def _dataset(case: Case) -> str:
     return str(case.pipeline.get("dataset") or "your dataset")
-
-
-def _amount(nbytes: float) -> str:
-    return f"{significant(nbytes / 1e9, 2)} GB" if nbytes >= 1e9 else f"{significant(nbytes / 1e6, 2)} MB"
 
 
 RULES = (_image_decoding, _cache_dataset, _fetch_in_batches, _unused_columns)

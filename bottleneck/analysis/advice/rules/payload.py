@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.results.format import duration, percent
+from bottleneck.results.format import duration, percent, size
 from bottleneck.results.names import BEYOND_THE_WORKER
 
 _WORTH_SHARE = 0.1
 """Share of the payload that has to be saved."""
-_MEBIBYTE = 2**20
 
 
 @rule("smaller-payload")
@@ -29,7 +28,7 @@ def _smaller_payload(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=stage.name,
         title=f"Let {where} travel smaller",
-        why=f"{where} is {saving.what or ''}. Of the {total / _MEBIBYTE:.3g} MiB of a batch, {percent(share)} "
+        why=f"{where} is {saving.what or ''}. Of the {size(total)} of a batch, {percent(share)} "
         f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
         f"The estimate takes {stage.name} to cost time by the byte.",
         how=saving.how or "send a smaller type",

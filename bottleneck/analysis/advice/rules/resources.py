@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.worker_room import batch_room_bytes
-from bottleneck.results.format import count, number, plural
+from bottleneck.results.format import number, plural, size
 from bottleneck.results.names import COMPUTE, DEVICE
 
 _EPOCH_SHARE = 0.1
@@ -33,8 +33,8 @@ def _memory_growth(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         title="Keep what the dataset holds in arrays: the workers' memory climbs",
-        why=f"The private memory of the workers grows by {count(growth / 1e6)} MB a second; the free "
-        f"{count(free / 1e9)} GB would be used up in {_time(free / growth)}. Reading a Python object changes its "
+        why=f"The private memory of the workers grows by {size(growth)} a second; the free "
+        f"{size(free)} would be used up in {_time(free / growth)}. Reading a Python object changes its "
         "reference count, so that each worker gets a copy of its own of what it shared with the main process.",
         how="self.paths = np.array(paths); self.labels = np.array(labels), in place of lists and dicts of objects; "
         "a pandas or pyarrow column of strings for long texts",
@@ -55,25 +55,25 @@ def _time(seconds: float) -> str:
 def _shared_memory(case: Case) -> Iterator[Suggestion]:
     """Advise more shared memory where the batches in flight nearly fill it, or could."""
     shared = case.evidence.utilisation.shared_memory
-    size, peak = shared.size_bytes, shared.peak_used_bytes
-    if not size or size <= 0 or not case.workers:
+    held, peak = shared.size_bytes, shared.peak_used_bytes
+    if not held or held <= 0 or not case.workers:
         return
     needed = batch_room_bytes(case, case.workers)
-    if not ((peak or 0) > _SHM_SHARE * size or (needed or 0) > size):
+    if not ((peak or 0) > _SHM_SHARE * held or (needed or 0) > held):
         return
     queue = (
-        f"; the batches in flight of {plural(round(case.workers), 'worker')} take up to {count(needed / 1e6)} MB"
+        f"; the batches in flight of {plural(round(case.workers), 'worker')} take up to {size(needed)}"
         if needed
         else ""
     )
     gib = math.ceil(2 * max(peak or 0, needed or 0) / 2**30)
     yield Suggestion(
         title="Give the workers more shared memory, or let fewer batches be in flight",
-        why=f"/dev/shm holds {count(size / 1e6)} MB, of which {count((peak or 0) / 1e6)} MB were in use{queue}. A "
+        why=f"/dev/shm holds {size(held)}, of which {size(peak or 0)} were in use{queue}. A "
         "worker that finds it full dies of a bus error.",
         how=f"docker run --shm-size={gib}g (or --ipc=host), mount -o remount,size={gib}G /dev/shm; else "
         "DataLoader(..., prefetch_factor=1) or fewer workers",
-        evidence={"shm_size_bytes": size, "peak_used_bytes": peak, "batches_in_flight_bytes": needed},
+        evidence={"shm_size_bytes": held, "peak_used_bytes": peak, "batches_in_flight_bytes": needed},
     )
 
 

@@ -8,7 +8,7 @@ from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.transforms import mostly_waits, work_s_per_batch
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import Saving
-from bottleneck.results.format import duration, number, percent, significant
+from bottleneck.results.format import duration, number, percent, size
 from bottleneck.results.names import COLLATE, COMPUTE, COPY, HANDOFF
 
 _PADDED = 0.3
@@ -68,7 +68,7 @@ def _python_collate(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=stage.name,
         title="Collate arrays in one go instead of Python objects one by one",
-        why=f"Collation takes a worker {duration(work_s)} for a batch of {significant(nbytes / 1e6)} MB{parts}; "
+        why=f"Collation takes a worker {duration(work_s)} for a batch of {size(nbytes)}{parts}; "
         f"copying as many bytes takes less than {duration(copy_s)}.",
         how=(f"in {own}: " if own else "")
         + "torch.stack() or np.stack() once over tensors that __getitem__ returns; torch.as_tensor() once of a whole "

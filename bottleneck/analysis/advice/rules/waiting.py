@@ -10,7 +10,7 @@ from bottleneck.analysis.advice.io import fits_in_memory, raw_source, reads_of
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.analysis.advice.worker_gain import more_at_once
-from bottleneck.results.format import count, duration, gain_interval, number, percent
+from bottleneck.results.format import count, duration, gain_interval, number, percent, size
 from bottleneck.results.names import COLD, LOADING, RAW
 from bottleneck.results.records import Stage
 
@@ -121,7 +121,7 @@ def _find_slow_storage(case: Case) -> _SlowStorage | None:
     if waiting is None or waiting < _WAITING or read is None:
         return None
     why = (
-        f"{stage.name} reads {_size(read)} a sample from the disk, and is waiting {percent(waiting)} of its time. To "
+        f"{stage.name} reads {size(read)} a sample from the disk, and is waiting {percent(waiting)} of its time. To "
         "compare with files in memory, diagnose again with --cold."
     )
     return _SlowStorage(stage, True, why, {"storage_bytes_per_sample": read, "waiting_share": waiting})
@@ -174,16 +174,16 @@ def _small_files(case: Case) -> Iterator[Suggestion]:
     cold = case.evidence.cold
     files, held, samples = cold.files, cold.bytes, cold.samples
     if files and held is not None and samples:
-        size, of_each, evidence = held / files, files / samples, {"bytes_per_file": held / files}
-        what = f"Its samples read {count(of_each)} files each, of {_size(size)} on average."
+        each, of_each, evidence = held / files, files / samples, {"bytes_per_file": held / files}
+        what = f"Its samples read {count(of_each)} files each, of {size(each)} on average."
     else:
         row = reads_of(case.evidence, RAW)
         calls, asked = row.calls_per_sample, row.asked_bytes_per_sample
         if not calls or asked is None:
             return
-        size, of_each, evidence = asked, calls, {"bytes_per_sample": asked, "calls_per_sample": calls}
-        what = f"A sample asks for {_size(asked)}, in {count(calls)} calls."
-    if size >= _SMALL_BYTES or of_each < 0.5:
+        each, of_each, evidence = asked, calls, {"bytes_per_sample": asked, "calls_per_sample": calls}
+        what = f"A sample asks for {size(asked)}, in {count(calls)} calls."
+    if each >= _SMALL_BYTES or of_each < 0.5:
         return
     yield Suggestion(
         stage=slow.stage.name,
@@ -194,13 +194,6 @@ def _small_files(case: Case) -> Iterator[Suggestion]:
         evidence={**slow.evidence, **evidence},
         frees_stage=slow.frees_stage,
     )
-
-
-def _size(size_bytes: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= size:
-            return f"{count(size_bytes / size)} {unit}"
-    return f"{count(size_bytes)} bytes"
 
 
 RULES = (_keep_workers, _uneven_samples, _cold_storage, _small_files)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import OpenHandle
-from bottleneck.results.format import duration, names, number, percent, plural, significant
+from bottleneck.results.format import duration, names, number, percent, plural, size
 
 _LARGE_PICKLE_BYTES = 50e6
 _LONG_START_S = 1.0
@@ -32,7 +32,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title="Send less to the workers when they start",
         why=f"With {facts.start_method} the dataset is pickled for each of {_workers(case)}: {at_least}"
-        f"{significant(nbytes / 1e6)} MB and {duration(each_s)} each, one after the other.",
+        f"{size(nbytes)} and {duration(each_s)} each, one after the other.",
         how="open and read what is large in the worker, at the first __getitem__, and leave it out of the pickle: "
         "def __getstate__(self): return {**self.__dict__, " + f'"{heavy}": None' + "}",
         evidence={"dataset_pickle_bytes": nbytes, "dataset_pickle_s": each_s, "num_workers": workers},
@@ -102,9 +102,9 @@ def _python_objects(case: Case) -> Iterator[Suggestion]:
     where = facts.python_objects_largest or "the dataset"
     yield Suggestion(
         title=f"Keep {where} in arrays instead of Python objects",
-        why=f"The dataset holds about {number(objects)} Python objects ({significant(nbytes / 1e9, 2)} GB), most "
+        why=f"The dataset holds about {number(objects)} Python objects ({size(nbytes)}), most "
         f"of them in {where}. Each of {_workers(case)} copies the pages as it reads them: up to "
-        f"{significant(copies / 1e9, 2)} GB, {percent(copies / free)} of what is free.",
+        f"{size(copies)}, {percent(copies / free)} of what is free.",
         how=f"{where} = np.array({where}) (fixed-width text and numbers), or one byte array and offsets; Arrow and "
         "tensors are shared as well",
         evidence={
