@@ -6,16 +6,20 @@ not the device. Where the CPU trains, both come from the trace, since both are s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from bottleneck.analysis.advice.rule import Case
+from bottleneck.analysis.advice.rule import Case, Rule, Suggestion
 from bottleneck.results.evidence import ModelFacts, OptimizerPart, TracedSteps
+from bottleneck.results.names import COMPUTE
 
 BUSY = 0.8
 """The share of a step from which on the device is taken to be what limits it; below it, the host is."""
 LAUNCH_S = 5e-6
 """What it takes the host to call an operator and to launch its kernel, roughly: a few microseconds for the launch
 (NVIDIA, 'Getting Started with CUDA Graphs'), and PyTorch's dispatch on top."""
+WORTH_GAIN = 1.01
+"""A gain below it is not worth a word."""
 _SMALL = ("bfloat16", "float16")
 
 
@@ -98,6 +102,15 @@ class StepFacts:
         least_s = max(self.case.step_s - saved_s, self.case.loader_s, 0.05 * self.case.step_s)
         return max(1.0, self.case.step_s / least_s)
 
+    def saving(
+        self, saved_s: float, title: str, why: str, how: str, evidence: Mapping[str, float | bool | None]
+    ) -> Iterator[Suggestion]:
+        """Advise what saves some time of a step, if that is worth a word."""
+        gain = self.gain(saved_s)
+        if gain >= WORTH_GAIN:
+            numbers = {**evidence, "step_s": self.step_s, "saved_s_per_step": saved_s}
+            yield Suggestion(stage=COMPUTE, title=title, why=why, how=how, evidence=numbers, gain=gain)
+
 
 def step_facts(case: Case) -> StepFacts | None:
     """Gather what is known of the step; None without a trace of it."""
@@ -111,6 +124,14 @@ def step_facts(case: Case) -> StepFacts | None:
     return StepFacts(case, trace, model, traced_s, busy_s)
 
 
-def facts_of_bound_step(case: Case) -> StepFacts | None:
-    """Gather what is known of a step that holds the job; None where something else does, or without a trace."""
-    return step_facts(case) if case.verdict.state == "device_bound" else None
+def step_rule(*ids: str) -> Callable[[Callable[[StepFacts], Iterator[Suggestion]]], Rule]:
+    """Make a function a rule that is asked where the step holds the job, and a trace of it was taken."""
+
+    def make(check: Callable[[StepFacts], Iterator[Suggestion]]) -> Rule:
+        def check_case(case: Case) -> Iterator[Suggestion]:
+            facts = step_facts(case) if case.verdict.state == "device_bound" else None
+            return iter(()) if facts is None else check(facts)
+
+        return Rule(ids, check_case)
+
+    return make
