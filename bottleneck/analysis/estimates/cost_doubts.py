@@ -8,7 +8,7 @@ from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.results.format import duration
 from bottleneck.results.names import COLLATE, HANDOFF
-from bottleneck.results.records import Interval, StageSpan, Warning
+from bottleneck.results.records import Interval, Warning
 
 _TOLERANCE = 0.1
 
@@ -48,15 +48,18 @@ def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
     for span in readings.spans:
         costing = costs.costing(span.name)
         cost = costing.interval() if costing is not None and costing.left_out else None
-        if costing is None or cost is None or span.wall_s_per_batch is None:
+        wall_s = span.wall_s_per_batch
+        if costing is None or cost is None or wall_s is None:
             continue
-        clock = _clock(span, costs, price_s)
-        away_s = max(cost.low - clock.high, clock.low - cost.high)
-        if away_s > max(_TOLERANCE * span.wall_s_per_batch, costing.below_s, costing.above_s):
+        # Those around `collate` have the writing into shared memory in them, which is part of the hand-off's cost.
+        written = costs.interval(HANDOFF) if span.name == COLLATE else None
+        written_s = max(0.0, written.high) if written is not None else 0.0
+        away_s = max(cost.low - wall_s, wall_s - price_s - written_s - cost.high)
+        if away_s > max(_TOLERANCE * wall_s, costing.below_s, costing.above_s):
             yield Warning(
                 "cost-differs-from-clock",
                 f"{span.name} costs {_range(cost)} a batch, and the clocks around it show "
-                f"{duration(span.wall_s_per_batch)}: something else gets faster or slower with it, such as a core or "
+                f"{duration(wall_s)}: something else gets faster or slower with it, such as a core or "
                 "a cache that it shares. The cost is what goes when the stage goes. Close what else runs on this "
                 "machine and measure again; where the two stay apart, trust neither to the tenth.",
             )
@@ -68,18 +71,6 @@ def _price_of_clocks(readings: Readings) -> float:
         return 0.0
     clocks_s = sum(span.wall_s_per_batch or 0.0 for span in readings.spans)
     return max(0.0, clocks_s - readings.alone.seconds_per_batch)
-
-
-def _clock(span: StageSpan, costs: Costs, price_s: float) -> Interval:
-    """What the clocks around a stage leave possible, given what reading them takes.
-
-    Those around `collate` have the writing into shared memory in them, which is part of the hand-off's cost.
-    """
-    assert span.wall_s_per_batch is not None
-    wall_s = span.wall_s_per_batch
-    written = costs.interval(HANDOFF) if span.name == COLLATE else None
-    written_s = max(0.0, written.high) if written is not None else 0.0
-    return Interval(wall_s, wall_s - price_s - written_s, wall_s)
 
 
 def _range(cost: Interval) -> str:
