@@ -10,7 +10,7 @@ _DISTRIBUTION = "torch-bottleneck"
 
 
 def this_tool() -> Tool:
-    """Return the name and version of this program; it may run from a checkout that is not installed."""
+    """The name and version of this program; it may run from a checkout that is not installed."""
     try:
         version = metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:

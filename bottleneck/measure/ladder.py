@@ -12,8 +12,8 @@ from typing import Literal
 from bottleneck.loader import modes
 from bottleneck.loader.record.marking import MarkPlan
 from bottleneck.loader.record.plan import Plan
+from bottleneck.results.names import FETCH, joint_name, stages_in
 from bottleneck.results.records import StageSpan
-from bottleneck.results.stage_names import FETCH, joint_name, stages_in
 
 Supply = Literal["device", "host", "loader"]
 

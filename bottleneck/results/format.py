@@ -33,19 +33,19 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def count(value: float) -> str:
-    """Return a count or a rate: whole from 100 on, three significant digits below it."""
+    """A count or a rate: whole from 100 on, three significant digits below it."""
     return number(value) if abs(value) >= 99.95 else significant(value, 3)
 
 
 def percent(fraction: float, decimals: int | None = None) -> str:
-    """Return a fraction of one as a percentage; below ten per cent it gets a decimal."""
+    """A fraction of one as a percentage; below ten per cent it gets a decimal."""
     if decimals is None:
         decimals = 1 if abs(fraction) < 0.0995 else 0
     return f"{number(100 * fraction, decimals)} %"
 
 
 def percent_interval(interval: Interval) -> str:
-    """Return fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look alike.
+    """Fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look alike.
 
     A bound beyond ten times the whole says only that too little was measured, and so does the text.
     """
@@ -57,14 +57,14 @@ def percent_interval(interval: Interval) -> str:
 
 
 def gain(factor: float, decimals: int | None = None) -> str:
-    """Return a factor of throughput, such as `2.3x`; below two it gets a second decimal."""
+    """A factor of throughput, such as `2.3x`; below two it gets a second decimal."""
     if decimals is None:
         decimals = 2 if abs(factor) < 1.95 else 1
     return f"{number(factor, decimals)}x"
 
 
 def gain_interval(interval: Interval) -> str:
-    """Return factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look alike.
+    """Factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look alike.
 
     A bound from 100 on, as two rounds give it, is `100+`: its digits would say nothing.
     """
@@ -74,13 +74,21 @@ def gain_interval(interval: Interval) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time with three digits at most, in the unit that suits it: `24.7 ms`, `1.20 s`."""
+    """A time with three digits at most, in the unit that suits it: `24.7 ms`, `1.20 s`."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if abs(seconds) >= 0.9995 * size:
             return f"{significant(seconds / size)} {unit}"
     if abs(seconds) >= 5e-5:
         return f"{number(seconds * 1e3, 2)} ms"
     return f"{significant(seconds * 1e6, 2)} µs"
+
+
+def size(size_bytes: float) -> str:
+    """An amount of memory with three digits at most, in powers of 1024 as memory is sized: `370 MiB`, `1.20 GiB`."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while abs(size_bytes) >= 999.5 and len(units) > 1:
+        size_bytes, units = size_bytes / 1024, units[1:]
+    return f"{number(size_bytes) if units[0] == 'bytes' else significant(size_bytes)} {units[0]}"
 
 
 def cache_option(nbytes: float) -> str:
@@ -90,14 +98,14 @@ def cache_option(nbytes: float) -> str:
 
 
 def names(items: Sequence[str]) -> str:
-    """Return an enumeration for a sentence: `load`, `load and collate`, `load, collate and copy`."""
+    """An enumeration for a sentence: `load`, `load and collate`, `load, collate and copy`."""
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def plural(amount: int, noun: str) -> str:
-    """Return an amount with its noun, such as `1 round` or `1,200 rounds`."""
+    """An amount with its noun, such as `1 round` or `1,200 rounds`."""
     return f"{number(amount)} {noun}{'' if amount == 1 else 's'}"
 
 

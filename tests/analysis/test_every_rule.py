@@ -25,7 +25,7 @@ CASES: list[RuleCase] = [
     for path in sorted((HERE / "rule_cases").glob("*.py"))
     for case in importlib.import_module(f"rule_cases.{path.stem}").CASES
 ]
-IDS = {id for rule in advise.RULES for id in rule.ids}
+IDS = {id for rule in rules.RULES for id in rule.ids}
 
 
 def names(cases):
@@ -112,7 +112,7 @@ def test_every_rule_has_a_case():
 
 
 def test_an_id_belongs_to_one_rule():
-    every = [id for rule in advise.RULES for id in rule.ids]
+    every = [id for rule in rules.RULES for id in rule.ids]
     assert sorted(every) == sorted(set(every))
 
 
@@ -122,4 +122,4 @@ def test_every_module_of_rules_is_asked():
     for name in modules:
         its_rules = importlib.import_module(f"{rules.__name__}.{name}").RULES
         assert its_rules
-        assert set(its_rules) <= set(advise.RULES), f"{name}.RULES is not among advise.RULES"
+        assert set(its_rules) <= set(rules.RULES), f"{name}.RULES is not among rules.RULES"

@@ -4,9 +4,8 @@ import re
 import textwrap
 from pathlib import Path
 
-from bottleneck.analysis import names
 from bottleneck.analysis.advice import rule
-from bottleneck.results import format, records
+from bottleneck.results import format, names, records
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
 from bottleneck.results.evidence import Evidence, TransformSeen
+from bottleneck.results.names import span_of, stages_in
 from bottleneck.results.records import StageSpan
-from bottleneck.results.stage_names import span_of, stages_in
 
 LONGEST_S = ENOUGH_S
 BUDGET_SHARE = 0.05

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bottleneck.analysis.names import moves_batches
 from bottleneck.reports import numbers, sanitize
 from bottleneck.results.evidence import Saving, TensorSeen
+from bottleneck.results.names import moves_batches
 from bottleneck.results.records import Result
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.results.stage_names import joint_name, span_of, stages_in
+from bottleneck.results.names import joint_name, span_of, stages_in
 
 
 def test_a_joint_name_tells_its_stages():
