@@ -64,7 +64,7 @@ def demo_command(budget: float, images: int, report: str) -> int:
     with standard_output_kept():
         pipeline = build_demo(folder)
         with open_progress() as progress:
-            attempt = attempt_diagnosis(pipeline, MeasureOptions(budget_s=budget), progress)
+            attempt = attempt_diagnosis(pipeline, MeasureOptions(budget_s=budget, restore=False), progress)
     if attempt.failure is not None and not has_blocks(attempt.diagnosis):
         raise attempt.failure
     write_outputs(attempt.diagnosis, outputs)

@@ -93,7 +93,7 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     _refuse_file_as_folder(outputs, {"--flamegraph": flamegraph, "--trace": trace})
     options = MeasureOptions(
         budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, profile=profile,
-        trace=trace is not None, cold=cold,
+        trace=trace is not None, cold=cold, restore=False,
     )  # fmt: skip
     return _diagnose(target, changes, options, outputs, flamegraph, trace, fail_under, gpu_hour_price)
 

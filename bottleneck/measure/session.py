@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,11 +105,11 @@ def measure(
     on_progress: ProgressCallback,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
-    """Measure a pipeline, and leave everything as it was.
+    """Measure a pipeline, and leave everything as it was if the options ask for that.
 
     Args:
         pipeline: The job; it has been checked.
-        options: Budget, seed and memory.
+        options: How long, how hard, and whether the job is put back afterwards.
         judge: Says of the blocks so far whether they suffice.
         on_progress: Called between blocks.
         clock: Seconds from any beginning; monotonic.
@@ -127,9 +127,9 @@ def measure(
     sites = find_sites(loader.dataset, pipeline.augment)
     ledger = Ledger(describe_environment(device), describe_pipeline(pipeline, loader))
     failure: BaseException | None = None
-    kept = None
+    kept: Preserved | None = None
     try:
-        with _left_as_found(pipeline, loader, device) as kept:
+        with _left_as_found(pipeline, loader, device) if options.restore else nullcontext() as kept:
             session = Session(pipeline, loader, device, sites, options, ledger, judge, on_progress, clock)
             try:
                 session.run()

@@ -223,8 +223,9 @@ class TensorVault:
             raise MeasurementError(
                 f"Keeping the model and the optimizer as they are takes {needed / 1e9:.1f} GB of memory; "
                 f"{free / 1e9:.1f} GB are free.",
-                "Give this process more memory, or diagnose before the first training step: gradients and the state of "
-                "the optimizer, which are kept with the model, are not there yet.",
+                "Diagnose on the command line: `bottleneck diagnose` keeps no copy, as its process ends. Or diagnose "
+                "before the first training step, when there are no gradients and no state of the optimizer yet, or "
+                "give this process more memory.",
             )
         for key, content in list(self._contents.items()):
             try:
