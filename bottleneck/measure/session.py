@@ -40,6 +40,7 @@ from bottleneck.measure.facts.loader_facts import describe_loader
 from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.measure.facts.unread import WatchedStep
+from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
@@ -63,7 +64,7 @@ from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.running_start import ROUNDS as RUNNING_ROUNDS
 from bottleneck.measure.rounds.running_start import is_slow, measure_running_start, too_slow_for_stages
 from bottleneck.measure.rounds.schedule import longest_budget_s, total_budget_s
-from bottleneck.measure.setup import move_model, no_interrupt, seed_everything, shared_cores_warning
+from bottleneck.measure.setup import move_model, seed_everything, shared_cores_warning
 from bottleneck.measure.system.environment import describe_environment, free_memory_bytes
 from bottleneck.measure.training.training import Training, make_training
 from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE
@@ -273,7 +274,7 @@ class Session:
 
     def close(self) -> None:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
-        with no_interrupt():
+        with interrupts_deferred():
             self._note_cost()
             self._loader.close()
 

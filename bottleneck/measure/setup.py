@@ -1,12 +1,8 @@
-"""What stands at the beginning and the end of a diagnosis: seeds, the model's place, a warning, and Ctrl-C."""
+"""What stands at the beginning of a diagnosis: seeds, the model's place, and a warning."""
 
 from __future__ import annotations
 
 import random
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -53,16 +49,3 @@ def shared_cores_warning(pipeline: Pipeline, device: torch.device, workers: int)
         "cores: its threads wait for each other. Call torch.set_num_threads("
         f"{max(1, int(cores) - workers)}) before the diagnosis and in the job."
     )
-
-
-@contextmanager
-def no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back while things are put in order, which is bounded in time."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous if previous is not None else signal.SIG_DFL)

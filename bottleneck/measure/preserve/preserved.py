@@ -115,6 +115,6 @@ def _keep(
     for what, value in code.items():
         search.walk(value, what, own=True)
     vault.save()
-    # Loading a state may draw random numbers or warn, so the process goes last.
-    snapshots = [WaitForDevices(device), *search.snapshots, *vault.snapshots, *search.states(), *process]
-    return Restoration(snapshots, signals, notes), vault.needed_bytes()
+    # Loading a state may draw random numbers or warn, so the process goes after it; Ctrl-C works again at the very end.
+    snapshots = [WaitForDevices(device), *search.snapshots, *vault.snapshots, *search.states(), *process, signals]
+    return Restoration(snapshots, notes), vault.needed_bytes()
