@@ -36,7 +36,7 @@ def answer_with(monkeypatch, result, failure=None):
 
     def attempt(pipeline, options, progress):
         asked.append((pipeline, options))
-        return api.Attempt(api._as_diagnosis(result), failure)
+        return api.Attempt(api.Diagnosis(**vars(result)), failure)
 
     monkeypatch.setattr(api, "attempt_diagnosis", attempt)
     return asked
