@@ -13,7 +13,7 @@ import click
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.measuring import measure_job, write_attempt
 from bottleneck.cli.options import as_bytes, as_seconds, as_share, price_option, traceback_option
-from bottleneck.cli.outputs import Outputs, plan_outputs, refuse_to_replace
+from bottleneck.cli.outputs import plan_outputs, refuse_to_replace
 from bottleneck.cli.printing import say
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.job.settings import parse_settings
@@ -104,10 +104,10 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     return ExitStatus.OK if fail_under is None else _gate(attempt.diagnosis, fail_under)
 
 
-def _refuse_file_as_folder(outputs: Outputs, folders: Mapping[str, str | None]) -> None:
+def _refuse_file_as_folder(outputs: Mapping[str, str], folders: Mapping[str, str | None]) -> None:
     """Refuse a report in the place of a folder that is to be made, or on the way to it."""
     for option, folder in folders.items():
-        for format, path in outputs.paths.items():
+        for format, path in outputs.items():
             if folder is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)):
                 raise UsageError(f"--{format} and {option} both go to {path}.", "Give them two different places.")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bottleneck.cli.outputs import Outputs, standard_output_kept, working_directory_kept, write_outputs
+from bottleneck.cli.outputs import standard_output_kept, working_directory_kept, write_outputs
 from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import MeasurementError
@@ -47,7 +47,7 @@ def _require_torch() -> None:
 
 
 def write_attempt(
-    attempt: Attempt, outputs: Outputs, *, flamegraph: str | None = None, trace: str | None = None
+    attempt: Attempt, outputs: Mapping[str, str], *, flamegraph: str | None = None, trace: str | None = None
 ) -> None:
     """Write what was measured, if anything was, and raise what ended the measuring early.
 
