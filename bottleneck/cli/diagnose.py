@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 @click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, help="Seed of the diagnosis.")
 @click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
-@click.option("--quick", is_flag=True, help="Aim at 20 seconds, or the --budget, and wider intervals.")
-@click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that its caches may take: 8GiB, 500MB.")
+@click.option("--quick", is_flag=True, help="Aim for 20 seconds, or the --budget, with wider intervals.")
+@click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that the caches may take: 8GiB, 500MB.")
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
 @click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")
-@click.option("--cold", is_flag=True, help="Measure also with the dataset's files dropped from memory.")
+@click.option("--cold", is_flag=True, help="Also measure with the dataset's files dropped from memory.")
 @click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code into this folder.")
-@click.option("--native", is_flag=True, help="Flamegraphs with frames of C and C++ code.")
-@click.option("--idle", is_flag=True, help="Flamegraphs with idle threads that the dataset started.")
-@click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples a second for them; 100 by default.")
+@click.option("--native", is_flag=True, help="Include frames of C and C++ code in flamegraphs.")
+@click.option("--idle", is_flag=True, help="Include idle threads of the dataset in flamegraphs.")
+@click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples per second, 100 by default.")
 @click.option("--trace", metavar="DIR", help="Write traces of a few steps, for Perfetto, into this folder.")
 @click.option(
     "--fail-under",
     callback=as_share,
     metavar="SHARE",
-    help="Exit 1 when the efficiency is surely below, as 0.9 or 90%.",
+    help="Exit 1 when the efficiency is surely below this, such as 0.9 or 90%.",
 )
 @price_option
 @traceback_option
@@ -113,12 +113,12 @@ def _refuse_file_as_folder(outputs: Mapping[str, str], folders: Mapping[str, str
 
 
 def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int | None) -> ProfileOptions | None:
-    """How to profile, None for not at all; the folder is looked at before any time is spent."""
+    """How to profile; None: not at all. A folder that cannot be written is refused before any time is spent."""
     if folder is None:
         given = {"--native": native, "--idle": idle, "--rate": rate is not None}
         alone = [name for name, there in given.items() if there]
         if alone:
-            raise UsageError(f"{alone[0]} is for flamegraphs, and none are asked for.", "Add --flamegraph DIR.")
+            raise UsageError(f"{alone[0]} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
         return None
     check_folder(folder)
     options = ProfileOptions(native=native, idle=idle)
@@ -129,7 +129,7 @@ def _gate(result: Result, fail_under: float) -> int:
     """Return the exit status of `--fail-under`, and say on standard error why it failed."""
     efficiency = result.verdict.judged
     if efficiency is None:
-        say(f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.")
+        say(f"The gate of {100 * fail_under:g} % cannot be judged: the efficiency is unknown.")
         return ExitStatus.OK
     if efficiency.high < fail_under:
         over = " over a whole epoch" if result.verdict.judged_by == "epoch_efficiency" else ""
