@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from bottleneck.measure.interrupts import interrupts_deferred
 
@@ -23,6 +23,30 @@ class Snapshot(Protocol):
     def restore(self) -> None:
         """Put the thing back. Raises whatever stops it; the other steps go on."""
         ...
+
+
+class State:
+    """What a getter returns and a setter takes."""
+
+    def __init__(self, what: str, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
+        self.what = what
+        self._get, self._put = get, put
+        self._saved = get()
+
+    def restore(self) -> None:
+        self._put(self._saved)
+
+
+class Setting(State):
+    """A state that is written only when it differs, as some setters warn."""
+
+    def restore(self) -> None:
+        try:
+            if self._get() == self._saved:
+                return
+        except RuntimeError:  # refused beside a newer flag that the body has set
+            pass
+        super().restore()
 
 
 class Notes:
