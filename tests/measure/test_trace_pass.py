@@ -192,4 +192,4 @@ def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
 
     monkeypatch.setattr("bottleneck.measure.passes.passes.describe_model", refuse)
     outcome = run(step=multiply)
-    assert told(outcome)["model-unknown"] == "The model could not be looked at (TypeError: of no known kind)."
+    assert told(outcome)["model-unknown"] == "The model could not be described (TypeError: of no known kind)."

@@ -74,7 +74,7 @@ class Passes:
             )
             self.ledger.evidence = replace(self.ledger.evidence, model=model)
         except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
-            self.ledger.warn("model-unknown", f"The model could not be looked at ({one_line(error)}).")
+            self.ledger.warn("model-unknown", f"The model could not be described ({one_line(error)}).")
 
     def _profile(self) -> None:
         if self.options.profile is None:
