@@ -1,4 +1,4 @@
-"""Ctrl-C while things are put in order: it waits until that is done."""
+"""Ctrl-C, and other requests to end the process, while things are put in order: they wait until that is done."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Let Ctrl-C take effect after the body, in the main thread; in another one Python never raises it.
+    """Let signals that ask the process to end take effect after the body, where Python code handles them.
 
-    Where the body itself sets a handler of Ctrl-C, that one stays, and answers.
+    That is the case in the main thread only. Where the body itself sets a handler, that one stays, and answers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    arrived = False
+    arrived: list[int] = []
 
-    def defer(_number: int, _frame: FrameType | None) -> None:
-        nonlocal arrived
-        arrived = True
+    def defer(number: int, _frame: FrameType | None) -> None:
+        arrived.append(number)
 
-    previous = signal.signal(signal.SIGINT, defer)
+    numbers = [getattr(signal, name) for name in _REQUESTS if hasattr(signal, name)]
+    previous = {number: signal.signal(number, defer) for number in numbers if callable(signal.getsignal(number))}
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is defer:
-            # None: a handler that was not installed from Python, which Python cannot install again either.
-            signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
+        for number, handler in previous.items():
+            if signal.getsignal(number) is defer:
+                signal.signal(number, handler)
         if arrived:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(arrived[0])

@@ -17,6 +17,33 @@ def test_ctrl_c_takes_effect_after_the_body():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_so_does_a_request_to_end_that_python_code_handles():
+    done = []
+
+    def end(number, frame):
+        raise SystemExit(number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(SystemExit), interrupts_deferred():
+            signal.raise_signal(signal.SIGTERM)
+            done.append("all of it")
+        assert done == ["all of it"]
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_what_python_code_does_not_handle_is_left_alone(handler):
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with interrupts_deferred():
+            assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_without_ctrl_c_nothing_happens():
     before = signal.getsignal(signal.SIGINT)
     with interrupts_deferred():
