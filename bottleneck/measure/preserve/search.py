@@ -51,6 +51,8 @@ _IGNORED = (
     types.BuiltinFunctionType, types.GeneratorType, torch.dtype, torch.device, torch.Size,
     _BaseDataLoaderIter,
 )  # fmt: skip
+_COLLECTIONS, _FIXED = (list, deque, set, bytearray), (tuple, frozenset)
+_CONTAINERS = (dict, *_COLLECTIONS, *_FIXED)
 # Parts of a module that are walked whole, however large.
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 # Wrappers whose attributes mirror state outside Python (process groups, compiled code): only the mode, the
@@ -157,6 +159,8 @@ class Search:
     def _visit(self, entry: _Entry) -> None:
         # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
         cls = type(entry.value)
+        if issubclass(cls, _CONTAINERS) and len(entry.value) > _MAX_ENTRIES and not entry.whole:
+            return
         for kinds, visit in self._handlers():
             if issubclass(cls, kinds):
                 visit(entry)
@@ -167,8 +171,8 @@ class Search:
         return (
             ((torch.Tensor,), self._visit_tensor),
             ((dict,), self._visit_mapping),
-            ((list, deque, set, bytearray), self._visit_collection),
-            ((tuple, frozenset), self._visit_items),
+            (_COLLECTIONS, self._visit_collection),
+            (_FIXED, self._visit_items),
             ((torch.nn.Module,), self._visit_module),
             ((torch.optim.Optimizer,), self._visit_optimizer),
             (GENERATORS, self._visit_random),
@@ -195,10 +199,9 @@ class Search:
 
     def _visit_tensor(self, entry: _Entry) -> None:
         tensor = entry.value
-        if not entry.data or tensor.layout is torch.strided:
-            size = 0 if not entry.data else tensor.numel() * tensor.element_size()
-            if self._fits(entry, size):
-                self._vault.add(tensor, entry.what)
+        plain = tensor.layout is torch.strided
+        if not entry.data or (plain and self._fits(entry, tensor.numel() * tensor.element_size())):
+            self._vault.add(tensor, entry.what)
 
     def _visit_array(self, entry: _Entry) -> None:
         array = entry.value
@@ -212,8 +215,6 @@ class Search:
 
     def _visit_mapping(self, entry: _Entry) -> None:
         mapping: dict[Any, Any] = entry.value
-        if len(mapping) > _MAX_ENTRIES and not entry.whole:
-            return
         if entry.owned:
             self._snapshots.append(MappingSnapshot(mapping, entry.what))
         for key, value in list(dict.items(mapping)):
@@ -222,15 +223,11 @@ class Search:
                 self._push(entry, key, " (key)")  # an optimizer's state is keyed by its parameters
 
     def _visit_collection(self, entry: _Entry) -> None:
-        if len(entry.value) > _MAX_ENTRIES and not entry.whole:
-            return
         if entry.owned:
             self._snapshots.append(CollectionSnapshot(entry.value, entry.what))
         self._visit_items(entry)
 
     def _visit_items(self, entry: _Entry) -> None:
-        if len(entry.value) > _MAX_ENTRIES and not entry.whole:
-            return
         for index, value in enumerate(entry.value):
             self._push(entry, value, f"[{index}]")
 
