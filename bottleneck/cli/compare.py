@@ -31,7 +31,7 @@ from bottleneck.results.format import percent, percent_interval
     "allowed_loss",
     metavar="SHARE",
     callback=as_loss,
-    help="Exit 1 when HEAD has surely lost more of BASE's throughput, such as 5%.",
+    help="Exit 1 when HEAD has surely lost more of BASE's throughput than this, such as 5%.",
 )
 @traceback_option
 def compare_command(
@@ -39,7 +39,7 @@ def compare_command(
 ) -> int:
     """Say what is faster in HEAD than in BASE, what is slower, and what became the bottleneck."""
     if len(results) < 2:
-        raise UsageError("There is one result only.", "Give two: bottleneck compare BASE.json HEAD.json")
+        raise UsageError("Only one result was given.", "Give two: bottleneck compare BASE.json HEAD.json")
     if allowed_loss is not None and len(results) > 2:
         raise UsageError("--fail-on-regression compares two results.", f"Leave out {len(results) - 2} of them.")
     refuse_two_from_standard_input(results)
@@ -57,7 +57,7 @@ def compare_command(
 
 
 def _compare(paths: Sequence[str], *, force: bool) -> Comparison | Sweep:
-    from bottleneck.analysis.comparison import compare, sweep  # numpy and scipy, which --help needs not
+    from bottleneck.analysis.comparison import compare, sweep  # numpy and scipy, which --help does not need
 
     loaded = [read_result(path) for path in paths]
     labels = short_labels(paths)
@@ -83,9 +83,9 @@ def _gate(compared: Comparison, allowed_loss: float) -> int:
 
     lost = lost_throughput(compared)
     if lost is None:
-        say("Whether throughput was lost is not known, so that --fail-on-regression does not fail.")
+        say("Whether throughput was lost is unknown, so --fail-on-regression does not fail.")
         return ExitStatus.OK
     if lost.low > allowed_loss:
-        say(f"Gate failed: {percent_interval(lost)} of the throughput is lost, and {percent(allowed_loss)} is allowed.")
+        say(f"Gate failed: {percent_interval(lost)} of the throughput is lost; {percent(allowed_loss)} is allowed.")
         return ExitStatus.GATE_FAILED
     return ExitStatus.OK

@@ -32,9 +32,9 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     help="Form of the report.",
 )
 @click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
-@click.option("--base", metavar="BASE.json", help="Markdown, HTML: say first what changed against this result.")
-@click.option("--force", is_flag=True, help="Also where BASE is of another machine or pipeline.")
-@click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, to be found there.")
+@click.option("--base", metavar="BASE.json", help="Markdown, HTML: begin with what changed against this result.")
+@click.option("--force", is_flag=True, help="Compare also when BASE is from another machine or pipeline.")
+@click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, published there.")
 @click.option("--github-summary", is_flag=True, help="Also append the markdown to GitHub's summary of the step.")
 @price_option
 @traceback_option
@@ -77,7 +77,7 @@ def report_command(
 
 
 def _against(base: str, head: Result, *, force: bool) -> Comparison:
-    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help needs not
+    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help does not need
 
     return compare(read_result(base), head, force=force)
 
@@ -86,8 +86,8 @@ def _summary_file() -> str:
     path = os.environ.get(SUMMARY_VARIABLE)
     if not path:
         raise UsageError(
-            f"--github-summary finds no {SUMMARY_VARIABLE} in the environment.",
-            "It is there in a step of GitHub Actions; elsewhere use -o FILE.",
+            f"{SUMMARY_VARIABLE}, which --github-summary needs, is not in the environment.",
+            "GitHub Actions sets it in each step; elsewhere use -o FILE.",
         )
     check_writable(path)
     return path

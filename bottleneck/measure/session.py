@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from bottleneck.errors import MeasurementError
@@ -29,14 +30,14 @@ from bottleneck.measure.facts.epoch_gap import describe_epoch_gap
 from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
 from bottleneck.measure.facts.loader_facts import describe_loader
 from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
+from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
-from bottleneck.measure.preserve.preserved import preserved
-from bottleneck.measure.preserve.restoration import interrupts_deferred
+from bottleneck.measure.preserve.preserved import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.measure.rounds.receiving import receiving_s_per_batch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
@@ -76,7 +77,7 @@ def measure(
     on_progress: ProgressCallback,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
-    """Measure a pipeline that has been checked, and leave everything as it was.
+    """Measure a pipeline that has been checked, and leave everything as it was if the options ask for that.
 
     A failure of the user's code and Ctrl-C do not raise: they end the measuring, and come with what has been measured
     so far.
@@ -104,9 +105,9 @@ def measure(
         others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
     )
     failure: BaseException | None = None
-    kept = None
+    kept: Preserved | None = None
     try:
-        with left_as_found as kept:
+        with left_as_found if options.restore else nullcontext() as kept:
             timekeeper = Timekeeper(options, on_progress, clock)
             session = Session(JobOnDevice.of(pipeline, loader, device), sites, options, ledger, judge, timekeeper)
             try:

@@ -72,7 +72,7 @@ def test_a_gate_fails_only_where_the_loss_is_sure(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["base"], "There is one result only"),
+        (["base"], "Only one result was given"),
         (["base", "elsewhere"], "torch is 2.15.0 in base, 2.4.0 in elsewhere"),
         (["base", "slower", "base", "--fail-on-regression", "5%"], "compares two results"),
         (["base", "slower", "--fail-on-regression", "many"], "is not a loss"),

@@ -36,7 +36,7 @@ def answer_with(monkeypatch, result, failure=None):
 
     def attempt(pipeline, options, progress):
         asked.append((pipeline, options))
-        return api.Attempt(api._as_diagnosis(result), failure)
+        return api.Attempt(api.Diagnosis(**vars(result)), failure)
 
     monkeypatch.setattr(api, "attempt_diagnosis", attempt)
     return asked
@@ -53,7 +53,7 @@ def test_it_prints_the_verdict_and_writes_the_report(monkeypatch, few_photograph
     assert "Wrote report.md" in err
     assert err.rstrip().endswith("bottleneck diagnose myjob.py:build")
     assert few_photographs == [300]
-    assert [options.budget_s for _, options in asked] == [40.0]
+    assert [(options.budget_s, options.restore) for _, options in asked] == [(40.0, False)]
 
 
 def test_its_options_reach_the_measuring(monkeypatch, few_photographs, tmp_path):

@@ -60,6 +60,7 @@ def test_options_reach_the_measuring(asked):
     [(pipeline, options, progress)] = asked["calls"]
     assert (options.budget_s, options.quick, options.seed) == (90.0, True, 7)
     assert options.cache_budget_bytes == 8 << 30
+    assert not options.restore  # the process ends
     assert (pipeline.device, dict(pipeline.loader_args)) == ("cpu", {"batch_size": 4, "shuffle": True})
     assert progress is None  # standard error is no terminal here
 

@@ -103,7 +103,7 @@ def test_files_that_stay_in_memory_are_not_called_cold(cache):
 
 def test_a_file_system_that_does_not_tell_is_not_believed(cache):
     cache["tells"] = False
-    with pytest.raises(NoColdError, match="does not tell"):
+    with pytest.raises(NoColdError, match="does not report"):
         pool_of().drop()
 
 
@@ -182,7 +182,7 @@ def test_files_that_are_not_known_or_do_not_fit_are_refused():
     for files, found, free, why in (
         ((), noted(5), 10**9, "opens no file"),
         (FILES, noted(5, too_many=True), 10**9, "more files than"),
-        (FILES, noted(None), 10**9, "does not tell"),
+        (FILES, noted(None), 10**9, "does not report"),
         (FILES, noted(10**6), 10**6, "do not fit"),
     ):
         with pytest.raises(NoColdError, match=why):

@@ -22,6 +22,7 @@ from sessions import (
 from torch.utils.data import default_collate
 
 from bottleneck.errors import MeasurementError
+from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions
 
 known = pytest.fixture(autouse=True)(known_helpers)
@@ -271,6 +272,22 @@ def test_ctrl_c_keeps_what_was_measured(phase):
     assert "it was interrupted" in next(w.message for w in outcome.measurement.warnings if w.id == "ended-early")
     assert not workers_left()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_workers_are_stopped_is_not_lost(monkeypatch):
+    close = SwitchedLoader.close
+    closed = []
+
+    def interrupted(loader):
+        signal.raise_signal(signal.SIGINT)
+        close(loader)
+        closed.append(loader)
+
+    monkeypatch.setattr(SwitchedLoader, "close", interrupted)
+    outcome = run_simulated(0.01, MeasureOptions(), judge=lambda _: PRECISE)
+    assert closed
+    assert isinstance(outcome.failure, KeyboardInterrupt)
+    assert any(blocks(outcome).values())
 
 
 @pytest.mark.integration

@@ -16,7 +16,7 @@ from bottleneck.job.description import Pipeline
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
-from bottleneck.measure.passes.trace import Wish, steps_to_trace
+from bottleneck.measure.passes.trace import TraceRequest, steps_to_trace
 from bottleneck.measure.session import measure
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
@@ -84,7 +84,7 @@ def test_a_dear_step_is_run_as_often_as_it_is_traced(monkeypatch, step_s, steps)
     events = Events().steps((0, 1000)).operator("aten::mm", 10, 50)
     monkeypatch.setattr(trace, "record_trace", lambda run, device: (run(), json.dumps(events.document()))[1])
     ladder = SimpleNamespace(device=Arm(None, "device"))
-    made = trace.trace(bench, ladder, torch.device("cpu"), Wish(asked_for=False, step_s=lambda arm: step_s))
+    made = trace.trace(bench, ladder, torch.device("cpu"), TraceRequest(asked_for=False, step_s=lambda arm: step_s))
     assert made.evidence.device.steps
     assert made.evidence.raw == TracedSteps()
     assert len(ran) == steps
@@ -192,4 +192,4 @@ def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
 
     monkeypatch.setattr("bottleneck.measure.passes.passes.describe_model", refuse)
     outcome = run(step=multiply)
-    assert told(outcome)["model-unknown"] == "The model could not be looked at (TypeError: of no known kind)."
+    assert told(outcome)["model-unknown"] == "The model could not be described (TypeError: of no known kind)."
