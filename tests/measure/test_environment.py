@@ -236,7 +236,9 @@ def test_a_load_that_was_not_started_is_none():
 def test_only_cpus_that_we_may_use_count(monkeypatch):
     Times = namedtuple("Times", "user nice system idle iowait steal")
     table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
-    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: table)
+    whole = Times(*map(sum, zip(*table, strict=True)))
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: table if percpu else whole)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
     monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [70])  # numbers that do not match the table
