@@ -86,6 +86,14 @@ def test_cores_within_the_affinity(monkeypatch, tmp_path):
     assert usable_cores(tmp_path, tmp_path) == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
+def test_the_affinity_of_a_process(monkeypatch):
+    assert cores.allowed_cpus(os.getpid()) == cores.allowed_cpus() == sorted(os.sched_getaffinity(0))
+    assert cores.allowed_cpus(2**22 - 1) is None  # gone
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores.allowed_cpus() is None
+
+
 def test_cores_where_there_is_neither_affinity_nor_proc(monkeypatch, tmp_path):
     monkeypatch.setattr(cores, "allowed_cpus", lambda: None)
     assert usable_cores(tmp_path, tmp_path) == os.cpu_count()

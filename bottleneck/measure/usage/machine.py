@@ -153,11 +153,10 @@ class MachineUsage:
     def shm_bytes(self) -> tuple[int, int] | None:
         """Return the size of the shared memory and what is used of it; None where there is none."""
         try:
-            state = os.statvfs(self._shm)
-        except (OSError, AttributeError):
+            usage = psutil.disk_usage(str(self._shm))
+        except OSError:
             return None
-        size = state.f_blocks * state.f_frsize
-        return (size, size - state.f_bfree * state.f_frsize) if size else None
+        return (usage.total, usage.used) if usage.total else None
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
