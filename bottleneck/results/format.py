@@ -83,10 +83,19 @@ def duration(seconds: float) -> str:
     return f"{significant(seconds * 1e6, 2)} µs"
 
 
+def size(size_bytes: float) -> str:
+    """Return an amount of memory, such as `1.20 GiB`."""
+    value = float(size_bytes)
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while abs(value) >= 999.5 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return f"{number(value) if units[0] == 'bytes' else significant(value)} {units[0]}"
+
+
 def cache_option(nbytes: float) -> str:
-    """How the memory for caches is given: '--cache-bytes 800MB (in Python: cache_bytes=800_000_000)'."""
-    megabytes = math.ceil(nbytes / 1e6)
-    return f"--cache-bytes {megabytes}MB (in Python: cache_bytes={megabytes}_000_000)"
+    """How the memory for caches is given: '--cache-bytes 800MiB (in Python: cache_bytes=800 << 20)'."""
+    mebibytes = math.ceil(nbytes / 2**20)
+    return f"--cache-bytes {mebibytes}MiB (in Python: cache_bytes={mebibytes} << 20)"
 
 
 def names(items: Sequence[str]) -> str:

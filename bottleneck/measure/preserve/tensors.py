@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.preserve.restoration import Notes, Snapshot
 from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.results.format import size
 
 _SHARE_OF_FREE_MEMORY = 0.8
 _NOT_KEPT = "could not be copied, and so was not put back after the diagnosis"
@@ -221,8 +222,8 @@ class TensorVault:
         needed, free = self.needed_bytes(), free_memory_bytes()
         if needed > _SHARE_OF_FREE_MEMORY * free:
             raise MeasurementError(
-                f"Keeping the model and the optimizer as they are takes {needed / 1e9:.1f} GB of memory; "
-                f"{free / 1e9:.1f} GB are free.",
+                f"Keeping the model and the optimizer as they are takes {size(needed)} of memory; "
+                f"{size(free)} are free.",
                 "Give this process more memory, or diagnose before the first training step: gradients and the state of "
                 "the optimizer, which are kept with the model, are not there yet.",
             )

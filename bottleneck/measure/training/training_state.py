@@ -18,6 +18,7 @@ from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search
 from bottleneck.measure.preserve.tensors import TensorVault
 from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.results.format import size
 
 _SHARE_OF_TIME = 0.03
 """What restoring may take of the time since it was done last; where it takes more, it is done less often."""
@@ -97,7 +98,7 @@ class TrainingState:
         self._tensors = [tensor for tensor in _trained(search, self.scalers) if _is_plain(tensor)]
         needed = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
         if needed > _SHARE_OF_FREE_MEMORY * self._free_bytes():
-            return f"a copy of it takes {needed / 1e9:.1f} GB of memory, more than a quarter of what is free"
+            return f"a copy of it takes {size(needed)} of memory, more than a quarter of what is free"
         with torch.no_grad():
             self._targets = [tensor.data for tensor in self._tensors]
             self._saved = [target.to("cpu", copy=True) for target in self._targets]
