@@ -52,17 +52,21 @@ class Utilisation:
     def watching(self, workers: tuple[int, ...], device: torch.device) -> Iterator[None]:
         """Take samples in a thread until the end of the context, of workers by their process ids."""
         ended = threading.Event()
-        thread = threading.Thread(target=self._run, args=(ended,), name="bottleneck-utilisation", daemon=True)
-        self._try("Utilisation", lambda: self._open(workers, device))
-        if self._sampler is not None:
-            thread.start()
+        with self._noting_failure("Utilisation"):
+            self._open(workers, device)
+        sampler = self._sampler
+        if sampler is None:
+            yield
+            return
+        thread = threading.Thread(target=self._run, args=(sampler, ended), name="bottleneck-utilisation", daemon=True)
+        thread.start()
         try:
             yield
         finally:
             ended.set()
-            if self._sampler is not None:
-                thread.join()
-                self._try("Utilisation at the end", self._sampler.close)
+            thread.join()
+            with self._noting_failure("Utilisation at the end"):
+                sampler.close()
             self._sampler = None
 
     def _open(self, workers: tuple[int, ...], device: torch.device) -> None:
@@ -85,40 +89,39 @@ class Utilisation:
             self._missing[str(error)] = None
         return None
 
-    def _run(self, ended: threading.Event) -> None:
-        sampler = self._sampler
-        while sampler is not None and not ended.wait(self._interval_s):
-            if not self._try("Samples of the machine", sampler.sample):
-                return
+    def _run(self, sampler: UsageSampler, ended: threading.Event) -> None:
+        with self._noting_failure("Samples of the machine"):
+            while not ended.wait(self._interval_s):
+                sampler.sample()
 
-    def _try(self, what: str, do: Callable[[], None]) -> bool:
-        """Do something that the diagnosis does not depend on; return whether it succeeded."""
+    @contextmanager
+    def _noting_failure(self, what: str) -> Iterator[None]:
+        """Turn a failure into a line on what is missing."""
         try:
-            do()
+            yield
         except Exception as error:  # noqa: BLE001 - whatever a system answers, the diagnosis goes on
             self._missing[f"{what}: reading failed ({type(error).__name__})."] = None
-            return False
-        return True
 
     # --- blocks --------------------------------------------------------------------------------------------
 
     def begin_block(self, arm: Arm) -> None:
         """Note that a block begins after this call, with at most a batch of the same experiment in between."""
-        sampler = self._sampler
-        if sampler is not None:
-            self._try("Counters at a block", lambda: sampler.begin_block(arm))
+        if self._sampler is not None:
+            with self._noting_failure("Counters at a block"):
+                self._sampler.begin_block(arm)
 
     def end_block(self) -> None:
         """Note that the block is over."""
         if self._sampler is not None:
-            self._try("Counters at a block", self._sampler.end_block)
+            with self._noting_failure("Counters at a block"):
+                self._sampler.end_block()
 
     def device_clock_hz(self) -> float | None:
-        """Return at which clock the device runs at this moment; None where that is not known."""
-        sampler, found = self._sampler, list[float | None]()
-        if sampler is not None:
-            self._try("The clock of the device", lambda: found.append(sampler.device_clock_hz()))
-        return found[0] if found else None
+        """Return at which clock the device runs at this moment; None where that is unknown."""
+        if self._sampler is not None:
+            with self._noting_failure("The clock of the device"):
+                return self._sampler.device_clock_hz()
+        return None
 
     # --- the evidence --------------------------------------------------------------------------------------
 
@@ -129,14 +132,12 @@ class Utilisation:
             ladder: Names the experiments.
             cache_bytes: What the caches of the diagnosis take in all workers together.
         """
-        found, made = self._samples, [Used()]
-        if found is not None:
-            self._try("Utilisation", lambda: made.append(self._summary(found, ladder, cache_bytes)))
-        missing = (*(found.missing if found is not None else ()), *self._missing)
-        return replace(made[-1], missing=missing)
-
-    def _summary(self, found: UsageSamples, ladder: Ladder, cache_bytes: int) -> Used:
-        summary = summarise_utilisation(
-            found, ladder, interval_s=self._interval_s, usable_cores=usable_cores(), cache_bytes=cache_bytes
-        )
-        return replace(summary, series=utilisation_series(found, ladder))
+        made, found = Used(), self._samples
+        if found is None:
+            return replace(made, missing=tuple(self._missing))
+        with self._noting_failure("Utilisation"):
+            made = summarise_utilisation(
+                found, ladder, interval_s=self._interval_s, usable_cores=usable_cores(), cache_bytes=cache_bytes
+            )
+            made = replace(made, series=utilisation_series(found, ladder))
+        return replace(made, missing=(*found.missing, *self._missing))
