@@ -98,7 +98,7 @@ def ensure_photographs(
     except OSError as error:
         raise UsageError(
             f"The photographs cannot be written: {error}.",
-            "Set XDG_CACHE_HOME to a folder that can be written and has 50 MB free.",
+            "Set XDG_CACHE_HOME to a folder that can be written and has 50 MiB free.",
         ) from error
     return target / "images"
 

@@ -84,7 +84,7 @@ def duration(seconds: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """An amount of memory with three digits at most, in powers of 1024 as memory is sized: `370 MiB`, `1.20 GiB`."""
+    """Return an amount of memory with three digits at most, in powers of 1024: `370 MiB`, `1.20 GiB`."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while abs(size_bytes) >= 999.5 and len(units) > 1:
         size_bytes, units = size_bytes / 1024, units[1:]
@@ -92,9 +92,9 @@ def size(size_bytes: float) -> str:
 
 
 def cache_option(nbytes: float) -> str:
-    """How the memory for caches is given: '--cache-bytes 800MB (in Python: cache_bytes=800_000_000)'."""
-    megabytes = math.ceil(nbytes / 1e6)
-    return f"--cache-bytes {megabytes}MB (in Python: cache_bytes={megabytes}_000_000)"
+    """How the memory for caches is given: '--cache-bytes 800MiB (in Python: cache_bytes=800 << 20)'."""
+    mebibytes = math.ceil(nbytes / 2**20)
+    return f"--cache-bytes {mebibytes}MiB (in Python: cache_bytes={mebibytes} << 20)"
 
 
 def names(items: Sequence[str]) -> str:

@@ -103,7 +103,7 @@ def test_what_the_steps_raise_comes_out_and_the_profiler_has_ended():
 
 def test_a_trace_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(kineto, "MOST_BYTES", 100)
-    with pytest.raises(TraceError, match="MB"):
+    with pytest.raises(TraceError, match="100 bytes"):
         record_trace(steps, CPU)
 
 

@@ -57,7 +57,7 @@ def test_a_hand_off_that_is_not_told_apart_is_not_called_collation():
     assert "collate" not in {w.stage for w in result.without}
 
     # The memory that the reason asks for is enough.
-    wanted = int(reasons(outcome)["after_collate"].split("--cache-bytes ")[1].split("MB")[0]) * 10**6
+    wanted = int(reasons(outcome)["after_collate"].split("--cache-bytes ")[1].split("MiB")[0]) << 20
     assert wanted >= outcome.measurement.evidence.cache_bytes_wanted
     outcome = diagnosed(wanted)
     assert "after_collate" not in reasons(outcome)

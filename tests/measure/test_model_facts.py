@@ -152,11 +152,11 @@ def test_settings_are_read(monkeypatch):
 )
 def test_what_the_processor_multiplies(tmp_path, text, answer):
     (tmp_path / "cpuinfo").write_text(text)
-    assert cpu_multiplies_bfloat16(tmp_path / "cpuinfo") is answer
+    assert cpu_multiplies_bfloat16(tmp_path) is answer
 
 
 def test_a_system_without_such_a_file_does_not_tell(tmp_path):
-    assert cpu_multiplies_bfloat16(tmp_path / "none") is None
+    assert cpu_multiplies_bfloat16(tmp_path) is None
 
 
 def test_nothing_is_changed():

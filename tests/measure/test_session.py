@@ -175,7 +175,7 @@ def test_a_batch_larger_than_the_memory_for_caches_is_refused_with_a_number():
     outcome = run_simulated(0.05, MeasureOptions(cache_budget_bytes=200))
     assert isinstance(outcome.failure, MeasurementError)
     assert "One batch takes" in outcome.failure.message
-    assert "--cache-bytes 1MB (in Python: cache_bytes=1_000_000)" in outcome.failure.remedy
+    assert "--cache-bytes 1MiB (in Python: cache_bytes=1 << 20)" in outcome.failure.remedy
 
 
 def test_where_one_batch_fits_and_nothing_else_there_is_still_an_efficiency():

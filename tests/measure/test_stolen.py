@@ -1,5 +1,6 @@
 """What other virtual machines take away is seen, and blocks that lost much to them are measured again."""
 
+import os
 from collections import namedtuple
 
 import psutil
@@ -35,19 +36,20 @@ def test_the_share_is_of_the_cores_that_the_job_could_use():
 def test_only_cpus_that_we_may_use_are_looked_at(monkeypatch):
     Times = namedtuple("Times", "user steal")
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2.0), Times(1, 8.0), Times(1, 1.0)])
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
     assert _read_stolen_s() == 3.0
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("/proc/stat"), psutil.AccessDenied()])
 def test_nothing_is_stolen_where_that_cannot_be_seen(monkeypatch, error):
-    def refuse(percpu):
+    def refuse(percpu=False):
         raise error
 
     monkeypatch.setattr(psutil, "cpu_times", refuse)
     assert _read_stolen_s() == 0.0
     Times = namedtuple("Times", "user system")  # as on macOS
-    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2)] * 64)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [Times(1, 2)] * 64 if percpu else Times(1, 2))
     assert _read_stolen_s() == 0.0
 
 

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 import bottleneck
 from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
-from bottleneck.measure.usage import sampler, utilisation
+from bottleneck.measure.usage import machine, sampler, utilisation
 from bottleneck.measure.usage.machine import MachineUsage
 
 BUDGETS_S = (4.0, 20.0, 40.0)
@@ -91,11 +91,12 @@ def test_a_worker_that_waits_uses_up_nothing_of_its_own():
 
 @pytest.mark.integration
 def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypatch, tmp_path):
-    """As on macOS: nothing of the kernel's files, and nothing of other processes."""
+    """Nothing of the kernel's files, and nothing of other processes."""
     bare = {name: tmp_path / name for name in ("proc", "sys", "cgroup_root", "shm")}
     monkeypatch.setattr(utilisation, "MachineUsage", lambda cpus: MachineUsage(cpus, **bare))
-    for name in ("cpu_seconds", "thread_count", "affinity"):
-        monkeypatch.setattr(sampler, name, lambda pid: None)
+    monkeypatch.setattr(machine, "cpu_times_of", lambda cpus: [])
+    for name in ("cpu_seconds", "thread_count", "allowed_cpus"):
+        monkeypatch.setattr(sampler, name, lambda pid=0: None)
     monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: None)
     diagnosis = diagnose(computes=False, workers=1)
     assert diagnosis.verdict.bottleneck is not None

@@ -1,6 +1,6 @@
 """Facts about the loader and its dataset that no throughput shows, and on which advice rests.
 
-Everything here is looked at outside of timed blocks, within bounds, and nothing of the user's is changed.
+All of it is read outside of timed blocks, within bounds, and nothing of the user's is changed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def describe_loader(
     """Return facts about a loader and its dataset.
 
     Args:
-        pipeline: Whose transfer is looked at.
+        pipeline: Its transfer is examined.
         loader: The user's loader.
         running: The one that runs in its place; its workers have been observed.
-        pixels: What they saw of images.
+        pixels: What they counted of images.
         evidence: What is known so far: of it, `payload` and `transforms` are used.
     """
     method = start_method(loader) if loader.num_workers else None
@@ -141,9 +141,9 @@ def _modules_of_transforms(dataset: Any, seen: tuple[TransformSeen, ...]) -> dic
 
 
 def _mentions_non_blocking(to_device: Callable[..., Any] | None) -> bool | None:
-    """Tell whether a transfer of the user's own says `non_blocking`; None where its code cannot be read."""
+    """Return whether a transfer of the user's own names `non_blocking`; None where its code cannot be read."""
     if to_device is None:
-        return True  # ours does
+        return True  # as ours does
     code = getattr(getattr(to_device, "__func__", to_device), "__code__", None)
     return "non_blocking" in _words(code) if isinstance(code, CodeType) else None
 

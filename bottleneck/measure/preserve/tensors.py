@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.preserve.restoration import Notes, Snapshot
 from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.results.format import size
 
 _SHARE_OF_FREE_MEMORY = 0.8
 _NOT_KEPT = "could not be copied, and so was not put back after the diagnosis"
@@ -204,8 +205,8 @@ class TensorVault:
         needed, free = self.needed_bytes(), free_memory_bytes()
         if needed > _SHARE_OF_FREE_MEMORY * free:
             raise MeasurementError(
-                f"Keeping the model and the optimizer as they are takes {needed / 1e9:.1f} GB of memory; "
-                f"{free / 1e9:.1f} GB are free.",
+                f"Keeping the model and the optimizer as they are takes {size(needed)} of memory; "
+                f"{size(free)} are free.",
                 "Diagnose on the command line: `bottleneck diagnose` keeps no copy, as its process ends. Or diagnose "
                 "before the first training step, when there are no gradients and no state of the optimizer yet, or "
                 "give this process more memory.",
