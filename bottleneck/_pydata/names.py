@@ -11,7 +11,10 @@ from types import ModuleType
 from typing import Any
 
 VERSION = "0.1.0"
-"""Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions."""
+"""Of this package; the build reads it from here.
+
+Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions.
+"""
 
 PUBLIC_NAMES = {
     "Pipeline": "bottleneck.job.description",
@@ -96,14 +99,16 @@ def _import_or_none(module: str) -> ModuleType | None:
 
 def pydata_version() -> str | None:
     """The version of pydata's Bottleneck if its compiled modules lie beside ours; None otherwise."""
-    if _import_or_none("bottleneck.reduce") is None:
-        return None
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed_version
+    return None if _import_or_none("bottleneck.reduce") is None else installed_version("Bottleneck")
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution; None if it is not installed."""
+    from importlib import metadata
 
     try:
-        return installed_version("Bottleneck")
-    except PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return None
 
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bottleneck._pydata.names import installed_version
 from bottleneck.doctor.finding import Finding
-from bottleneck.doctor.machine_checks.software import installed_version
 from bottleneck.loader.worker import ptrace
 from bottleneck.measure.passes.pyspy import find_py_spy, remedy_for_permission, why_py_spy_fails
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import platform
 import sys
-from importlib import metadata
 
-from bottleneck._pydata.names import VERSION, pydata_version
+from bottleneck._pydata.names import VERSION, installed_version, pydata_version
 from bottleneck.doctor.finding import Finding, first_line
 
 
@@ -86,11 +85,3 @@ def examine_import_name() -> Finding:
     if pydata_version() is not None:
         return Finding("ok", "import name", f"shared: the functions of pydata's Bottleneck {theirs} are forwarded")
     return Finding("ok", "import name", "`import bottleneck` gives this package")
-
-
-def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution; None if it is not installed."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None

@@ -11,13 +11,13 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
 
+from bottleneck._pydata.names import installed_version
 from bottleneck.measure.system.cgroup import (
     CGROUP_ROOT,
     PROC,
@@ -97,13 +97,6 @@ def _device_name(device: torch.device) -> str | None:
         return None
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _start_method() -> str:
     # Asking for the default without allow_none would fix it for the user's own code.
     chosen = multiprocessing.get_start_method(allow_none=True)
@@ -124,8 +117,8 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "device": str(device),
         "device_name": _device_name(device),
         "torch": str(torch.__version__),
-        "torchvision": _version("torchvision"),
-        "numpy": _version("numpy"),
+        "torchvision": installed_version("torchvision"),
+        "numpy": installed_version("numpy"),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}".strip(),
         "cpu_model": _cpu_model(),
