@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,11 +17,11 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import BottleneckError, TargetError
+from bottleneck.job.code_origin import is_users
 from bottleneck.job.description import Pipeline
 from bottleneck.job.safe_repr import said_by
 
 _FORMS = "package.module:function or path/to/file.py:function"
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 
 
 def build_pipeline(target: str) -> Pipeline:
@@ -217,13 +216,8 @@ def describe_error(error: BaseException) -> str:
     shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SyntaxError):  # names file and line itself
         return shown
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_frame(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
     return f"{shown} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else shown
-
-
-def _is_user_frame(filename: str) -> bool:
-    own = str(Path(__file__).parents[1]) + os.sep
-    return not filename.startswith((own, _STANDARD_LIBRARY, "<")) and "site-packages" not in filename
 
 
 def _remedy_for(error: BaseException) -> str:

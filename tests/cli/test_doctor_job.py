@@ -109,12 +109,6 @@ def test_what_cannot_be_pickled_is_named():
     assert "spawn" in finding.message
 
 
-@pytest.mark.parametrize("context", ["spawn", torch.multiprocessing.get_context("spawn")])
-def test_the_start_method_is_the_loaders_own(context):
-    loader = make(num_workers=1, multiprocessing_context=context).make_loader()
-    assert job.start_method_of(loader) == "spawn"
-
-
 # --- samples ----------------------------------------------------------------------------------------------
 
 

@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.doctor.finding import Finding, format_bytes, format_seconds
 from bottleneck.doctor.job_checks.structure import describe_structure
-from bottleneck.doctor.machine_checks.software import default_start_method
 from bottleneck.errors import ExitStatus
 from bottleneck.job.checks import check
 from bottleneck.job.description import Pipeline
+from bottleneck.job.start_method import start_method_of
 from bottleneck.job.target import describe_error
 from bottleneck.measure.facts.pickling import PickleSize, pickle_size
 from bottleneck.measure.system.cores import usable_cores
@@ -65,15 +65,6 @@ def _count_batches(loader: DataLoader[Any]) -> int | None:
         return len(loader)
     except Exception:  # noqa: BLE001 - a sampler of the user's without a length
         return None
-
-
-def start_method_of(loader: DataLoader[Any]) -> str:
-    """How the workers of a loader start."""
-    context = getattr(loader, "multiprocessing_context", None)
-    method = context if isinstance(context, str) else None
-    if context is not None and method is None:
-        method = context.get_start_method(allow_none=True)
-    return method or default_start_method()
 
 
 def examine_pickle(

@@ -8,6 +8,7 @@ import sys
 
 from bottleneck._pydata.names import VERSION, installed_version, pydata_version
 from bottleneck.doctor.finding import Finding, first_line
+from bottleneck.job.start_method import default_start_method
 
 
 def examine_versions() -> Finding:
@@ -47,11 +48,6 @@ def _mismatched(error: BaseException) -> Finding:
         f"does not work with this torch: {first_line(error)}",
         "Install the pair together from one place: pip install --force-reinstall torch torchvision",
     )
-
-
-def default_start_method() -> str:
-    """How worker processes start where a loader does not say; asking does not fix it for the user's code."""
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
 def examine_start_method() -> Finding:

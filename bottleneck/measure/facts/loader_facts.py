@@ -5,7 +5,6 @@ Everything here is looked at outside of timed blocks, within bounds, and nothing
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
@@ -18,6 +17,7 @@ from bottleneck.job.code_names import codes_in
 from bottleneck.job.handles import find_tokenizers
 from bottleneck.job.key_paths import parse_path, resolve
 from bottleneck.job.python_objects import count_objects
+from bottleneck.job.start_method import start_method_of
 from bottleneck.job.transfer import Transfers
 from bottleneck.loader.observe.pixels import Pixels
 from bottleneck.loader.switched_loader import SwitchedLoader
@@ -44,7 +44,7 @@ def describe_loader(
         pixels: What they saw of images.
         evidence: What is known so far: of it, `payload` and `transforms` are used.
     """
-    method = start_method(loader) if loader.num_workers else None
+    method = start_method_of(loader) if loader.num_workers else None
     indexed = not running.iterable and loader.batch_sampler is not None
     objects = count_objects(loader.dataset)
     images, loaded = pixels.samples, pixels.loaded_samples
@@ -69,15 +69,6 @@ def describe_loader(
     facts = _with_pickled(facts, loader.dataset)
     facts = _with_workers(facts, running.facts())
     return _with_queue(facts, loader, evidence.payload)
-
-
-def start_method(loader: DataLoader[Any]) -> str:
-    """Return how a loader starts its workers: `fork`, `forkserver` or `spawn`."""
-    context = loader.multiprocessing_context
-    chosen = context.get_start_method(allow_none=True) if context is not None else None
-    # Asking for the default without allow_none would fix it for the user's own code.
-    default = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    return str(chosen or default)
 
 
 def _with_pickled(facts: LoaderFacts, dataset: Any) -> LoaderFacts:

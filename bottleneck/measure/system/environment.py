@@ -5,7 +5,6 @@ Nothing here identifies a machine or a person: the description ends up in report
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
 import time
@@ -18,6 +17,7 @@ import psutil
 import torch
 
 from bottleneck._pydata.names import installed_version
+from bottleneck.job.start_method import default_start_method
 from bottleneck.measure.system.cgroup import (
     CGROUP_ROOT,
     PROC,
@@ -97,12 +97,6 @@ def _device_name(device: torch.device) -> str | None:
         return None
 
 
-def _start_method() -> str:
-    # Asking for the default without allow_none would fix it for the user's own code.
-    chosen = multiprocessing.get_start_method(allow_none=True)
-    return chosen or multiprocessing.get_all_start_methods()[0]
-
-
 def describe_environment(device: torch.device | str) -> dict[str, Any]:
     """Describe what the numbers of a diagnosis depend on, ready for JSON.
 
@@ -130,7 +124,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "shm_free_bytes": shm_free_bytes(),
         "open_files_limit": open_files_limit(),
         "torch_threads": torch.get_num_threads(),
-        "start_method": _start_method(),
+        "start_method": default_start_method(),
     }
 
 
