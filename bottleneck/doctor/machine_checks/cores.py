@@ -6,11 +6,14 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from bottleneck.doctor.finding import Finding, first_line
 from bottleneck.measure.system.cgroup import quota_cores
 from bottleneck.measure.system.cores import allowed_cores, usable_cores
+
+if TYPE_CHECKING:
+    from bottleneck.measure.system.environment import OtherLoad
 
 SAMPLE_S = 1.0
 """Kernels count processor time in ticks of 10 ms or so: less than a second says little."""
@@ -36,16 +39,20 @@ def examine_cores() -> Finding:
     return Finding("ok", "cores", f"{present}, all usable")
 
 
+def thread_settings() -> list[str]:
+    """The environment variables that choose numbers of threads, as far as they are set, with their values."""
+    return [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
+
+
 def examine_threads() -> Finding:
     """Threads that torch takes in the main process, against the usable cores."""
-    chosen = [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
     try:
         import torch
 
         threads = torch.get_num_threads()
     except (ImportError, OSError) as error:
         return Finding("warning", "threads", f"not looked at: {first_line(error)}")
-    message = f"torch uses {threads}, {', '.join(chosen) or 'OMP_NUM_THREADS is not set'}"
+    message = f"torch uses {threads}, {', '.join(thread_settings()) or 'OMP_NUM_THREADS is not set'}"
     usable = max(1, int(usable_cores()))
     if threads > usable:
         return Finding(
@@ -61,7 +68,7 @@ def examine_clock(root: Path = Path("/sys/devices/system/cpu")) -> Finding:
     """Whether the system keeps the clock of the processors low."""
     governors = {_read(path) for path in sorted(root.glob("cpu[0-9]*/cpufreq/scaling_governor"))} - {""}
     if not governors:
-        return Finding("ok", "clock", "its governor is not told here")
+        return Finding("ok", "clock", "its governor is not known here")
     shown = ", ".join(sorted(governors))
     drivers = {_read(path) for path in root.glob("cpu[0-9]*/cpufreq/scaling_driver")}
     preferences = {_read(path) for path in root.glob("cpu[0-9]*/cpufreq/energy_performance_preference")}
@@ -80,18 +87,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-class Load(Protocol):
-    """Counts the cores that other processes keep busy between two moments."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    def stop(self) -> float:
-        """End, and return the cores."""
-
-
 def examine_load(
-    sample: Load | None = None, sleep: Callable[[float], None] = time.sleep, duration_s: float | None = None
+    sample: OtherLoad | None = None, sleep: Callable[[float], None] = time.sleep, duration_s: float | None = None
 ) -> Finding:
     """How many cores other processes keep busy, over a short while.
 

@@ -48,7 +48,8 @@ def describe_loader(
     indexed = not running.iterable and loader.batch_sampler is not None
     objects = count_objects(loader.dataset)
     images, loaded = pixels.samples, pixels.loaded_samples
-    facts = LoaderFacts(
+    facts = replace(
+        describe_queue(loader, evidence.payload),
         start_method=method,
         fetches_batches=indexed and fetches_batches(loader.dataset),
         iterable=running.iterable,
@@ -63,12 +64,8 @@ def describe_loader(
         decoded_pixels_per_sample=pixels.decoded / images if images else None,
         used_pixels_per_sample=pixels.used / images if images else None,
         loaded_bytes_per_sample=pixels.loaded_bytes / loaded if loaded else None,
-        descriptor_limit=open_files_limit(),
-        sharing_strategy=str(torch.multiprocessing.get_sharing_strategy()),  # type: ignore[no-untyped-call]  # has no annotations
     )
-    facts = _with_pickled(facts, loader.dataset)
-    facts = _with_workers(facts, running.facts())
-    return _with_queue(facts, loader, evidence.payload)
+    return _with_workers(_with_pickled(facts, loader.dataset), running.facts())
 
 
 def _with_pickled(facts: LoaderFacts, dataset: Any) -> LoaderFacts:
@@ -105,12 +102,18 @@ def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:
     return tuple(OpenHandle(path=found.name, type=found.kind) for found in used)
 
 
-def _with_queue(facts: LoaderFacts, loader: DataLoader[Any], payload: Payload) -> LoaderFacts:
-    """Add what the batches in the workers' queue take when it is full."""
+def batches_in_flight(loader: DataLoader[Any]) -> int:
+    """Return how many batches there are at most at a time, of a loader with workers."""
+    return loader.num_workers * (loader.prefetch_factor or 0) + _IN_HAND
+
+
+def describe_queue(loader: DataLoader[Any], payload: Payload) -> LoaderFacts:
+    """Return what the batches in the workers' queue take when it is full, and what limits them."""
+    strategy = str(torch.multiprocessing.get_sharing_strategy())  # type: ignore[no-untyped-call]  # has no annotations
+    facts = LoaderFacts(descriptor_limit=open_files_limit(), sharing_strategy=strategy)
     if not loader.num_workers or payload.bytes is None:
         return facts
-    batches = loader.num_workers * (loader.prefetch_factor or 0) + _IN_HAND
-    by_descriptor = facts.sharing_strategy == "file_descriptor"
+    batches, by_descriptor = batches_in_flight(loader), strategy == "file_descriptor"
     return replace(
         facts,
         shared_memory_bytes_needed=batches * payload.bytes,

@@ -19,7 +19,7 @@ _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
 """Of each worker: that of the user's code, and that of the queue behind it."""
-_OVER = 2.0
+OVERSUBSCRIBED = 2.0
 """Threads for each core that are far too many."""
 _ELSEWHERE = "ray.data.read_images(PATH).map(augment).iter_torch_batches(batch_size={batch_size:.0f})"
 _BATCH_SIZE = 32
@@ -152,7 +152,7 @@ def _threads(case: Case) -> Iterator[Item]:
     if case.verdict.state == "device_bound" or not workers or not cores or threads is None or pressure is None:
         return
     extra = threads - _OWN_THREADS
-    if extra < 1 or workers * (1 + extra) <= _OVER * cores:
+    if extra < 1 or workers * (1 + extra) <= OVERSUBSCRIBED * cores:
         return
     yield Item(
         1.0,

@@ -10,8 +10,8 @@ from bottleneck.results.evidence import OpenHandle
 from bottleneck.results.format import duration, names, number, percent, plural, significant
 from bottleneck.results.records import Advice
 
-_LARGE_PICKLE_BYTES = 50e6
-_LONG_START_S = 1.0
+LARGE_PICKLE_BYTES = 50e6
+LONG_START_S = 1.0
 """Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
 """Share of the free memory that copies in the workers may take before it is told."""
@@ -27,7 +27,7 @@ def _spawn_pickling(case: Case) -> Iterator[Item]:
     if not workers or method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
         return
     start_s = workers * each_s
-    if nbytes < _LARGE_PICKLE_BYTES and start_s < _LONG_START_S:
+    if nbytes < LARGE_PICKLE_BYTES and start_s < LONG_START_S:
         return
     at_least = "at least " if case.evidence.loader.dataset_pickle_complete is False else ""
     heavy = case.evidence.loader.python_objects_largest
