@@ -6,13 +6,16 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.safe_repr import quote
+from bottleneck.job.structure import describe_structure
+
+if TYPE_CHECKING:
+    from bottleneck.job.description import Pipeline
 
 TARGET_KEYS = ("labels", "label", "targets", "target", "y")
 """Where the target is looked for in a mapping, when there is a `loss_fn` that wants it."""
@@ -23,27 +26,7 @@ _TRAIN_STEP_REMEDY = (
 )
 
 
-class Trains(Protocol):
-    """What of a pipeline makes its train step."""
-
-    @property
-    def model(self) -> Any:
-        """The model; None beside a train step."""
-
-    @property
-    def loss_fn(self) -> Callable[[Any, Any], Any] | None:
-        """(output, target) -> loss."""
-
-    @property
-    def optimizer(self) -> Any:
-        """The optimizer, or None."""
-
-    @property
-    def train_step(self) -> Callable[[Any], Any] | None:
-        """In the place of the others."""
-
-
-def make_train_step(pipeline: Trains, device: torch.device) -> Callable[[Any], Any]:
+def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any], Any]:
     """The function that trains on one batch, which is on the device already.
 
     The default one forwards, computes the loss, clears the gradients, goes backward and steps the optimizer
@@ -179,7 +162,7 @@ def _call_model(model: Any, batch: Any) -> Any:
         return model(*batch)
     if isinstance(batch, torch.Tensor):
         return model(batch)
-    raise PipelineError(f"The model cannot be given a batch that is {describe_batch(batch)}.", _TRAIN_STEP_REMEDY)
+    raise PipelineError(f"The model cannot be given this batch: {describe_structure(batch)}.", _TRAIN_STEP_REMEDY)
 
 
 def _split(batch: Any) -> tuple[Any, Any]:
@@ -193,7 +176,7 @@ def _split(batch: Any) -> tuple[Any, Any]:
             inputs = {key: value for key, value in _with_string_keys(batch).items() if key != keys[0]}
             return inputs, batch[keys[0]]
     raise PipelineError(
-        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_batch(batch)}.",
+        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_structure(batch)}.",
         _TRAIN_STEP_REMEDY,
     )
 
@@ -202,7 +185,7 @@ def _with_string_keys(batch: Mapping[Any, Any]) -> dict[str, Any]:
     if all(isinstance(key, str) for key in batch):
         return dict(batch)
     raise PipelineError(
-        f"A batch that is a mapping goes to the model by keyword, and this one is {describe_batch(batch)}.",
+        f"A batch that is a mapping goes to the model by keyword, and this one is {describe_structure(batch)}.",
         _TRAIN_STEP_REMEDY,
     )
 
@@ -218,7 +201,7 @@ def _returned_loss(output: Any) -> Any:
     if isinstance(output, tuple | list) and output:
         return output[0]
     raise PipelineError(
-        f"Without loss_fn the model must return its loss, and it returned {describe_batch(output)}.",
+        f"Without loss_fn the model must return its loss, and it returned {describe_structure(output)}.",
         "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step.",
     )
 
@@ -228,7 +211,7 @@ def _check_loss(loss: Any, loss_fn: Any, device: torch.device) -> None:
     source = "The model, which has no loss_fn beside it," if loss_fn is None else "loss_fn"
     if not isinstance(loss, torch.Tensor):
         raise PipelineError(
-            f"{source} must give the loss as a tensor, and gave {describe_batch(loss)}.", _TRAIN_STEP_REMEDY
+            f"{source} must give the loss as a tensor, and gave {describe_structure(loss)}.", _TRAIN_STEP_REMEDY
         )
     if loss.numel() != 1:
         remedy = (
@@ -236,26 +219,9 @@ def _check_loss(loss: Any, loss_fn: Any, device: torch.device) -> None:
             if loss_fn is None
             else "Use a loss with reduction='mean', or pass a train_step."
         )
-        raise PipelineError(f"{source} must give one number, and gave {describe_batch(loss)}.", remedy)
+        raise PipelineError(f"{source} must give one number, and gave {describe_structure(loss)}.", remedy)
     if not loss.requires_grad:
         raise PipelineError(
             f"The loss on {device} depends on no parameter that requires a gradient.",
             "Unfreeze the model; for inference pass train_step=lambda batch: model(batch[0]).",
         )
-
-
-def describe_batch(batch: Any, depth: int = 2) -> str:
-    """A batch in a few words, such as '(Tensor[64, 3, 224, 224], Tensor[64])'."""
-    if isinstance(batch, torch.Tensor):
-        return f"{type(batch).__name__}{list(batch.shape)}"
-    name = type(batch).__name__
-    if isinstance(batch, Mapping):
-        shown = [quote(key) for key in batch][:6]
-        return f"a {name} with keys {', '.join(shown)}{', ...' if len(batch) > 6 else ''}"
-    if isinstance(batch, tuple | list):
-        if depth == 0:
-            return f"a {name} of {len(batch)}"
-        shown = [describe_batch(item, depth - 1) for item in batch[:4]]
-        inner = ", ".join(shown) + (", ..." if len(batch) > 4 else "")
-        return f"({inner})" if name == "tuple" else f"{name}[{inner}]"
-    return "None" if batch is None else f"a {name}"

@@ -1,22 +1,16 @@
-from collections import namedtuple
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import Dataset, IterableDataset
 
 from bottleneck import Pipeline
 from bottleneck.analysis.advice.rules.workers import LARGE_PICKLE_BYTES, LONG_START_S
 from bottleneck.doctor.job_checks import first_batch, job
 from bottleneck.doctor.job_checks.first_batch import examine_batch, judge_memory, judge_queue, judge_threads
-from bottleneck.doctor.job_checks.structure import describe_structure
 from bottleneck.doctor.job_checks.traceback_place import find_place
 from bottleneck.loader.worker.worker_facts import WorkerFacts
 from bottleneck.measure.facts.pickling import PickleSize
 from bottleneck.results.evidence import LoaderFacts
 
-Pair = namedtuple("Pair", "image label")
 MIB = 1 << 20
 
 
@@ -246,22 +240,6 @@ def test_the_memory_of_all_workers_against_what_is_free(private, status):
 
 
 # --- words ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (torch.zeros(2, 3), "float32 [2, 3]"),
-        ((np.zeros((4, 4), np.uint8), 3), "(array uint8 [4, 4], int)"),
-        (Pair(Image.new("RGB", (5, 7)), "cat"), "(image: image RGB 5x7, label: str of 3)"),
-        ({"x": [torch.zeros(1), None]}, "{x: [float32 [1], NoneType]}"),
-        ([torch.zeros(2)] * 9, "list of 9 times float32 [2]"),
-        (list(range(3)) + ["a"] * 5, "[int, int, int, str of 1, str of 1, str of 1, 2 more]"),
-        ([[[[1, 2]]]], "[[[list of 2]]]"),
-    ],
-)
-def test_structures_in_words(value, words):
-    assert describe_structure(value) == words
 
 
 def test_the_place_is_the_innermost_frame_of_the_users(tmp_path):

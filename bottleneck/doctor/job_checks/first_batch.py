@@ -17,9 +17,9 @@ from bottleneck.analysis.advice.rules.transfer import NEARLY_FULL
 from bottleneck.analysis.advice.worker_room import MEMORY_SHARE
 from bottleneck.doctor.finding import Finding
 from bottleneck.doctor.job_checks.job import FAILS_TOO, first_indices
-from bottleneck.doctor.job_checks.structure import describe_structure
 from bottleneck.doctor.job_checks.traceback_place import find_place
 from bottleneck.doctor.machine_checks.cores import thread_settings
+from bottleneck.job.structure import describe_structure
 from bottleneck.job.target import describe_error
 from bottleneck.loader.worker.worker_facts import WorkerFacts, look_at_worker
 from bottleneck.measure.explain_errors import explain_loader_failure, one_line

@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.analysis.advice.rules.workers import LARGE_PICKLE_BYTES, LONG_START_S
 from bottleneck.doctor.finding import Finding
-from bottleneck.doctor.job_checks.structure import describe_structure
 from bottleneck.job.checks import check
 from bottleneck.job.description import Pipeline
 from bottleneck.job.start_method import start_method_of
+from bottleneck.job.structure import describe_structure
 from bottleneck.job.target import describe_error
 from bottleneck.measure.facts.pickling import PickleSize, pickle_size
 from bottleneck.measure.system.cores import usable_cores

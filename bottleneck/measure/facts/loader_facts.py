@@ -14,11 +14,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.job.code_names import codes_in
+from bottleneck.job.description import Pipeline
 from bottleneck.job.handles import find_tokenizers
 from bottleneck.job.key_paths import parse_path, resolve
 from bottleneck.job.python_objects import count_objects
 from bottleneck.job.start_method import start_method_of
-from bottleneck.job.transfer import Transfers
 from bottleneck.loader.observe.pixels import Pixels
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker.user_code import fetches_batches
@@ -33,7 +33,7 @@ _IN_HAND = 1
 
 
 def describe_loader(
-    pipeline: Transfers, loader: DataLoader[Any], running: SwitchedLoader, pixels: Pixels, evidence: Evidence
+    pipeline: Pipeline, loader: DataLoader[Any], running: SwitchedLoader, pixels: Pixels, evidence: Evidence
 ) -> LoaderFacts:
     """Return facts about a loader and its dataset.
 

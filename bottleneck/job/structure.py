@@ -26,7 +26,7 @@ def describe_structure(value: Any, depth: int = 0) -> str:
         return f"{type(value).__name__} of {len(value)}"
     parts = children(value)
     if parts is None:
-        return type(value).__name__
+        return "None" if value is None else type(value).__name__
     if depth >= _MOST_DEPTH:
         return f"{type(value).__name__} of {len(parts)}"
     named = not isinstance(value, list | tuple) or hasattr(value, "_fields")
