@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.integrations.frameworks import (
+    LIGHTNING,
     call_users_code,
     describe_value,
     is_a,
@@ -34,7 +35,7 @@ def trainer_fields(trainer: Any, *, own_step: bool) -> tuple[DataLoader[Any], di
         PipelineError: Something else, a Trainer without a training set, or one that shards its model.
     """
     if not is_a(trainer, ("transformers",), "Trainer"):
-        hint = " (is it Lightning's?)" if is_a(trainer, ("lightning", "pytorch_lightning"), "Trainer") else ""
+        hint = " (is it Lightning's?)" if is_a(trainer, LIGHTNING, "Trainer") else ""
         raise PipelineError(
             f"Pipeline.from_trainer needs a transformers.Trainer, not {describe_value(trainer)}{hint}.",
             f"Write {_CALL}." if not hint else "Write Pipeline.from_lightning(module, datamodule).",

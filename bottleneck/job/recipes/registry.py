@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.key_paths import resolve, write_path
-from bottleneck.job.recipes.albumentations import Albumentations
 from bottleneck.job.recipes.huggingface import HuggingFaceDatasets
 from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, listed_callables
 from bottleneck.job.recipes.litdata import LitData
@@ -21,7 +20,6 @@ from bottleneck.job.recipes.webdataset import WebDataset
 _BUILT_IN: tuple[Recipe, ...] = (
     Torchvision(),
     TorchModules(),
-    Albumentations(),
     Monai(),
     Timm(),
     HuggingFaceDatasets(),
