@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.errors import PipelineError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import check_loader_arguments
-from bottleneck.job.safe_repr import quote, said_by
+from bottleneck.job.safe_repr import describe, quote, said_by
 from bottleneck.job.transfer import resolve_device
 
 
@@ -148,9 +148,7 @@ def _check_callable(name: str, value: Any) -> None:
             f"Write {name}={value.__name__}(...).",
         )
     if not callable(value):
-        raise PipelineError(
-            f"{name} cannot be called: it is {_described(value)}.", f"Write {_CALLABLE_EXAMPLES[name]}."
-        )
+        raise PipelineError(f"{name} cannot be called: it is {describe(value)}.", f"Write {_CALLABLE_EXAMPLES[name]}.")
     kind = _kind_of_late_work(value)
     if kind is not None:
         raise PipelineError(
@@ -202,7 +200,7 @@ def _check_optimizer(optimizer: Any, *, replaced: bool) -> None:
         raise PipelineError(f"optimizer is the class {optimizer.__name__}, not an instance of it.", example)
     for method in ("step", "zero_grad"):
         if not callable(getattr(optimizer, method, None)):
-            raise PipelineError(f"optimizer has no {method}(): it is {_described(optimizer)}.", example)
+            raise PipelineError(f"optimizer has no {method}(): it is {describe(optimizer)}.", example)
     if not replaced and _needs_closure(optimizer):
         raise PipelineError(
             f"optimizer is {type(optimizer).__name__}, whose step needs a closure.",
@@ -228,16 +226,13 @@ def _check_augment(augment: Any) -> None:
     )
     if not good:
         raise PipelineError(
-            f"augment must name one or several attributes of the dataset, not {_described(augment)}.",
+            f"augment must name one or several attributes of the dataset, not {describe(augment)}.",
             "Write augment='transform', or leave it out.",
         )
 
 
 def check_fills_a_batch(loader: DataLoader[Any]) -> None:
-    """Refuse a loader that never delivers a full batch: nothing in it could be measured.
-
-    Args:
-        loader: Asked for lengths only, and in a way that leaves no trace in it.
+    """Refuse a loader that never delivers a full batch: nothing in it could be measured. It is asked for lengths only.
 
     Raises:
         PipelineError: No index at all, or fewer than `batch_size`.
@@ -267,8 +262,3 @@ def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
         return len(source)
     except Exception:  # noqa: BLE001 - a sampler's length is asked for out of interest only; nothing needs it
         return None
-
-
-def _described(value: Any) -> str:
-    shown = quote(value)
-    return shown if len(shown) <= 40 and "\n" not in shown else f"a {type(value).__name__}"

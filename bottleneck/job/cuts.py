@@ -68,11 +68,11 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
     """Return the sites where a dataset could be cut, outermost dataset first.
 
     Args:
-        dataset: The user's dataset.
-        augment: KeyPath(s) that the user named as the augmentation, such as `"dataset.transform"`.
+        dataset: The user's.
+        augment: Paths that the user named as the augmentation, such as `"dataset.transform"`.
 
     Raises:
-        PipelineError: If a path that the user named does not lead to a callable.
+        PipelineError: A path that the user named does not lead to a callable.
     """
     chosen = tuple(_chosen_sites(dataset, (augment,) if isinstance(augment, str) else tuple(augment or ())))
     found: list[CutSite] = []

@@ -54,12 +54,7 @@ def find_handles(dataset: Any) -> tuple[Handle, ...]:
 
 
 def is_inherited(handle: Handle, dataset: Any) -> bool:
-    """Whether a worker's copy of the dataset still uses what was open when it was forked.
-
-    Args:
-        handle: As it was found before the fork.
-        dataset: The worker's.
-    """
+    """Whether a worker's copy of the dataset still uses what was found open before the fork."""
     try:
         value = resolve(dataset, handle.path)
         return id(value) == handle.identity and handle_kind(value) == handle.kind and _is_open(value)

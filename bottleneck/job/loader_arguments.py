@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import default_collate as _default_collate
 from torch.utils.data.dataloader import default_convert as _default_convert
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.safe_repr import quote
+from bottleneck.job.safe_repr import describe, quote
 
 WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
     "prefetch_factor": None,
@@ -69,9 +69,8 @@ def is_default_collate(collate_fn: Any) -> bool:
 def read_loader_arguments(loader: DataLoader[Any]) -> dict[str, Any]:
     """The arguments that describe an existing DataLoader, without dataset and collate_fn.
 
-    Returns:
-        Arguments that `DataLoader` accepts together: either `batch_sampler`, or `batch_size`, `drop_last`
-        and (for map-style datasets) `sampler`.
+    `DataLoader` accepts them together: either `batch_sampler`, or `batch_size`, `drop_last` and (for map-style
+    datasets) `sampler`.
     """
     names = [n for n in loader_argument_names() if n not in ("shuffle", "batch_sampler", "sampler")]
     arguments = {name: getattr(loader, name) for name in names if hasattr(loader, name)}
@@ -98,7 +97,7 @@ def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
     for name, (wanted, is_good, example) in _OBJECTS.items():
         value = arguments.get(name)
         if value is not None and (isinstance(value, type | str) or not is_good(value)):
-            raise PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write {name}={example}.")
+            raise PipelineError(f"{name} must be {wanted}, not {_with_type(value)}.", f"Write {name}={example}.")
     timeout = arguments.get("timeout", 0)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
         raise _wrong_value("timeout", timeout, "a number of seconds, 0 or more")
@@ -125,7 +124,7 @@ def _check_flag(name: str, value: Any) -> None:
     if not isinstance(value, bool):
         # 'false' would be taken for true.
         raise PipelineError(
-            f"{name} must be True or False, not {_describe(value)}.",
+            f"{name} must be True or False, not {_with_type(value)}.",
             f"Write {name}={bool(value) and str(value).lower() not in ('false', 'no', '0')}.",
         )
 
@@ -143,13 +142,11 @@ def _wrong_value(name: str, value: Any, wanted: str) -> PipelineError:
     example: Any = _EXAMPLES[name]
     if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
         example = int(value)
-    return PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write for example {name}={example}.")
+    return PipelineError(f"{name} must be {wanted}, not {_with_type(value)}.", f"Write for example {name}={example}.")
 
 
-def _describe(value: Any) -> str:
-    shown = quote(value)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return f"{shown} ({type(value).__name__})" if isinstance(value, str | float | bool) else shown
+def _with_type(value: Any) -> str:
+    return f"{describe(value)} ({type(value).__name__})" if isinstance(value, str | float | bool) else describe(value)
 
 
 def build_loader(dataset: Any, collate_fn: Any, arguments: Mapping[str, Any]) -> DataLoader[Any]:
@@ -165,10 +162,6 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
 
     The class's own constructor is not called, because subclasses change its signature: the instance's
     attributes are copied, and PyTorch's own part is initialised anew.
-
-    Args:
-        loader: Any DataLoader; it is not changed.
-        changes: DataLoader arguments by name, `dataset` and `collate_fn` among them.
 
     Raises:
         PipelineError: The changes contradict what the loader has, or PyTorch refuses them.

@@ -11,6 +11,12 @@ def quote(value: object) -> str:
         return f"<{type(value).__name__} object>"
 
 
+def describe(value: object) -> str:
+    """The repr of a value where it is short; else its class."""
+    shown = quote(value)
+    return shown if len(shown) <= 40 and "\n" not in shown else f"a {type(value).__name__}"
+
+
 def text_of(error: BaseException) -> str:
     """What an exception says; nothing where its `__str__` fails."""
     try:

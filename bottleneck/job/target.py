@@ -25,10 +25,7 @@ _FORMS = "package.module:function or path/to/file.py:function"
 
 
 def build_pipeline(target: str) -> Pipeline:
-    """The pipeline that a target's function returns.
-
-    Args:
-        target: 'package.module:function' or 'path/to/file.py:function'.
+    """The pipeline that the function of a target returns: 'package.module:function' or 'path/to/file.py:function'.
 
     Raises:
         TargetError: It cannot be loaded, called, or does not return a pipeline.

@@ -30,30 +30,20 @@ def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any],
     """The function that trains on one batch, which is on the device already.
 
     The default one forwards, computes the loss, clears the gradients, goes backward and steps the optimizer
-    (without an optimizer: forward and backward only). It never synchronises with the device.
-
-    Args:
-        pipeline: With a train_step, or with a model. The model is used where it is and in the mode it is in.
-        device: The device of the job; only named in messages.
-
-    Returns:
-        A function of the batch. The default one returns the loss; both raise what the user's code raises,
-        and the default one a PipelineError when it cannot tell inputs from targets.
+    (without an optimizer: forward and backward only), and returns the loss. It uses the model where it is and in the
+    mode it is in, and never synchronises with the device. It raises what the user's code raises, and a PipelineError
+    when it cannot tell inputs from targets.
     """
     step = pipeline.train_step
     if isinstance(step, FrameworkStep):
         return step.start(pipeline.optimizer, device)
     if step is not None:
         return step
-    return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer, device)
+    return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer)
 
 
 class FrameworkStep(ABC):
-    """The train step of a framework's training loop, made ready anew for each diagnosis.
-
-    Args:
-        model: What the loop trains.
-    """
+    """The train step of a framework's training loop, made ready anew for each diagnosis."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -76,14 +66,11 @@ class FrameworkStep(ABC):
 
     @abstractmethod
     def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
-        """Do what the framework does before its first step.
+        """Do what the framework does before its first step, and return a function of the batch.
 
         Args:
             optimizer: The user's own; None: the one that the framework makes.
             device: Where batches are.
-
-        Returns:
-            A function of the batch.
         """
 
 
@@ -95,7 +82,6 @@ def make_default_step(
     model: Any,
     loss_fn: Callable[[Any, Any], Any] | None,
     optimizer: Any,
-    device: torch.device,
     *,
     backward: Callable[[torch.Tensor], Any] = _backward,
     batches_per_step: int = 1,
@@ -106,7 +92,6 @@ def make_default_step(
         model: Gets the whole batch without a `loss_fn`, else its inputs.
         loss_fn: (output, target) -> loss; None: the model returns its loss.
         optimizer: None: forward and backward only.
-        device: Only named in messages.
         backward: Computes the gradients of a loss.
         batches_per_step: Gradients of so many batches are gathered for each step of the optimizer.
     """
@@ -121,7 +106,7 @@ def make_default_step(
             inputs, target = _split(batch)
             output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
             loss = loss_fn(output, target)
-        _check_loss(loss, loss_fn, device)
+        _check_loss(loss, loss_fn)
         if number % batches_per_step == 0:
             clear_gradients()
         backward(loss)
@@ -206,7 +191,7 @@ def _returned_loss(output: Any) -> Any:
     )
 
 
-def _check_loss(loss: Any, loss_fn: Any, device: torch.device) -> None:
+def _check_loss(loss: Any, loss_fn: Any) -> None:
     """Refuse what has no gradient, before PyTorch does so in words that name no field."""
     source = "The model, which has no loss_fn beside it," if loss_fn is None else "loss_fn"
     if not isinstance(loss, torch.Tensor):
@@ -222,6 +207,6 @@ def _check_loss(loss: Any, loss_fn: Any, device: torch.device) -> None:
         raise PipelineError(f"{source} must give one number, and gave {describe_structure(loss)}.", remedy)
     if not loss.requires_grad:
         raise PipelineError(
-            f"The loss on {device} depends on no parameter that requires a gradient.",
+            f"The loss on {loss.device} depends on no parameter that requires a gradient.",
             "Unfreeze the model; for inference pass train_step=lambda batch: model(batch[0]).",
         )

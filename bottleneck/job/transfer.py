@@ -98,11 +98,6 @@ def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False)
     Understood are lists, tuples, named tuples, mappings, dataclasses (frozen ones too) and objects with a
     `to` method (asked first, so that a packed sequence or a tokenizer's batch moves in its own way).
     Anything else is returned unchanged, and so is a tensor that is on the device already.
-
-    Args:
-        batch: Any structure.
-        device: Where its tensors shall be.
-        non_blocking: Copy asynchronously, which takes effect from pinned memory.
     """
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=non_blocking)
@@ -156,13 +151,7 @@ def copies_nothing(pipeline: Pipeline, device: torch.device) -> bool:
 
 
 def make_transfer(pipeline: Pipeline, device: torch.device, pinned: bool) -> Callable[[Any], Any]:
-    """The function that brings a batch from the loader to the device.
-
-    Args:
-        pipeline: Whose `to_device(batch, device)` is used if there is one.
-        device: The device of the job.
-        pinned: Whether the loader's batches lie in pinned memory; the default copy is asynchronous then.
-    """
+    """The function that brings a batch from the loader to the device; asynchronously, if it lies in pinned memory."""
     to_device = pipeline.to_device
     if to_device is not None:
         return lambda batch: to_device(batch, device)

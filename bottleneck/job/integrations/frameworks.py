@@ -68,7 +68,7 @@ def the_only_loader(found: Any, what: str, call: str) -> DataLoader[Any]:
 
     Args:
         found: What it returned.
-        what: The hook, for a sentence.
+        what: The hook, for messages.
         call: A line that works with one loader.
 
     Raises:

@@ -27,10 +27,6 @@ _CALL = "Pipeline.from_trainer(trainer)"
 def trainer_fields(trainer: Any, *, own_step: bool) -> tuple[DataLoader[Any], dict[str, Any]]:
     """The loader of a Trainer, and the fields of its pipeline.
 
-    Args:
-        trainer: A `transformers.Trainer`, or of a class derived from it.
-        own_step: The user gives a train step of their own.
-
     Raises:
         PipelineError: Something else, a Trainer without a training set, or one that shards its model.
     """
@@ -74,11 +70,7 @@ def _registrations_kept(accelerator: Any) -> Iterator[None]:
 
 
 class TrainerStep(FrameworkStep):
-    """`trainer.training_step`, clipping and the optimizer's step; without callbacks, logging and saving.
-
-    Args:
-        trainer: The Trainer.
-    """
+    """`trainer.training_step`, clipping and the optimizer's step; without callbacks, logging and saving."""
 
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer.model)
