@@ -116,7 +116,7 @@ def version() -> str:
     """`bottleneck.__version__`: pydata's where its modules are there and forwarded, ours otherwise.
 
     When it is pandas that asks, and ours is the answer, its one warning that this Bottleneck is too old is
-    silenced: nobody is to install a newer one. No other process gets an entry in its warnings filters.
+    silenced: a newer one must not be installed. No other process gets an entry in its warnings filters.
     """
     theirs = pydata_version()
     if theirs is not None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.errors import PipelineError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import check_loader_arguments
-from bottleneck.job.safe_repr import describe, quote, said_by
+from bottleneck.job.safe_repr import describe, quote, said_by, summary
 from bottleneck.job.transfer import resolve_device
 
 
@@ -104,9 +104,8 @@ def _length(dataset: Any, *, needed: bool) -> int | None:
                 f"dataset has no length: len() of this {type(dataset).__name__} is not possible.",
                 "Define its __len__, or choose the samples yourself with sampler=... .",
             ) from error
-        raised = f"{type(error).__name__}: {said_by(error)}"
         raise PipelineError(
-            f"dataset has no length: len() of this {type(dataset).__name__} raised {raised}.",
+            f"dataset has no length: len() of this {type(dataset).__name__} raised {summary(error)}.",
             "Let its __len__ return the number of samples.",
         ) from error
 
@@ -179,7 +178,7 @@ _GIVEN = {
 
 
 def _check_parameters(name: str, value: Any) -> None:
-    """Refuse a function that cannot be called with what it is given; of other callables nobody knows beforehand."""
+    """Refuse a function that cannot be called with what it is given; of other callables that is unknown."""
     if not (inspect.isfunction(value) or inspect.ismethod(value)):
         return
     try:
@@ -252,7 +251,7 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
 
 
 def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
-    """Samples, or batches of an own batch_sampler; None where nobody knows."""
+    """Samples, or batches of an own batch_sampler; None where that is unknown."""
     # len(loader) is not asked: on an iterable dataset it leaves a note in the loader that later warns.
     if isinstance(loader.dataset, IterableDataset):
         return None

@@ -1,6 +1,6 @@
 """What a transform is composed of: the single transforms inside it, and where each of them is kept.
 
-Only a look: nothing is called and nothing is changed.
+Nothing is called or changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an object of the user's holds: a walk through attributes, containers and functions, within bounds.
 
-Only a look: nothing is called but the reading of attributes, and nothing is changed.
+Attributes are read; nothing is called or changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where a dataset can be cut: the callables on it, and on the datasets inside it, that do its work.
 
-Only a look: nothing is called and nothing is changed. Which of the sites are really called, and with what,
+Nothing is called or changed. Which of the sites are really called, and with what,
 shows when they are recorded (`bottleneck.loader.record.cutting`).
 """
 
@@ -79,7 +79,7 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
     _search(dataset, (), found, set())
     taken = {site.whole_path for site in chosen}
     others = (site for site in found if site.whole_path not in taken)
-    # Where the user says what the augmentation is, our own guesses of augmentations are not wanted.
+    # Where the user says what the augmentation is, guesses of augmentations are not wanted.
     return chosen + tuple(site for site in others if not chosen or site.stage == "load")
 
 

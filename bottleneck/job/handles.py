@@ -30,7 +30,7 @@ class Handle:
 
     Attributes:
         path: Keys from the dataset.
-        name: The same for people, such as `self.file`.
+        name: The same in words, such as `self.file`.
         kind: Package and class, such as `h5py.File`.
         identity: Of the object, in the process that looked: a forked worker finds the same one, or has opened its own.
     """

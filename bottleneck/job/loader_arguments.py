@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import default_convert as _default_convert
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.safe_repr import describe, quote
+from bottleneck.job.settings import COUNTS, FLAGS
 
 WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
     "prefetch_factor": None,
@@ -24,9 +25,7 @@ WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
 }
 """Arguments that PyTorch accepts only with worker processes, and their defaults."""
 
-_FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
 _OPTIONAL_FLAGS = ("shuffle",)
-_COUNTS = ("batch_size", "num_workers", "prefetch_factor")
 _OPTIONAL_COUNTS = ("batch_size", "prefetch_factor")
 _LEAST_COUNT = {"batch_size": 1, "num_workers": 0, "prefetch_factor": 1}
 _MOST_COUNT = {"num_workers": 1024, "prefetch_factor": 65536}
@@ -50,7 +49,7 @@ _OBJECTS: Mapping[str, tuple[str, Callable[[Any], bool], str]] = {
     ),
 }
 """What PyTorch notices only when it loads: in words, what it has to be, and an example."""
-_EXAMPLES = {"batch_size": 64, "num_workers": 4, "prefetch_factor": 2, "timeout": 30}
+_EXAMPLES = {**COUNTS, "timeout": 30}
 _CHOOSERS_OF_SAMPLES = ("batch_size", "drop_last", "sampler", "shuffle", "batch_sampler", "dataset")
 
 
@@ -88,10 +87,10 @@ def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
     Raises:
         PipelineError: A value that PyTorch would refuse later, or silently take for something else.
     """
-    for name in _COUNTS:
+    for name in COUNTS:
         if name in arguments:
             _check_count(name, arguments[name])
-    for name in _FLAGS:
+    for name in FLAGS:
         if name in arguments:
             _check_flag(name, arguments[name])
     for name, (wanted, is_good, example) in _OBJECTS.items():

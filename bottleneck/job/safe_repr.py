@@ -28,3 +28,10 @@ def text_of(error: BaseException) -> str:
 def said_by(error: BaseException) -> str:
     """What an exception says, on one line; nothing where its `__str__` fails."""
     return " ".join(text_of(error).split())
+
+
+def summary(error: BaseException) -> str:
+    """Class and message of an exception on one line, without a full stop; a long message is cut."""
+    text = said_by(error).rstrip(".")
+    text = text if len(text) <= 300 else text[:297] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import BottleneckError, TargetError
 from bottleneck.job.code_origin import is_users
 from bottleneck.job.description import Pipeline
-from bottleneck.job.safe_repr import said_by
+from bottleneck.job.safe_repr import summary
 
 _FORMS = "package.module:function or path/to/file.py:function"
 
@@ -208,9 +208,7 @@ def _as_pipeline(built: Any, target: str) -> Pipeline:
 
 def describe_error(error: BaseException) -> str:
     """An exception of the user's on one line, with the place in their code that raised it."""
-    text = said_by(error).rstrip(".")
-    text = text if len(text) <= 300 else text[:297] + "..."
-    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    shown = summary(error)
     if isinstance(error, SyntaxError):  # names file and line itself
         return shown
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]

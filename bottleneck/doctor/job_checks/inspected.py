@@ -1,4 +1,4 @@
-"""The process in which a target is looked at: the user's code may hang there or take the process with it.
+"""The process in which a target is examined: the user's code may hang there or take the process with it.
 
 It writes one JSON object a line: {"step", ...} before something that may take long, {"finding"} for what was found,
 and {"done"} at the end.
@@ -68,7 +68,7 @@ def inspect(target: str, reporter: Reporter) -> None:
         from bottleneck.doctor.job_checks import first_batch, job
         from bottleneck.job.target import build_pipeline
     except (ImportError, OSError) as error:  # torch itself, which has a finding of its own
-        reporter.report(Finding("problem", "target", f"not looked at: {error}"))
+        reporter.report(Finding("problem", "target", f"not examined: {error}"))
         return
     reporter.begin("build")
     try:
@@ -90,7 +90,7 @@ def inspect(target: str, reporter: Reporter) -> None:
         return
     reporter.begin("sample")
     sample = job.examine_samples(pipeline)
-    # An error in the main process tells the index; that of the worker is the same one.
+    # The error in the main process names the index; that of the worker is the same one.
     both = sample.status == found[0].status == "problem"
     reporter.report(sample, *([] if both else found))
 

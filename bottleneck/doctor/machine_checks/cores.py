@@ -51,7 +51,7 @@ def examine_threads() -> Finding:
 
         threads = torch.get_num_threads()
     except (ImportError, OSError) as error:
-        return Finding("warning", "threads", f"not looked at: {first_line(error)}")
+        return Finding("warning", "threads", f"not examined: {first_line(error)}")
     message = f"torch uses {threads}, {', '.join(thread_settings()) or 'OMP_NUM_THREADS is not set'}"
     usable = max(1, int(usable_cores()))
     if threads > usable:
@@ -107,7 +107,7 @@ def examine_load(
         sleep(duration_s)
         cores = sample.stop()
     except (ImportError, OSError) as error:
-        return Finding("warning", "load", f"not looked at: {first_line(error)}")
+        return Finding("warning", "load", f"not examined: {first_line(error)}")
     message = f"other processes use {cores:.1f} cores (over {duration_s:g} s)"
     if cores > max(_MOST_LOAD_CORES, _MOST_LOAD_SHARE * usable_cores()):
         return Finding("warning", "load", message, "End them, or wait: they slow down and blur what is measured.")

@@ -24,7 +24,7 @@ def examine_memory() -> Finding:
         total, free = int(psutil.virtual_memory().total), free_memory_bytes()
         swapped = int(psutil.swap_memory().used)
     except (ImportError, OSError, RuntimeError) as error:
-        return Finding("warning", "memory", f"not looked at: {first_line(error)}")
+        return Finding("warning", "memory", f"not examined: {first_line(error)}")
     message = f"{size(free)} free of {size(total)}, {size(swapped)} of swap in use"
     if swapped > _MOST_SWAP_SHARE * total:
         return Finding(

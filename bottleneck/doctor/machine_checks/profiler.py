@@ -23,7 +23,7 @@ _CHILD = (
 
 
 def examine_py_spy(limit_s: float = TRY_LIMIT_S) -> Finding:
-    """Whether py-spy is there, beside this Python or on the path, and can look into a process of ours.
+    """Whether py-spy is there, beside this Python or on the path, and can look into another process.
 
     Args:
         limit_s: How long it may take to.
