@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bottleneck.doctor.finding import Finding, first_line
+from bottleneck.doctor.finding import Finding
 from bottleneck.measure.system.cgroup import quota_cores
 from bottleneck.measure.system.cores import allowed_cores, usable_cores
 
@@ -46,12 +46,9 @@ def thread_settings() -> list[str]:
 
 def examine_threads() -> Finding:
     """Threads that torch takes in the main process, against the usable cores."""
-    try:
-        import torch
+    import torch
 
-        threads = torch.get_num_threads()
-    except (ImportError, OSError) as error:
-        return Finding("warning", "threads", f"not examined: {first_line(error)}")
+    threads = torch.get_num_threads()
     message = f"torch uses {threads}, {', '.join(thread_settings()) or 'OMP_NUM_THREADS is not set'}"
     usable = max(1, int(usable_cores()))
     if threads > usable:
@@ -98,16 +95,13 @@ def examine_load(
         duration_s: How long it looks; None: as long as makes sense.
     """
     duration_s = SAMPLE_S if duration_s is None else duration_s
-    try:
-        if sample is None:
-            from bottleneck.measure.system.environment import OtherLoad
+    if sample is None:
+        from bottleneck.measure.system.environment import OtherLoad
 
-            sample = OtherLoad()
-        sample.start()
-        sleep(duration_s)
-        cores = sample.stop()
-    except (ImportError, OSError) as error:
-        return Finding("warning", "load", f"not examined: {first_line(error)}")
+        sample = OtherLoad()
+    sample.start()
+    sleep(duration_s)
+    cores = sample.stop()
     message = f"other processes use {cores:.1f} cores (over {duration_s:g} s)"
     if cores > max(_MOST_LOAD_CORES, _MOST_LOAD_SHARE * usable_cores()):
         return Finding("warning", "load", message, "End them, or wait: they slow down and blur what is measured.")
