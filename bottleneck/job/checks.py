@@ -129,13 +129,18 @@ def check_training(pipeline: Pipeline) -> None:
     _check_augment(pipeline.augment)
 
 
-_CALLABLE_EXAMPLES = {
-    "model": "model=resnet18()",
-    "loss_fn": "loss_fn=nn.CrossEntropyLoss()",
-    "train_step": "train_step=step, with def step(batch): ...",
-    "to_device": "to_device=move, with def move(batch, device): ...",
-    "collate_fn": "collate_fn=collate, with def collate(samples): ...",
+_INSTANCES = {"model": "resnet18()", "loss_fn": "nn.CrossEntropyLoss()"}
+_FUNCTIONS = {
+    "loss_fn": "loss(output, target)",
+    "train_step": "step(batch)",
+    "to_device": "move(batch, device)",
+    "collate_fn": "collate(samples)",
 }
+"""Examples, each with what the function is called with, by position."""
+
+
+def _write_function(name: str) -> str:
+    return f"Write {name}={_FUNCTIONS[name].partition('(')[0]}, with def {_FUNCTIONS[name]}: ..."
 
 
 def _check_callable(name: str, value: Any) -> None:
@@ -146,13 +151,12 @@ def _check_callable(name: str, value: Any) -> None:
             f"{name} is the class {value.__name__}, not an instance of it.",
             f"Write {name}={value.__name__}(...).",
         )
+    remedy = f"Write {name}={_INSTANCES[name]}." if name in _INSTANCES else _write_function(name)
     if not callable(value):
-        raise PipelineError(f"{name} cannot be called: it is {describe(value)}.", f"Write {_CALLABLE_EXAMPLES[name]}.")
+        raise PipelineError(f"{name} cannot be called: it is {describe(value)}.", remedy)
     kind = _kind_of_late_work(value)
     if kind is not None:
-        raise PipelineError(
-            f"{name} is {kind}, so that calling it does none of its work.", f"Write {_CALLABLE_EXAMPLES[name]}."
-        )
+        raise PipelineError(f"{name} is {kind}, so that calling it does none of its work.", remedy)
 
 
 def _kind_of_late_work(function: Any) -> str | None:
@@ -167,28 +171,16 @@ def _kind_of_late_work(function: Any) -> str | None:
     return None
 
 
-_EXAMPLE_NAMES = {"loss_fn": "loss", "train_step": "step", "to_device": "move", "collate_fn": "collate"}
-_GIVEN = {
-    "loss_fn": ("output", "target"),
-    "train_step": ("batch",),
-    "to_device": ("batch", "device"),
-    "collate_fn": ("samples",),
-}
-"""What each function is called with, by position."""
-
-
 def _check_parameters(name: str, value: Any) -> None:
     """Refuse a function that cannot be called with what it is given; of other callables that is unknown."""
     if not (inspect.isfunction(value) or inspect.ismethod(value)):
         return
+    given = _FUNCTIONS[name].partition("(")[2].rstrip(")")
     try:
-        inspect.signature(value, follow_wrapped=False).bind(*_GIVEN[name])
+        inspect.signature(value, follow_wrapped=False).bind(*given.split(", "))
     except TypeError as error:
-        given = ", ".join(_GIVEN[name])
-        raise PipelineError(
-            f"{name} cannot be called as {name}({given}): {said_by(error)}.",
-            f"Write {name}={_EXAMPLE_NAMES[name]}, with def {_EXAMPLE_NAMES[name]}({given}): ...",
-        ) from error
+        message = f"{name} cannot be called as {name}({given}): {said_by(error)}."
+        raise PipelineError(message, _write_function(name)) from error
 
 
 def _check_optimizer(optimizer: Any, *, replaced: bool) -> None:
