@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from bottleneck.job.containers import children
+from bottleneck.job.safe_repr import quote
 
 _MOST_PARTS, _MOST_DEPTH, _MOST_KEY = 6, 3, 20
 
@@ -32,7 +33,8 @@ def describe_structure(value: Any, depth: int = 0) -> str:
     named = not isinstance(value, list | tuple) or hasattr(value, "_fields")
     keys = getattr(value, "_fields", [key for key, _ in parts])
     shown = [
-        (f"{str(key)[:_MOST_KEY]}: " if named else "") + describe_structure(part, depth + 1)
+        (f"{(key if isinstance(key, str) else quote(key))[:_MOST_KEY]}: " if named else "")
+        + describe_structure(part, depth + 1)
         for key, (_, part) in zip(keys, parts[:_MOST_PARTS], strict=False)
     ]
     if not named and len(parts) > len(shown) and len(set(shown)) == 1:
