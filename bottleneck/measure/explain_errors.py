@@ -5,9 +5,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.job.code_origin import is_ours
 from bottleneck.job.safe_repr import text_of
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import LoaderEnded, SwitchedLoader
@@ -15,7 +15,6 @@ from bottleneck.loader.worker_death import Death, find_death
 from bottleneck.loader.worker_errors import PassesThrough, find_failure
 
 _ORIGINAL = "Original Traceback"
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
 NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, PassesThrough)
 """Errors that need no explanation, or are on their way to where they are caught; all others are the user's code's."""
@@ -60,7 +59,7 @@ def name_mode(mode: int, present: str) -> str:
 
 
 def _users_part(error: BaseException) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
 

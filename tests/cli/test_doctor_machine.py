@@ -31,7 +31,7 @@ def test_torch_that_cannot_be_imported_is_a_problem(monkeypatch):
     findings = {finding.subject: finding for finding in examine_environment()}
     assert findings["torch"].status == "problem"
     assert findings["torchvision"].status == "warning"
-    assert findings["threads"].message.startswith("not looked at")
+    assert findings["threads"].message.startswith("not examined")
 
 
 def test_a_torchvision_that_does_not_match_is_told(monkeypatch):

@@ -87,7 +87,7 @@ class Heard:
     def begin(self, step):
         self.steps.append(step)
 
-    def tell(self, *findings):
+    def report(self, *findings):
         self.findings += findings
 
 

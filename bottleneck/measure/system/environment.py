@@ -5,19 +5,19 @@ Nothing here identifies a machine or a person: the description ends up in report
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
 
+from bottleneck._pydata.names import installed_version
+from bottleneck.job.start_method import default_start_method
 from bottleneck.measure.system.cgroup import (
     CGROUP_ROOT,
     PROC,
@@ -93,19 +93,6 @@ def _device_name(device: torch.device) -> str | None:
         return None
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _start_method() -> str:
-    # Asking for the default without allow_none would fix it for the user's own code.
-    chosen = multiprocessing.get_start_method(allow_none=True)
-    return chosen or multiprocessing.get_all_start_methods()[0]
-
-
 def describe_environment(device: torch.device | str) -> dict[str, Any]:
     """Describe what the numbers of a diagnosis depend on, ready for JSON.
 
@@ -117,8 +104,8 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "device": str(device),
         "device_name": _device_name(device),
         "torch": str(torch.__version__),
-        "torchvision": _version("torchvision"),
-        "numpy": _version("numpy"),
+        "torchvision": installed_version("torchvision"),
+        "numpy": installed_version("numpy"),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}".strip(),
         "cpu_model": _cpu_model(),
@@ -130,7 +117,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "shm_free_bytes": shm_free_bytes(),
         "open_files_limit": open_files_limit(),
         "torch_threads": torch.get_num_threads(),
-        "start_method": _start_method(),
+        "start_method": default_start_method(),
     }
 
 

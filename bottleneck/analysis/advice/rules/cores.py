@@ -17,7 +17,7 @@ _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
 """Of each worker: that of the user's code, and that of the queue behind it."""
-_OVER = 2.0
+OVERSUBSCRIBED = 2.0
 """Threads for each core that are far too many."""
 _ELSEWHERE = "ray.data.read_images(PATH).map(augment).iter_torch_batches(batch_size={batch_size:.0f})"
 _BATCH_SIZE = 32
@@ -127,8 +127,9 @@ def _threads(case: Case) -> Iterator[Suggestion]:
     threads = case.evidence.utilisation.workers.threads
     if pressure is None or not workers or not cores or threads is None:
         return
-    computing = workers * (1 + threads - _OWN_THREADS)
-    if computing <= max(workers, _OVER * cores):
+    extra = threads - _OWN_THREADS
+    computing = workers * (1 + extra)
+    if extra < 1 or computing <= OVERSUBSCRIBED * cores:
         return
     yield Suggestion(
         title="Let each worker compute with one thread",

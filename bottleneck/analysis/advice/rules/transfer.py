@@ -17,7 +17,7 @@ _COPY_BYTES_PER_S = 0.5e9
 """Less than what one core copies into fresh shared memory in a second; a collation slower than that does more."""
 _OVERHEAD = 3.0
 """Times the bare copy from which on a collation counts as Python's work."""
-_NEARLY = 0.8
+NEARLY_FULL = 0.8
 """Share of a limit from which on it is worth advice."""
 
 
@@ -150,7 +150,7 @@ def _descriptors(case: Case) -> Iterator[Suggestion]:
     """Advise a higher limit where a full queue needs more descriptors than the process may open."""
     facts = case.evidence.loader
     needed, limit = (over_0(found) for found in (facts.descriptors_needed, facts.descriptor_limit))
-    if not needed or not limit or needed < _NEARLY * limit:
+    if not needed or not limit or needed < NEARLY_FULL * limit:
         return
     tensors = over_0(case.evidence.payload.tensor_count)
     yield Suggestion(

@@ -9,8 +9,8 @@ from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import OpenHandle
 from bottleneck.results.format import duration, names, number, percent, plural, size
 
-_LARGE_PICKLE_BYTES = 50e6
-_LONG_START_S = 1.0
+LARGE_PICKLE_BYTES = 50e6
+LONG_START_S = 1.0
 """Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
 """Share of the free memory that copies in the workers may take without advice."""
@@ -25,7 +25,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
     if not workers or facts.start_method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
         return
     start_s = workers * each_s
-    if nbytes < _LARGE_PICKLE_BYTES and start_s < _LONG_START_S:
+    if nbytes < LARGE_PICKLE_BYTES and start_s < LONG_START_S:
         return
     at_least = "at least " if facts.dataset_pickle_complete is False else ""
     heavy = (facts.python_objects_largest or "samples").rpartition(".")[2]

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from bottleneck.job.containers import children
+from bottleneck.job.safe_repr import quote
 
 _MOST_PARTS, _MOST_DEPTH, _MOST_KEY = 6, 3, 20
 
@@ -26,26 +27,19 @@ def describe_structure(value: Any, depth: int = 0) -> str:
         return f"{type(value).__name__} of {len(value)}"
     parts = children(value)
     if parts is None:
-        return type(value).__name__
+        return "None" if value is None else type(value).__name__
     if depth >= _MOST_DEPTH:
         return f"{type(value).__name__} of {len(parts)}"
     named = not isinstance(value, list | tuple) or hasattr(value, "_fields")
     keys = getattr(value, "_fields", [key for key, _ in parts])
     shown = [
-        (f"{str(key)[:_MOST_KEY]}: " if named else "") + describe_structure(part, depth + 1)
+        (f"{(key if isinstance(key, str) else quote(key))[:_MOST_KEY]}: " if named else "")
+        + describe_structure(part, depth + 1)
         for key, (_, part) in zip(keys, parts[:_MOST_PARTS], strict=False)
     ]
-    if not named and len(parts) > 1 and len(set(map(repr, shown))) == 1 and len(parts) > len(shown):
+    if not named and len(parts) > len(shown) and len(set(shown)) == 1:
         return f"{type(value).__name__} of {len(parts)} times {shown[0]}"
     if len(parts) > len(shown):
         shown.append(f"{len(parts) - len(shown)} more")
     before, after = ("{", "}") if isinstance(value, Mapping) else ("[", "]") if isinstance(value, list) else ("(", ")")
     return before + ", ".join(shown) + after
-
-
-def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
-    """The tensors of a batch, which travel through shared memory."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    parts = None if isinstance(value, str | bytes) or depth > 10 else children(value)
-    return [tensor for _, part in parts or () for tensor in tensors_in(part, depth + 1)]
