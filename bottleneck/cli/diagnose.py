@@ -26,7 +26,7 @@ from bottleneck.errors import ExitStatus, MeasurementError, UsageError
 from bottleneck.job.safe_repr import said_by
 from bottleneck.job.settings import parse_settings
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.reports.writers.profile_files import check_folder
+from bottleneck.reports.writers.files import check_folder
 from bottleneck.results.records import Result
 
 

@@ -13,8 +13,7 @@ from typing import TextIO
 
 from bottleneck.cli.printing import print_document, print_report, say
 from bottleneck.errors import UsageError
-from bottleneck.reports.render import render
-from bottleneck.reports.writers.text import styled_text
+from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.files import write_text
 from bottleneck.results.records import Result
 
@@ -120,7 +119,7 @@ def write_outputs(result: Result, outputs: Outputs) -> None:
         except UsageError as error:
             failure = failure or error
     if not outputs.takes_standard_output and sys.stdout is not None:  # None in a service, which nobody reads
-        print_report(styled_text(result))
+        print_report(for_terminal(result))
     if failure is not None:
         raise failure
 
@@ -132,7 +131,7 @@ def write_report(result: Result, format: str, path: str) -> None:
         UsageError: It cannot be written.
     """
     if format == "text" and path == STANDARD_OUTPUT:
-        print_report(styled_text(result))
+        print_report(for_terminal(result))
     else:
         write_rendered(render(result, format), path)
 
