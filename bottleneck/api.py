@@ -68,9 +68,9 @@ class ComparedDiagnoses(_Reported, Comparison):
         return f"<Comparison: {self.sentence}>"
 
     def _render(self, format: str) -> str:
-        from bottleneck.reports.writers.comparison import render_comparison
+        from bottleneck.reports.render import render
 
-        return render_comparison(self, format)
+        return render(self, format)
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ class Attempt:
         Raises:
             UsageError: One of them could not be written.
         """
-        from bottleneck.reports.writers.profile_files import write_profile
-        from bottleneck.reports.writers.trace_files import write_traces
+        from bottleneck.reports.writers.files import write_profile, write_traces
 
         if flamegraph is not None and self.profile is not None:
             yield from write_profile(self.profile, flamegraph)
@@ -168,7 +167,7 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
 
 
 def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
-    from bottleneck.reports.writers.profile_files import check_folder
+    from bottleneck.reports.writers.files import check_folder
 
     for name, folder, what in (("flamegraph", flamegraph, "flamegraphs"), ("trace", trace, "traces")):
         if folder is not None and not isinstance(folder, str | os.PathLike):

@@ -13,8 +13,7 @@ from bottleneck.cli.options import as_loss, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered
 from bottleneck.cli.printing import print_report, say
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.render import FORMATS
-from bottleneck.reports.writers.comparison import render_comparison, styled_comparison
+from bottleneck.reports.render import FORMATS, for_terminal, render
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import percent, percent_interval
 
@@ -48,9 +47,9 @@ def compare_command(
         check_writable(output)
     compared = _compare(results, force=force)
     if format_ == "text" and output == STANDARD_OUTPUT:
-        print_report(styled_comparison(compared))
+        print_report(for_terminal(compared))
     else:
-        write_rendered(render_comparison(compared, format_), output)
+        write_rendered(render(compared, format_), output)
     if allowed_loss is None or isinstance(compared, Sweep):
         return ExitStatus.OK
     return _gate(compared, allowed_loss)

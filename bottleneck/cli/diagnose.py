@@ -18,7 +18,7 @@ from bottleneck.cli.printing import say
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.job.settings import parse_settings
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.reports.writers.profile_files import check_folder
+from bottleneck.reports.writers.files import check_folder
 from bottleneck.results.records import Result
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TextIO
 
 from bottleneck.cli.printing import print_document, print_report, say
 from bottleneck.errors import UsageError
-from bottleneck.reports.render import render
-from bottleneck.reports.writers.text import styled_text
+from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.files import write_text
 from bottleneck.results.records import Result
 
@@ -103,7 +102,7 @@ def write_outputs(result: Result, paths: Mapping[str, str]) -> None:
         except UsageError as error:
             failure = failure or error
     if STANDARD_OUTPUT not in paths.values() and sys.stdout is not None:  # None in a service
-        print_report(styled_text(result))
+        print_report(for_terminal(result))
     if failure is not None:
         raise failure
 
@@ -115,7 +114,7 @@ def write_report(result: Result, format: str, path: str) -> None:
         UsageError: It cannot be written.
     """
     if format == "text" and path == STANDARD_OUTPUT:
-        print_report(styled_text(result))
+        print_report(for_terminal(result))
     else:
         write_rendered(render(result, format), path)
 

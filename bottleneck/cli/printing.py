@@ -16,7 +16,7 @@ from bottleneck.errors import UsageError
 from bottleneck.results.files import reason
 
 if TYPE_CHECKING:
-    from bottleneck.reports.writers.layout import StyledReport
+    from bottleneck.reports.writers.text import TextReport
 
 WIDTH = 80
 """Of a report in a log file."""
@@ -69,7 +69,7 @@ def discard(stream: TextIO | None) -> None:
         return
 
 
-def print_report(report: StyledReport) -> None:
+def print_report(report: TextReport) -> None:
     """Print a report as wide as the terminal, or 80 columns where there is none, with colours where it shows them.
 
     NO_COLOR and TERM=dumb leave the colours out; FORCE_COLOR asks for them also where there is no terminal.

@@ -12,8 +12,8 @@ from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import price_option, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered, write_report
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.render import FORMATS
-from bottleneck.reports.writers.pull_request import find_links, render_pull_request
+from bottleneck.reports.content.links import find_links
+from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
 from bottleneck.results.records import Result
@@ -64,13 +64,9 @@ def report_command(
     compared = _against(base, loaded, force=force) if base is not None else None
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
     if summary is not None:
-        append_text(summary, render_pull_request(loaded, compared, links) + "\n")
-    if format_ == "markdown":
-        write_rendered(render_pull_request(loaded, compared, links), output)
-    elif format_ == "html" and compared is not None:
-        from bottleneck.reports.writers.html import render_html
-
-        write_rendered(render_html(loaded, compared), output)
+        append_text(summary, render(loaded, "markdown", compared, links) + "\n")
+    if format_ in ("markdown", "html"):
+        write_rendered(render(loaded, format_, compared, links), output)
     else:
         write_report(loaded, format_, output)
     return ExitStatus.OK

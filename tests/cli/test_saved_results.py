@@ -15,8 +15,6 @@ from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, ResultFileError
 from bottleneck.reports.render import FORMATS, render
-from bottleneck.reports.writers.comparison import render_comparison
-from bottleneck.reports.writers.pull_request import render_pull_request
 from bottleneck.results.codec import from_json, load, save, to_json
 from bottleneck.results.records import SCHEMA_VERSION, Result
 
@@ -101,7 +99,7 @@ FOREIGN = {
         {"version": "1.0", "benchmarks": [{"metadata": {}, "runs": [{"values": [1.0]}]}]}
     ).encode(),
     "a trace": json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", "ts": 1, "dur": 2}]}).encode(),
-    "a comparison": render_comparison(compare(make_result(), make_result()), "json").encode(),
+    "a comparison": render(compare(make_result(), make_result()), "json").encode(),
     "a later version": RESULT.replace('"schema_version": 1', '"schema_version": 2').encode(),
     "version nought": RESULT.replace('"schema_version": 1', '"schema_version": 0').encode(),
     "a version that is a list": RESULT.replace('"schema_version": 1', '"schema_version": [1]').encode(),
@@ -236,6 +234,6 @@ def is_shown_or_refused(text: str) -> None:
     for form in FORMATS:
         assert render(result, form).encode()
         for each in (*compared, table):
-            assert render_comparison(each, form).encode()
-    assert len(render_pull_request(result, compared[0])) < 65_536
+            assert render(each, form).encode()
+    assert len(render(result, "markdown", compared[0])) < 65_536
     assert from_json(render(result, "json")) == result

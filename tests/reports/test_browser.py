@@ -16,7 +16,6 @@ from test_hostile_text import HOSTILE, everywhere
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.charts.flamegraph import render_flamegraph
 from bottleneck.reports.render import render
-from bottleneck.reports.writers.comparison import render_comparison
 from bottleneck.results.stacks import Frame, Stack
 
 PROGRAM = find_chromium()
@@ -228,7 +227,7 @@ class TestInOneBrowser:
     def test_a_comparison_opens_and_fits(self, page, tmp_path):
         compared = compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True)
         for width in (NARROW, WIDE):
-            page.open(written(tmp_path, render_comparison(compared, "html")), width=width)
+            page.open(written(tmp_path, render(compared, "html")), width=width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert (page.errors, len(page.requests)) == ([], 1)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from results_factory import make_advice
 
-from bottleneck.reports.content.gain import expected_gain
+from bottleneck.reports.content.advice import expected_gain
 from bottleneck.results.records import Interval
 
 

@@ -24,10 +24,13 @@ from results_factory import (
 from rich.cells import cell_len
 from rich.console import Console
 
-from bottleneck.reports.writers.layout import cells
-from bottleneck.reports.writers.text import render_text, styled_text
+from bottleneck.reports.render import for_terminal
 
 MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+
+
+def render_text(result, width=80):
+    return for_terminal(result).plain(width)
 
 
 def renamed(name: str):
@@ -160,14 +163,14 @@ def test_what_is_not_known_is_left_out():
 @given(RESULTS, st.integers(1, 120))
 def test_any_result_fits_any_width(result, width):
     for line in render_text(result, width).split("\n"):
-        assert cells(line) <= width
+        assert cell_len(line) <= width
         assert line == line.rstrip()
         assert not {unicodedata.category(character) for character in line} & {"Cc", "Cf", "Cs"}
 
 
 def printed(result, *, width=80, **options) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=width, **options).print(styled_text(result))
+    Console(file=stream, width=width, **options).print(for_terminal(result))
     return stream.getvalue()
 
 

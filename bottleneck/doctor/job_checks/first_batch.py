@@ -28,9 +28,8 @@ from bottleneck.measure.facts.payload import parts_of
 from bottleneck.measure.system.cores import allowed_cores, usable_cores
 from bottleneck.measure.system.environment import free_memory_bytes, shm_free_bytes
 from bottleneck.measure.usage.process import affinity, read_memory
-from bottleneck.reports.numbers import size
 from bottleneck.results.evidence import LoaderFacts, Payload
-from bottleneck.results.format import duration
+from bottleneck.results.format import duration, size
 
 
 class WithWorkerFacts:

@@ -23,8 +23,7 @@ from bottleneck.job.structure import describe_structure
 from bottleneck.job.target import describe_error
 from bottleneck.measure.facts.pickling import PickleSize, pickle_size
 from bottleneck.measure.system.cores import usable_cores
-from bottleneck.reports.numbers import size
-from bottleneck.results.format import duration
+from bottleneck.results.format import duration, size
 
 FAILS_TOO = "The job itself would fail there too."
 _MOST_SAMPLES = 100

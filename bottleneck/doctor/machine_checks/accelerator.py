@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bottleneck.doctor.finding import Finding, first_line
-from bottleneck.reports.numbers import size
+from bottleneck.results.format import size
 
 _OURS_BYTES = 2 << 30
 """What the first use of a device takes by itself, generously: less says nothing of others on it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from bottleneck.doctor.finding import Finding
-from bottleneck.reports.numbers import size
+from bottleneck.results.format import size
 
 _LEAST_SHARED_MEMORY_BYTES = 1 << 30
 _LEAST_OPEN_FILES = 4096

@@ -1,40 +1,35 @@
-"""The files of a profile, in a folder that the user names."""
+"""The files of a profile and of traces, in folders that the user names."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bottleneck.errors import UsageError
 from bottleneck.reports.charts.collapsed import render_collapsed
 from bottleneck.reports.charts.flamegraph import render_flamegraph
 from bottleneck.reports.charts.speedscope import render_speedscope
-from bottleneck.results.files import write_text
+from bottleneck.results.files import reason, write_bytes
 from bottleneck.results.stacks import StackProfile
+from bottleneck.results.traces import TraceFile
 
 MAIN_PROCESS = "The main process, which loads the data"
-_REMEDY = "Give a folder that you may write to; it is made if it is not there."
 
 
 def check_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> None:
     """Refuse a folder that could not be written to later; nothing is left there.
 
-    Args:
-        folder: The user's.
-        what: What it is for.
-
     Raises:
         UsageError: It is a file, its name is not possible, or there is no permission.
     """
-    name = os.fspath(folder)
     try:
-        reason = _why_not(name)
+        why = _why_not(os.fspath(folder))
     except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-    if reason is not None:
-        raise UsageError(f"Cannot write the {what} to {name!r}: {reason}.", _REMEDY)
+        why = reason(error)
+    if why is not None:
+        raise _refused(folder, what, why)
 
 
 def _why_not(name: str) -> str | None:
@@ -52,38 +47,40 @@ def _why_not(name: str) -> str | None:
     return None
 
 
-def make_folder(folder: str | os.PathLike[str], what: str) -> Path:
-    """Make a folder if it is not there.
-
-    Args:
-        folder: The user's.
-        what: What it is for.
-
-    Raises:
-        UsageError: It cannot be made.
-    """
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"Cannot write the {what} to {os.fspath(folder)!r}: {reason}.", _REMEDY) from error
-    return place
+def _refused(folder: str | os.PathLike[str], what: str, why: str) -> UsageError:
+    return UsageError(
+        f"Cannot write the {what} to {os.fspath(folder)!r}: {why}.",
+        "Give a folder that you may write to; it is made if it is not there.",
+    )
 
 
 def write_profile(profile: StackProfile, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write the flamegraphs and the stacks they are made of.
-
-    Returns:
-        The files, the flamegraph of all workers together first.
+    """Write the flamegraphs, that of all workers together first, and the stacks they are made of; return the files.
 
     Raises:
         UsageError: One of them could not be written.
     """
-    place = make_folder(folder, "flamegraphs")
+    return _write(folder, "flamegraphs", _files(profile))
+
+
+def write_traces(traces: Iterable[TraceFile], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write one file for each traced experiment, such as `device.json.gz`; return the files.
+
+    Raises:
+        UsageError: One of them could not be written.
+    """
+    return _write(folder, "traces", ((f"{trace.experiment}.json.gz", trace.content) for trace in traces))
+
+
+def _write(folder: str | os.PathLike[str], what: str, files: Iterable[tuple[str, str | bytes]]) -> tuple[Path, ...]:
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(folder, what, reason(error)) from error
     written = []
-    for name, text in _files(profile):
-        write_text(place / name, text)
+    for name, content in files:
+        write_bytes(place / name, content)
         written.append(place / name)
     return tuple(written)
 
