@@ -6,7 +6,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from leaks import take_state, wait_for_leaks
+
+from tests.support.leaks import take_state, wait_for_leaks
 
 
 def pytest_configure(config: pytest.Config) -> None:

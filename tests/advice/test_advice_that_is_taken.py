@@ -5,11 +5,11 @@ import time
 
 import pytest
 import torch
-from looks import look_until
 from torch.utils.data import Dataset
 
 import bottleneck
 from bottleneck.job.settings import parse_settings
+from tests.support.looks import look_until
 
 pytestmark = pytest.mark.integration
 

@@ -1,11 +1,11 @@
 """`--cold` and `diagnose(cold=True)` reach the measuring, and are off unless asked for."""
 
 import pytest
-from results_factory import make_result
 
 import bottleneck
 from bottleneck.api import Attempt, Diagnosis
 from bottleneck.cli.main import run
+from tests.support.results_factory import make_result
 
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
 

@@ -1,13 +1,13 @@
 """The demo: the order of what it does, and the job it builds. The measuring itself is replaced or short."""
 
 import pytest
-from results_factory import make_empty_result, make_result
 
 from bottleneck import api
 from bottleneck.cli import demo
 from bottleneck.cli.main import run
 from bottleneck.demo.photographs import ensure_photographs
 from bottleneck.errors import ExitStatus, MeasurementError
+from tests.support.results_factory import make_empty_result, make_result
 
 
 @pytest.fixture(autouse=True)

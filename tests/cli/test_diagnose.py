@@ -8,13 +8,13 @@ from dataclasses import replace
 from textwrap import dedent
 
 import pytest
-from results_factory import make_empty_result, make_interrupted_result, make_result
 
 import bottleneck.api
 from bottleneck.api import Attempt, Diagnosis
 from bottleneck.cli.main import run
 from bottleneck.errors import MeasurementError
 from bottleneck.results.records import Interval
+from tests.support.results_factory import make_empty_result, make_interrupted_result, make_result
 
 JOB = """
 import os

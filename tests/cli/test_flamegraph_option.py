@@ -6,7 +6,6 @@ from textwrap import dedent
 from xml.etree import ElementTree
 
 import pytest
-from results_factory import make_result
 
 import bottleneck
 from bottleneck.api import Attempt, Diagnosis
@@ -17,6 +16,7 @@ from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.session import Outcome
 from bottleneck.results.codec import to_measurement
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
+from tests.support.results_factory import make_result
 
 PROFILE = StackProfile("py-spy", 100, 2.0, (WorkerStacks(0, (Stack((Frame("read", "data.py", 9),), "load", 60, 6),)),))
 FILES = {"workers.svg", "worker-0.svg", "profile.speedscope.json", "stacks.txt"}

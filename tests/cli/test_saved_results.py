@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from results_factory import make_result
 
 from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
@@ -19,6 +18,7 @@ from bottleneck.reports.writers.comparison import render_comparison
 from bottleneck.reports.writers.pull_request import render_pull_request
 from bottleneck.results.codec import from_json, load, save, to_json
 from bottleneck.results.records import SCHEMA_VERSION, Result
+from tests.support.results_factory import make_result
 
 SAVED = sorted((Path(__file__).parent.parent / "saved").glob("*.json"))
 REMOVED = {"worker_seconds"}

@@ -5,7 +5,6 @@ import json
 from textwrap import dedent
 
 import pytest
-from results_factory import make_result
 
 import bottleneck
 from bottleneck.api import Attempt, Diagnosis
@@ -15,6 +14,7 @@ from bottleneck.measure import session
 from bottleneck.measure.session import Outcome
 from bottleneck.results.codec import to_measurement
 from bottleneck.results.traces import TraceFile
+from tests.support.results_factory import make_result
 
 TRACES = tuple(TraceFile(name, gzip.compress(b'{"traceEvents": []}')) for name in ("device", "raw"))
 FILES = {"device.json.gz", "raw.json.gz"}

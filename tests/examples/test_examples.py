@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from looks import look_until
+
+from tests.support.looks import look_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = {

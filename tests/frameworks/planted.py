@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
-from looks import look_until, names
 from PIL import Image
 
 import bottleneck
+from tests.support.looks import look_until, names
 
 BUDGETS_S = (4.0, 12.0, 30.0)
 STEP_S = 0.001

@@ -5,11 +5,11 @@ import time
 
 import numpy as np
 import torch
-from looks import look_until, names
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import bottleneck
+from tests.support.looks import look_until, names
 
 SLOW_S = 0.012
 STEP_S = 0.004

@@ -8,10 +8,10 @@ import threading
 import time
 
 import torch
-from looks import look_until, names
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 import bottleneck
+from tests.support.looks import look_until, names
 
 BUDGETS_S = (8.0, 15.0, 30.0)
 STEP_S = 0.001

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import torch
-from slow_parts import Locked, Map, Stream, diagnose
 
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, MeasurementError
+from tests.kinds.slow_parts import Locked, Map, Stream, diagnose
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,6 @@ import time
 
 import pytest
 import torch
-from as_json import said
 from torch.utils.data import Dataset, IterableDataset
 
 from bottleneck.job.description import Pipeline
@@ -20,6 +19,7 @@ from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
+from tests.support.as_json import said
 
 RAW = Arm(modes.ALL, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)

@@ -4,7 +4,6 @@ import time
 
 import pytest
 import torch
-from sessions import blocks, known_helpers, pipeline_of, run
 from torch.utils.data import Dataset
 
 from bottleneck.analysis.analyse import analyse
@@ -12,6 +11,7 @@ from bottleneck.loader import trees
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.preparation import make_caches
+from tests.support.sessions import blocks, known_helpers, pipeline_of, run
 
 known = pytest.fixture(autouse=True)(known_helpers)
 BATCH_SIZE = 16

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from as_json import said
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
@@ -19,6 +18,7 @@ from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
 from tests.loader.staged_datasets import switched
 from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Listed, OpenedLate, Photos
+from tests.support.as_json import said
 
 
 def facts_of(dataset, pipeline=None, **options):

@@ -5,9 +5,6 @@ import time
 
 import pytest
 import torch
-from as_json import said
-from looks import look_until, names
-from results_factory import evidence_of
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
@@ -20,6 +17,9 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
 from tests.loader.staged_datasets import switched
+from tests.support.as_json import said
+from tests.support.looks import look_until, names
+from tests.support.results_factory import evidence_of
 
 pytestmark = [
     pytest.mark.integration,

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
 from torch.utils.data import DataLoader
 
 from bottleneck.analysis.advice.hotspots import find_hotspots
@@ -14,6 +13,7 @@ from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.passes import profile, pyspy
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
+from tests.measure.profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
 
 pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from as_json import said
 
 from bottleneck.loader import modes
 from bottleneck.measure.facts.io import (
@@ -18,6 +17,7 @@ from bottleneck.measure.facts.io import (
 from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
 from bottleneck.measure.system.file_systems import Mount
 from bottleneck.results.evidence import Reads
+from tests.support.as_json import said
 
 RAW, CACHED = Arm(modes.ALL, "loader"), Arm(modes.HANDOFF, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)

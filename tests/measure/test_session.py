@@ -4,7 +4,13 @@ import itertools
 
 import pytest
 import torch
-from sessions import (
+from torch.utils.data import DataLoader
+
+from bottleneck.errors import MeasurementError
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.results.records import Interval, Judgement
+from tests.support.sessions import (
     NAMED,
     PRECISE,
     UNDECIDED,
@@ -17,12 +23,6 @@ from sessions import (
     run_simulated,
     workers_left,
 )
-from torch.utils.data import DataLoader
-
-from bottleneck.errors import MeasurementError
-from bottleneck.job.description import Pipeline
-from bottleneck.measure.options import MeasureOptions
-from bottleneck.results.records import Interval, Judgement
 
 known = pytest.fixture(autouse=True)(known_helpers)
 

@@ -7,7 +7,11 @@ import signal
 import time
 
 import pytest
-from sessions import (
+from torch.utils.data import default_collate
+
+from bottleneck.errors import MeasurementError
+from bottleneck.measure.options import MeasureOptions
+from tests.support.sessions import (
     PRECISE,
     UNDECIDED,
     Numbers,
@@ -19,10 +23,6 @@ from sessions import (
     run_simulated,
     workers_left,
 )
-from torch.utils.data import default_collate
-
-from bottleneck.errors import MeasurementError
-from bottleneck.measure.options import MeasureOptions
 
 known = pytest.fixture(autouse=True)(known_helpers)
 

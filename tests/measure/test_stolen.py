@@ -4,13 +4,13 @@ from collections import namedtuple
 
 import psutil
 import pytest
-from sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.steal_time import Repeats, Stolen, StolenTime, _read_stolen_s
 from bottleneck.measure.system import cpu_times
+from tests.support.sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
 
 RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
 MUCH, LITTLE, NONE = Stolen(0.4, 0.2), Stolen(0.01, 0.02), Stolen()

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from kineto_events import Events
 from torch import nn
 from torch.autograd.profiler import profile
 from torch.utils.data import Dataset
@@ -20,6 +19,7 @@ from bottleneck.measure.passes.trace import Wish, steps_to_trace
 from bottleneck.measure.session import measure
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
+from tests.measure.kineto_events import Events
 
 
 class Numbers(Dataset):

@@ -6,13 +6,13 @@ from functools import partial
 from queue import SimpleQueue
 
 import pytest
-import sessions
 import torch
-from sessions import UNDECIDED, Photos, pipeline_of, run
 from torch import nn
 
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.training.training_state import TrainingState
+from tests.support import sessions
+from tests.support.sessions import UNDECIDED, Photos, pipeline_of, run
 
 
 class Clock:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from as_json import said
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
@@ -16,6 +15,7 @@ from bottleneck.measure.usage.nvml import GpuSample, NoGpuError
 from bottleneck.measure.usage.process import MemoryReading
 from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.results.evidence import Utilisation as Seen
+from tests.support.as_json import said
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from as_json import said
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from bottleneck.job.description import Pipeline
@@ -19,6 +18,7 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
+from tests.support.as_json import said
 
 EVERY = 5
 """Batches from one stall to the next."""

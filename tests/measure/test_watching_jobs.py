@@ -4,13 +4,13 @@ import os
 import time
 
 import pytest
-from looks import look_until
 from torch.utils.data import Dataset
 
 import bottleneck
 from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
 from bottleneck.measure.usage import sampler, utilisation
 from bottleneck.measure.usage.machine import MachineUsage
+from tests.support.looks import look_until
 
 BUDGETS_S = (4.0, 20.0, 40.0)
 CORES = 2

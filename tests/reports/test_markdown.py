@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from result_strategies import RESULTS
-from results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
 
 from bottleneck.reports.writers.markdown import LIMIT, render_markdown
 from bottleneck.results.records import Warning
+from tests.support.result_strategies import RESULTS
+from tests.support.results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
 
 
 def test_at_most_a_screen_before_the_folds():

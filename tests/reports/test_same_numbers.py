@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from results_factory import make_device_bound_result, make_interrupted_result, make_result
 
 from bottleneck.reports import numbers, view
 from bottleneck.reports.render import render
 from bottleneck.reports.writers.text import render_text
 from bottleneck.results.codec import load
 from bottleneck.results.records import Interval, Verdict
+from tests.support.results_factory import make_device_bound_result, make_interrupted_result, make_result
 
 SAVED = Path(__file__).parent.parent / "saved" / "v1-6-traces-and-profile.json"
 RESULTS = {
