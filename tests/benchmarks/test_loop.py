@@ -12,24 +12,12 @@ from benchmarks.efficiencies import Judged, check_judged, judged_table
 from benchmarks.loop import LoopTime, TimedLoop, ratio_with_error
 from benchmarks.work import Work, wait
 from bottleneck.results.records import Interval
-
-
-class Clock:
-    """Time passes by being told to."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-    def advance(self, seconds):
-        self.now += seconds
+from tests.support.clock import FakeClock
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock()
+    clock = FakeClock()
     # A step takes a tenth longer than it was planned to.
     monkeypatch.setattr(Work, "complete", lambda self, mark, times=1.0: clock.advance(1.1 * self.seconds * times))
     return clock

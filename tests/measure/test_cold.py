@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from bottleneck.job.description import Pipeline
 from bottleneck.loader import modes
@@ -20,6 +20,7 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
 from tests.support.as_json import said
+from tests.support.datasets import Stream
 
 RAW = Arm(modes.ALL, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)
@@ -236,11 +237,6 @@ class Files(Dataset):
             return torch.frombuffer(bytearray(file.read(1_000)), dtype=torch.uint8)
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(torch.arange(50.0))
-
-
 def run(dataset, budget_s=6.0, workers=1):
     pipeline = Pipeline(
         dataset=dataset, train_step=lambda batch: time.sleep(0.002), batch_size=2, num_workers=workers, device="cpu"
@@ -296,7 +292,9 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
     assert found.evidence.reads.label == "warm"
 
 
-@pytest.mark.parametrize(("dataset", "workers", "why"), [(Stream(), 1, "stream"), (range(50), 0, "num_workers is 0")])
+@pytest.mark.parametrize(
+    ("dataset", "workers", "why"), [(Stream(range(50)), 1, "stream"), (range(50), 0, "num_workers is 0")]
+)
 @pytest.mark.integration
 def test_streams_and_the_main_process_have_no_cold_files(dataset, workers, why):
     found = run(dataset, budget_s=2.0, workers=workers)

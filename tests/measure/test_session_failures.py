@@ -11,11 +11,10 @@ from torch.utils.data import default_collate
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.options import MeasureOptions
+from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
     PRECISE,
     UNDECIDED,
-    Numbers,
-    Photos,
     blocks,
     known_helpers,
     pipeline_of,
@@ -253,7 +252,7 @@ def test_a_worker_that_is_killed_while_we_are_elsewhere(where):
 
 @pytest.mark.integration
 def test_a_stream_without_anything():
-    check_failed(run(pipeline_of(Numbers(start=50))), "gave no batch", measured=False)
+    check_failed(run(pipeline_of(Stream(range(0)))), "gave no batch", measured=False)
 
 
 @pytest.mark.integration

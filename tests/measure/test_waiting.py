@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bottleneck.job.description import Pipeline
 from bottleneck.loader import modes
@@ -19,24 +19,12 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
 from tests.support.as_json import said
+from tests.support.clock import FakeClock
+from tests.support.datasets import Stream
 
 EVERY = 5
 """Batches from one stall to the next."""
 RAW = Arm(modes.ALL, "loader")
-
-
-class Clock:
-    """Invented time: each look at it takes half a millisecond."""
-
-    def __init__(self):
-        self.now_s = 50.0
-
-    def __call__(self):
-        self.now_s += 5e-4
-        return self.now_s
-
-    def spend(self, seconds):
-        self.now_s += seconds
 
 
 class Stalling(Dataset):
@@ -54,9 +42,9 @@ class Stalling(Dataset):
 
 
 def test_a_planted_stall_is_found_with_its_period_and_what_it_costs():
-    clock = Clock()
+    clock = FakeClock(50.0, per_reading_s=5e-4)
     pipeline = Pipeline(
-        dataset=Stalling(clock.spend), train_step=lambda batch: clock.spend(0.010), batch_size=2, device="cpu"
+        dataset=Stalling(clock.advance), train_step=lambda batch: clock.advance(0.010), batch_size=2, device="cpu"
     )
     undecided = Judgement("undecided", None, precise=False)
     options = MeasureOptions(budget_s=50.0)
@@ -182,10 +170,6 @@ def test_a_partial_batch_counts_as_its_part_of_an_epoch(options, batches):
 
 
 def test_a_stream_has_the_batches_that_it_says():
-    class Stream(IterableDataset):
-        def __iter__(self):
-            return iter(range(10))
-
     class Sized(Stream):
         def __len__(self):
             return 10
