@@ -11,9 +11,9 @@ from bottleneck.loader import proxies
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.passes import profile, pyspy
-from bottleneck.measure.session import measure
-from bottleneck.results.records import Judgement
 from tests.measure.profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
+from tests.support import sessions
+from tests.support.sessions import pipeline_of
 
 pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
@@ -24,19 +24,11 @@ def train_step(batch):
 
 
 def run(dataset, *, workers=1, **options):
-    pipeline = Pipeline(
-        dataset=dataset, train_step=train_step, batch_size=4, num_workers=workers, device="cpu", **options
-    )
-    return measure_pipeline(pipeline)
+    return measure_pipeline(pipeline_of(dataset, train_step=train_step, num_workers=workers, **options))
 
 
 def measure_pipeline(pipeline, profile=ProfileOptions()):  # noqa: B008 - it is immutable
-    return measure(
-        pipeline,
-        MeasureOptions(budget_s=4.0, profile=profile),
-        judge=lambda _: Judgement("device_bound", None, precise=True),
-        on_progress=lambda _: None,
-    )
+    return sessions.run(pipeline, MeasureOptions(budget_s=4.0, profile=profile))
 
 
 def top(outcome):
@@ -204,5 +196,5 @@ def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_pat
 
 def test_nothing_is_profiled_unless_asked_for(monkeypatch):
     monkeypatch.setattr(profile, "find_py_spy", lambda: pytest.fail("py-spy was looked for"))
-    pipeline = Pipeline(dataset=Computing(), train_step=train_step, batch_size=4, num_workers=0, device="cpu")
+    pipeline = pipeline_of(Computing(), train_step=train_step, num_workers=0)
     assert measure_pipeline(pipeline, None).profile is None

@@ -16,10 +16,10 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
 from bottleneck.measure.passes.trace import Wish, steps_to_trace
-from bottleneck.measure.session import measure
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
 from tests.measure.kineto_events import Events
+from tests.support import sessions
 
 
 class Numbers(Dataset):
@@ -46,12 +46,8 @@ def diagnosed(*, state="device_bound", trace=False, workers=0, step=None, **fiel
     if step is not None:
         fields["train_step"] = step
     pipeline = Pipeline(dataset=Numbers(), batch_size=4, num_workers=workers, device="cpu", **fields)
-    return measure(
-        pipeline,
-        MeasureOptions(budget_s=2.0, trace=trace),
-        judge=lambda _: Judgement(state, None, precise=True),
-        on_progress=lambda _: None,
-    )
+    judgement = Judgement(state, None, precise=True)
+    return sessions.run(pipeline, MeasureOptions(budget_s=2.0, trace=trace), lambda _: judgement)
 
 
 def told(outcome):
