@@ -22,6 +22,7 @@ def test_the_page_is_what_this_version_says_of_the_kept_results():
 
 
 def test_the_kept_results_tell_the_story_of_the_page():
+    # Must not raise: the next test shows that it would.
     tutorial.refuse_another_story(tutorial.PICTURES / "base.json", tutorial.PICTURES / "head.json")
 
 

@@ -40,7 +40,7 @@ def test_without_the_recipe_it_would_find_nothing(page, monkeypatch):
 
 @pytest.mark.integration
 def test_the_diagnosis_on_the_page_names_the_slow_part(page):
-    exec(TRIAL, page)
+    exec(TRIAL, page)  # has its own assert
 
 
 def test_the_page_names_every_question_that_a_recipe_is_asked():
