@@ -84,7 +84,6 @@ class Clocked:
         self.name, self.call = name, call
 
     def __call__(self, *args: Any) -> Any:
-        """What the call returns."""
         begun_s = time.perf_counter()
         result = self.call(*args)
         _clocks_s[self.name] += time.perf_counter() - begun_s
@@ -127,7 +126,6 @@ class WithClocks:
         self.collate, self.write = Clocked(COLLATION, collate), Clocked(WRITING, in_shared_memory)
 
     def __call__(self, samples: list[Any]) -> tuple[Any, dict[str, float]]:
-        """The batch and the clocks."""
         batch = self.collate(samples)
         self.write(batch)
         return batch, dict(_clocks_s)

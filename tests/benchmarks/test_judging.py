@@ -229,7 +229,7 @@ def test_without_git_there_is_no_revision(monkeypatch):
         raise FileNotFoundError("git")
 
     monkeypatch.setattr("benchmarks.machine.subprocess.run", fail)
-    assert describe_revision() == "a revision that git does not tell"
+    assert describe_revision() == "a revision unknown to git"
 
 
 def test_the_steadiness_of_the_machine_is_told_from_best_to_worst():
