@@ -52,7 +52,7 @@ def test_steps_of_different_lengths_are_compared_over_the_very_same_batches(cloc
     # Large batches are in the beginning only, as where they are grouped by length.
     sizes = [5] * 200 + [1] * 10**5
     found = timed(clock, monkeypatch, sizes, [0.009], step=StepBySize(wait(0.01))).run(60, most_times=1)
-    large = 200 - loop._FEWEST_WARM_UP
+    large = 200 - loop.FEWEST_WARM_UP
     small = found.batches - large
     steps = 0.011 * (5 * large + small)
     assert found.efficiency == pytest.approx(steps / (steps + 0.009 * found.batches), rel=1e-3)

@@ -15,9 +15,8 @@ EXAMPLE, TRIAL = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE 
 
 
 @pytest.fixture
-def page(monkeypatch):
+def page(no_recipes):
     """The names that the example defines."""
-    monkeypatch.setattr(registry, "_registered", [])
     names = {"__name__": "tables"}
     exec(EXAMPLE, names)
     return names
