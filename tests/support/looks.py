@@ -1,28 +1,31 @@
-"""Diagnoses of planted jobs on machines that others use too: what a short look leaves open, a longer one tells."""
+"""Diagnoses of planted jobs on machines that others use too: what a short one leaves open, a longer one decides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import bottleneck
 from bottleneck import Diagnosis
 
 
-def look_until(
-    is_told: Callable[[Diagnosis], bool], look: Callable[[float], Diagnosis], budgets_s: Sequence[float]
+def diagnose_until(
+    is_right: Callable[[Diagnosis], bool], job: Any, budgets_s: Sequence[float], **options: Any
 ) -> Diagnosis:
-    """Diagnose with one budget after the other until the diagnosis tells what is asked, as the report advises.
+    """Diagnose with one budget after the other until what was planted is found, as the report advises.
 
     Args:
-        is_told: Whether a diagnosis tells what was planted.
-        look: Diagnoses with a budget [s].
-        budgets_s: The budgets in order, each larger than the one before.
+        is_right: Whether a diagnosis finds it.
+        job: A pipeline, or a mapping with its fields.
+        budgets_s: The budgets [s], each larger than the one before.
+        options: For `bottleneck.diagnose`.
 
     Returns:
-        The first diagnosis that tells it; else the last, for the test to fail on.
+        The first diagnosis that is right; else the last, for the test to fail on.
     """
     for budget_s in budgets_s:
-        diagnosis = look(budget_s)
-        if is_told(diagnosis):
+        diagnosis = bottleneck.diagnose(job, budget=budget_s, **options)
+        if is_right(diagnosis):
             break
     return diagnosis
 
@@ -30,3 +33,9 @@ def look_until(
 def names(expected: str) -> Callable[[Diagnosis], bool]:
     """Whether a diagnosis calls the job input-bound, and names a stage."""
     return lambda diagnosis: (diagnosis.verdict.state, diagnosis.verdict.bottleneck) == ("input_bound", expected)
+
+
+def check_verdict(diagnosis: Diagnosis, expected: str) -> None:
+    """The one thing that counts: the slow part is named."""
+    assert diagnosis.verdict.state == "input_bound", diagnosis.verdict.sentence
+    assert diagnosis.verdict.bottleneck == expected, str(diagnosis)
