@@ -13,7 +13,7 @@ from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.passes import profile, pyspy
 from tests.measure.profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
 from tests.support import sessions
-from tests.support.sessions import pipeline_of
+from tests.support.sessions import pipeline_of, warnings_of
 
 pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
@@ -37,10 +37,6 @@ def top(outcome):
     return find_hotspots(outcome.profile, [span.name for span in outcome.measurement.stages])[0]
 
 
-def told(outcome):
-    return {warning.id: warning.message for warning in outcome.measurement.warnings}
-
-
 @pytest.fixture
 def fake_py_spy(tmp_path, monkeypatch):
     def use(script):
@@ -61,8 +57,8 @@ def no_py_spy(monkeypatch):
 
 
 def needs_py_spy(outcome):
-    if "profile-in-process" in told(outcome):
-        pytest.skip(told(outcome)["profile-in-process"])
+    if "profile-in-process" in warnings_of(outcome):
+        pytest.skip(warnings_of(outcome)["profile-in-process"])
 
 
 def test_a_function_that_computes_tops_the_table():
@@ -122,7 +118,7 @@ def test_without_py_spy_a_sampler_in_the_workers_takes_over(no_py_spy, workers):
     assert spot.own_share > 0.6
     assert outcome.profile.sampler == "in-process"
     assert len(outcome.profile.workers) == max(1, workers)
-    assert "pip install py-spy" in told(outcome)["profile-in-process"]
+    assert "pip install py-spy" in warnings_of(outcome)["profile-in-process"]
 
 
 def test_the_sampler_in_the_workers_sees_waiting(no_py_spy):
@@ -165,7 +161,7 @@ def test_a_py_spy_that_fails_costs_nothing(fake_py_spy, monkeypatch, script, wor
     outcome = run(Computing())
     assert outcome.failure is None
     assert [e.name for e in outcome.measurement.experiments if e.coupled]
-    assert words in told(outcome)["profile-in-process"]
+    assert words in warnings_of(outcome)["profile-in-process"]
     assert top(outcome).frame.function.endswith("hot_decode")
     assert time.monotonic() - started < 40
 
@@ -179,7 +175,7 @@ def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
     outcome = run(Computing())
     assert outcome.failure is None
     assert outcome.profile is None
-    assert "(RuntimeError: DataLoader worker (pid 1) is killed)" in told(outcome)["profile-failed"]
+    assert "(RuntimeError: DataLoader worker (pid 1) is killed)" in warnings_of(outcome)["profile-failed"]
 
 
 @pytest.mark.parametrize("asked_for", [True, False])

@@ -41,6 +41,10 @@ def blocks(outcome):
     return {e.name: e.coupled for e in outcome.measurement.experiments}
 
 
+def warnings_of(outcome):
+    return {warning.id: warning.message for warning in outcome.measurement.warnings}
+
+
 def invented_time():
     """Each reading takes some milliseconds, as if the job did."""
     return FakeClock(50.0, per_reading_s=5e-3)
