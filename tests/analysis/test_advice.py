@@ -2,12 +2,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 from bottleneck.analysis.advice import advise as advising
 from bottleneck.analysis.advice.rule import Suggestion, rule
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}
 

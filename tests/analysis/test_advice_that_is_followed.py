@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
-from worker_model import Model
 
 from bottleneck.analysis.advice.promise import claims_at_most
+from tests.analysis.worker_model import Model
 
 STEPS_S = (1e-6, 0.005)
 LOADS_S = (31e-6, 0.005, 0.05)

@@ -10,20 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from results_factory import evidence_of
-from rule_case import RuleCase, result_of
-from simulated import Job, measure
 
 from bottleneck.analysis.advice import advise, rules
 from bottleneck.analysis.estimates.series import read
 from bottleneck.errors import ResultFileError
 from bottleneck.results.encoding import plain
+from tests.analysis.rule_case import RuleCase, result_of
+from tests.analysis.simulated import Job, measure
+from tests.support.results_factory import evidence_of
 
 HERE = Path(__file__).parent
 CASES: list[RuleCase] = [
     case
     for path in sorted((HERE / "rule_cases").glob("*.py"))
-    for case in importlib.import_module(f"rule_cases.{path.stem}").CASES
+    for case in importlib.import_module(f"tests.analysis.rule_cases.{path.stem}").CASES
 ]
 IDS = {id for rule in rules.RULES for id in rule.ids}
 

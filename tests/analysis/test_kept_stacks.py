@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from results_factory import make_result
 
 from bottleneck.analysis.advice.kept_stacks import LEFT_OUT, MOST_BYTES, keep_stacks, kept_stacks
 from bottleneck.errors import ResultFileError
@@ -11,6 +10,7 @@ from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.decoding import read_evidence
 from bottleneck.results.evidence import MOST_ROWS, Evidence, Profile
 from bottleneck.results.stacks import DEEPEST, Frame, Stack, StackProfile, WorkerStacks
+from tests.support.results_factory import make_result
 
 GET, READ = Frame("Photos.__getitem__", "data.py", 1), Frame("read", "data.py", 9)
 LOADING = Stack((GET, READ), "load", 60, 6)

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
 import pytest
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.verdict import choose
 from bottleneck.results.records import Interval, Stage
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 
 def near(estimate, half_width=0.01):

@@ -4,13 +4,13 @@ import sys
 from dataclasses import replace
 
 import pytest
-from results_factory import make_result
 
 import bottleneck
 from bottleneck.cli.compare import short_labels
 from bottleneck.cli.main import run
 from bottleneck.errors import UsageError
 from bottleneck.results.codec import save
+from tests.support.results_factory import make_result
 
 
 def slowed(result, factor):

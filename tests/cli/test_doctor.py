@@ -20,11 +20,6 @@ def test_this_environment_is_examined(capsys):
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.fixture
-def no_machine(monkeypatch):
-    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())
-
-
 @pytest.mark.parametrize("limit", ["soon", "0"])
 def test_a_limit_that_is_none_is_refused(limit, capsys):
     assert run(["doctor", "job:build", "--limit", limit]) == 2

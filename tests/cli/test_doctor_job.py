@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from bottleneck import Pipeline
 from bottleneck.analysis.advice.rules.workers import LARGE_PICKLE_BYTES, LONG_START_S
@@ -10,6 +10,8 @@ from bottleneck.doctor.job_checks.traceback_place import find_place
 from bottleneck.loader.worker.worker_facts import WorkerFacts
 from bottleneck.measure.facts.pickling import PickleSize
 from bottleneck.results.evidence import LoaderFacts
+from tests.support.clock import FakeClock
+from tests.support.datasets import Stream
 
 MIB = 1 << 20
 
@@ -30,22 +32,6 @@ class Numbers(Dataset):
 class Broken(Numbers):
     def __getitem__(self, index):
         raise ValueError("no such file")
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(10))
-
-
-class Clock:
-    """Advances by a second at each reading."""
-
-    def __init__(self):
-        self.now_s = 0.0
-
-    def __call__(self):
-        self.now_s += 1.0
-        return self.now_s
 
 
 def make(dataset=None, **arguments):
@@ -122,7 +108,7 @@ def test_samples_are_those_of_the_second_batch():
 
 def test_slow_samples_end_soon():
     dataset = Numbers()
-    finding = job.examine_samples(make(dataset), Clock())
+    finding = job.examine_samples(make(dataset), FakeClock(per_reading_s=1.0))
     assert len(dataset.taken) == 2
     assert "the first in 1.00 s, 1 more in 1.00 s each" in finding.message
 

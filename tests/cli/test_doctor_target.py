@@ -11,7 +11,7 @@ from bottleneck.doctor.job_checks.inspected import inspect
 from bottleneck.doctor.job_checks.target import examine_target
 from bottleneck.errors import ExitStatus
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("no_machine")]
 
 JOB = """
 import os, time
@@ -52,11 +52,6 @@ def killed(): os.kill(os.getpid(), 9)
 def job(folder):
     (folder / "job_doctor.py").write_text(JOB)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def no_machine(monkeypatch):
-    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())
 
 
 def test_a_good_target(job, capfd):

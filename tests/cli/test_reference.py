@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 import pytest
-from results_factory import make_result
 
 import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
 from bottleneck.results import comparison, evidence, records
 from bottleneck.results.codec import to_json
+from tests.support.results_factory import make_result
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("cli", "api", "json")}

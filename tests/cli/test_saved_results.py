@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from results_factory import make_result
 
 from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
@@ -17,6 +16,7 @@ from bottleneck.errors import ExitStatus, ResultFileError
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.codec import from_json, load, save, to_json
 from bottleneck.results.records import SCHEMA_VERSION, Result
+from tests.support.results_factory import make_result
 
 SAVED = sorted((Path(__file__).parent.parent / "saved").glob("*.json"))
 

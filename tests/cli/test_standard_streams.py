@@ -9,12 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from results_factory import make_device_bound_result, make_result
 
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus
 from bottleneck.results.codec import save, to_json
 from bottleneck.results.files import MAX_RESULT_BYTES
+from tests.support.results_factory import make_device_bound_result, make_result
 
 MAIN = "from bottleneck.cli.main import main; main()"
 ESCAPE = "\x1b"

@@ -5,13 +5,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from results_factory import evidence_of, make_result
 
 from bottleneck.analysis.advice import rule
 from bottleneck.reports import document
 from bottleneck.reports.content import outline
 from bottleneck.reports.render import render
 from bottleneck.results import format, names, records
+from tests.support.results_factory import evidence_of, make_result
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -5,7 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from engine_bench import (
+from torch.utils.data import ConcatDataset, Subset, default_collate
+
+from bottleneck.loader import modes, requests, trees
+from bottleneck.loader.record.store import storages
+from bottleneck.loader.replay.replay import Replay
+from bottleneck.loader.replay.strategies import WholeSamples
+from bottleneck.loader.requests import Blank, Request, Single
+from bottleneck.loader.worker import engine as engine_module
+from tests.loader.engine_bench import (
     EVERYTHING,
     LADDER,
     RUN_AUGMENT,
@@ -21,14 +29,6 @@ from engine_bench import (
     engines,
     work,
 )
-from torch.utils.data import ConcatDataset, Subset, default_collate
-
-from bottleneck.loader import modes, requests, trees
-from bottleneck.loader.record.store import storages
-from bottleneck.loader.replay.replay import Replay
-from bottleneck.loader.replay.strategies import WholeSamples
-from bottleneck.loader.requests import Blank, Request, Single
-from bottleneck.loader.worker import engine as engine_module
 
 run_replay = Replay.run
 

@@ -6,7 +6,12 @@ import pickle
 
 import pytest
 import torch
-from staged_datasets import (
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+
+from bottleneck.job.cuts import find_sites
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import SwitchedLoader
+from tests.loader.staged_datasets import (
     INDEX,
     LOAD_CALL,
     AsksForItself,
@@ -19,11 +24,6 @@ from staged_datasets import (
     switched,
     take,
 )
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
-
-from bottleneck.job.cuts import find_sites
-from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import SwitchedLoader
 
 
 class MyLoader(DataLoader):

@@ -1,11 +1,11 @@
 """Which experiments there are, what measures them, and why others are not there."""
 
 import pytest
-from ladders import make_ladder
 
 from bottleneck.loader import modes
 from bottleneck.loader.modes import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD, PAY_SERVING
 from bottleneck.measure.ladder import Arm
+from tests.measure.ladders import make_ladder
 
 WHOLE = ("finish", "augment", "load")
 

@@ -1,11 +1,10 @@
 """The ladder with stages that the user marked: one experiment for each, in the order of execution."""
 
-from ladders import make_ladder
-
 from bottleneck.loader import modes
 from bottleneck.loader.modes import ALL, COLLATE, HANDOFF, SKIP_COLLATE_REST, SKIP_OTHER, skip_bit
 from bottleneck.loader.record.marking import MarkPlan
 from bottleneck.measure.ladder import Arm
+from tests.measure.ladders import make_ladder
 
 SAMPLE = ("@decode", "@crop", "@normalize")
 COLLATION = ("@pad",)

@@ -6,11 +6,8 @@ import time
 
 import pytest
 import torch
-from as_json import said
-from ladders import make_ladder
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
-from bottleneck.job.description import Pipeline
 from bottleneck.loader import modes
 from bottleneck.loader.observe.file_watch import NotedFiles
 from bottleneck.measure.cold import choose, pool
@@ -19,8 +16,10 @@ from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes, with
 from bottleneck.measure.facts.io import IoCounters
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.session import measure
-from bottleneck.results.records import Judgement
+from tests.measure.ladders import make_ladder
+from tests.support.as_json import said
+from tests.support.datasets import Stream
+from tests.support.sessions import pipeline_of, run
 
 RAW = Arm(modes.ALL, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)
@@ -236,18 +235,9 @@ class Files(Dataset):
             return torch.frombuffer(bytearray(file.read(1_000)), dtype=torch.uint8)
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(torch.arange(50.0))
-
-
-def run(dataset, budget_s=6.0, workers=1):
-    pipeline = Pipeline(
-        dataset=dataset, train_step=lambda batch: time.sleep(0.002), batch_size=2, num_workers=workers, device="cpu"
-    )
-    options = MeasureOptions(budget_s=budget_s, cold=True)
-    precise = Judgement("device_bound", None, precise=True)
-    outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
+def diagnosed(dataset, budget_s=6.0, workers=1):
+    pipeline = pipeline_of(dataset, train_step=lambda batch: time.sleep(0.002), batch_size=2, num_workers=workers)
+    outcome = run(pipeline, MeasureOptions(budget_s=budget_s, cold=True))
     assert outcome.failure is None
     return outcome.measurement
 
@@ -260,7 +250,7 @@ def seconds_per_batch(blocks):
 def test_what_a_job_waits_for_cold_files_is_storage(disk_folder):
     files = Files(disk_folder)
     for budget_s in (6.0, 25.0):  # at length where others keep the machine busy
-        found = run(files, budget_s)
+        found = diagnosed(files, budget_s)
         evidence, measured = found.evidence.cold, {e.name: e for e in found.experiments}
         if measured["cold"].coupled and measured["raw"].coupled:
             break
@@ -285,7 +275,7 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
     folder = f"/dev/shm/cold-{os.getpid()}"
     os.mkdir(folder)
     try:
-        found = run(Files(folder), budget_s=3.0)
+        found = diagnosed(Files(folder), budget_s=3.0)
     finally:
         shutil.rmtree(folder)
     assert not found.evidence.cold.verified
@@ -296,10 +286,12 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
     assert found.evidence.reads.label == "warm"
 
 
-@pytest.mark.parametrize(("dataset", "workers", "why"), [(Stream(), 1, "stream"), (range(50), 0, "num_workers is 0")])
+@pytest.mark.parametrize(
+    ("dataset", "workers", "why"), [(Stream(range(50)), 1, "stream"), (range(50), 0, "num_workers is 0")]
+)
 @pytest.mark.integration
 def test_streams_and_the_main_process_have_no_cold_files(dataset, workers, why):
-    found = run(dataset, budget_s=2.0, workers=workers)
+    found = diagnosed(dataset, budget_s=2.0, workers=workers)
     assert why in found.evidence.cold.reason
     assert [e.name for e in found.experiments][-1] == "cold"
 
@@ -321,16 +313,12 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
             return torch.zeros(1)
 
     monkeypatch.setattr("bottleneck.measure.cold.cold_session.make_cold_pool", make_cold_pool)
-    pipeline = Pipeline(dataset=Noted(), train_step=lambda batch: None, batch_size=2, device="cpu")
-    options, precise = MeasureOptions(budget_s=1.0, cold=True), Judgement("device_bound", None, precise=True)
-    outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
+    outcome = run(pipeline_of(Noted(), num_workers=0), MeasureOptions(budget_s=1.0, cold=True))
     assert outcome.measurement.evidence.cold.reason == "no"
     assert len(asked) > 20
 
 
 def test_without_the_option_there_is_no_such_experiment():
-    pipeline = Pipeline(dataset=range(64), train_step=lambda batch: None, batch_size=2, device="cpu")
-    precise = Judgement("device_bound", None, precise=True)
-    found = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
+    found = run(pipeline_of(range(64), num_workers=0), MeasureOptions(budget_s=1.0))
     assert "cold" not in {e.name for e in found.measurement.experiments}
     assert found.measurement.evidence.cold.reason is None

@@ -1,13 +1,12 @@
 """What has been measured becomes a measurement, at any moment."""
 
-from ladders import make_ladder
-
 from bottleneck.loader import modes
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Block
+from tests.measure.ladders import make_ladder
 
 
 def ladder():

@@ -1,13 +1,13 @@
 """What cannot be served costs its own experiment, and neither the run nor another number."""
 
 import pytest
-from hazardous_jobs import Erasing, MarkedMixing, Mixing
-from ladders import make_ladder
-from sessions import pipeline_of, run
 
 from bottleneck.loader import modes
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.lost_arms import without_mode
+from tests.measure.hazardous_jobs import Erasing, MarkedMixing, Mixing
+from tests.measure.ladders import make_ladder
+from tests.support.sessions import pipeline_of, run
 
 BUDGETS_S = (5.0, 12.0, 30.0)
 

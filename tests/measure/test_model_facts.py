@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from as_json import said
-from kineto_events import Events
 from torch import nn
 
 from bottleneck.job.description import Pipeline
@@ -13,6 +11,8 @@ from bottleneck.measure.facts.model_facts import cpu_multiplies_bfloat16, descri
 from bottleneck.measure.passes.chrome_trace import read_trace
 from bottleneck.measure.passes.trace_summary import find_steps, summarise
 from bottleneck.results.evidence import TracedSteps
+from tests.measure.kineto_events import Events
+from tests.support.as_json import said
 
 CPU = torch.device("cpu")
 

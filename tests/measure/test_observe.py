@@ -3,12 +3,12 @@
 from collections import Counter
 
 import pytest
-from as_json import in_json
-from ladders import make_ladder
 
 from bottleneck.loader import modes
 from bottleneck.loader.observe.observation import Observation, Spent, TransformSpent, describe_output
 from bottleneck.measure.facts.observation import observe, summarise, with_times
+from tests.measure.ladders import make_ladder
+from tests.support.as_json import in_json
 
 summarise = in_json(summarise)
 

@@ -82,29 +82,24 @@ def test_switches_go_back(name):
 
 
 def test_values_go_back():
-    before = (
-        torch.get_default_dtype(),
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cuda.matmul.allow_tf32,
-        torch.get_autocast_dtype("cpu"),
-        torch.multiprocessing.get_sharing_strategy(),
-    )
+    def settings():
+        return (
+            torch.get_default_dtype(),
+            torch.get_num_threads(),
+            torch.get_float32_matmul_precision(),
+            torch.backends.cuda.matmul.allow_tf32,
+            torch.get_autocast_dtype("cpu"),
+            torch.multiprocessing.get_sharing_strategy(),
+        )
+
+    before = settings()
     with preserved() as kept:
         torch.set_default_dtype(torch.float64)
         torch.set_num_threads(before[1] + 1)
         torch.set_float32_matmul_precision("medium")
         torch.set_autocast_dtype("cpu", torch.float16)
         torch.multiprocessing.set_sharing_strategy("file_system")
-    after = (
-        torch.get_default_dtype(),
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cuda.matmul.allow_tf32,
-        torch.get_autocast_dtype("cpu"),
-        torch.multiprocessing.get_sharing_strategy(),
-    )
-    assert after == before
+    assert settings() == before
     assert kept.notes == []
 
 

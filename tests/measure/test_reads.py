@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from as_json import said
-from ladders import make_ladder
 
 from bottleneck.loader import modes
 from bottleneck.measure.facts.io import (
@@ -21,6 +19,8 @@ from bottleneck.measure.facts.io import (
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.system.file_systems import Mount
 from bottleneck.results.evidence import Reads
+from tests.measure.ladders import make_ladder
+from tests.support.as_json import said
 
 RAW, CACHED = Arm(modes.ALL, "loader"), Arm(modes.HANDOFF, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)

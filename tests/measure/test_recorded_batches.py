@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from as_json import in_json
 
 from bottleneck.loader.record.plan import Plan
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.preparation import Recording, describe_recorded
+from tests.support.as_json import in_json
 
 describe_recorded = in_json(describe_recorded)
 

@@ -1,11 +1,11 @@
 """A job too slow to be switched about is measured as it was started."""
 
 import pytest
-from uneven_workers import DEVICE, RAW, UnevenWorkers
 
 from bottleneck.loader import modes
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.rounds.running_start import ROUNDS, is_slow, measure_running_start, too_slow_for_stages
+from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
 
 
 def started(**job):

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ladders import make_ladder
 
 from bottleneck.measure.rounds.schedule import (
     LEAST_ROUNDS,
@@ -15,6 +14,7 @@ from bottleneck.measure.rounds.schedule import (
     lengths_for,
     total_budget_s,
 )
+from tests.measure.ladders import make_ladder
 
 LADDER = make_ladder(copies=True, within_sample=("finish", "augment", "load"), can_stop=True)
 ARMS = LADDER.arms()

@@ -7,11 +7,15 @@ import signal
 import time
 
 import pytest
-from sessions import (
+from torch.utils.data import default_collate
+
+from bottleneck.errors import MeasurementError
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.options import MeasureOptions
+from tests.support.datasets import Photos, Stream
+from tests.support.sessions import (
     PRECISE,
     UNDECIDED,
-    Numbers,
-    Photos,
     blocks,
     known_helpers,
     pipeline_of,
@@ -19,11 +23,6 @@ from sessions import (
     run_simulated,
     workers_left,
 )
-from torch.utils.data import default_collate
-
-from bottleneck.errors import MeasurementError
-from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.options import MeasureOptions
 
 known = pytest.fixture(autouse=True)(known_helpers)
 
@@ -254,7 +253,7 @@ def test_a_worker_that_is_killed_while_we_are_elsewhere(where):
 
 @pytest.mark.integration
 def test_a_stream_without_anything():
-    check_failed(run(pipeline_of(Numbers(start=50))), "gave no batch", measured=False)
+    check_failed(run(pipeline_of(Stream(range(0)))), "gave no batch", measured=False)
 
 
 @pytest.mark.integration

@@ -5,13 +5,13 @@ from collections import namedtuple
 
 import psutil
 import pytest
-from sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime, StealTimeMeter, _read_stolen_s
 from bottleneck.measure.system import cpu_times
+from tests.support.sessions import NAMED, PRECISE, blocks, invented_time, pipeline_of, run
 
 RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
 MUCH, LITTLE, NONE = StealTime(0.4, 0.2), StealTime(0.01, 0.02), StealTime()
@@ -104,7 +104,7 @@ class Machine:
 
     def __init__(self, monkeypatch, is_disturbed):
         self.visits, self.disturbed, self.is_disturbed = 0, False, is_disturbed
-        self.clock = Clock()
+        self.clock = invented_time()
         monkeypatch.setattr(StealTimeMeter, "begin", lambda _: self.begin())
         monkeypatch.setattr(StealTimeMeter, "end", lambda _, processes: MUCH if self.disturbed else LITTLE)
 
@@ -114,7 +114,7 @@ class Machine:
 
     def measure(self, judgement, *, fails=False):
         def step(batch):
-            self.clock.now_s += 0.05 * (1 + self.disturbed)
+            self.clock.advance(0.05 * (1 + self.disturbed))
 
         pipeline = pipeline_of(train_step=step, num_workers=0)
         outcome = run(pipeline, MeasureOptions(budget_s=60.0), lambda _: judgement, clock=self.clock)

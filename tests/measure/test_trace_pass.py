@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from kineto_events import Events
 from torch import nn
 from torch.autograd.profiler import profile
 from torch.utils.data import Dataset
@@ -17,9 +16,11 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
 from bottleneck.measure.passes.trace import TraceRequest, steps_to_trace
-from bottleneck.measure.session import measure
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
+from tests.measure.kineto_events import Events
+from tests.support import sessions
+from tests.support.sessions import warnings_of
 
 
 class Numbers(Dataset):
@@ -46,16 +47,8 @@ def diagnosed(*, state="device_bound", trace=False, workers=0, step=None, **fiel
     if step is not None:
         fields["train_step"] = step
     pipeline = Pipeline(dataset=Numbers(), batch_size=4, num_workers=workers, device="cpu", **fields)
-    return measure(
-        pipeline,
-        MeasureOptions(budget_s=2.0, trace=trace),
-        judge=lambda _: Judgement(state, None, precise=True),
-        on_progress=lambda _: None,
-    )
-
-
-def told(outcome):
-    return {warning.id: warning.message for warning in outcome.measurement.warnings}
+    judgement = Judgement(state, None, precise=True)
+    return sessions.run(pipeline, MeasureOptions(budget_s=2.0, trace=trace), lambda _: judgement)
 
 
 def multiply(batch):
@@ -111,7 +104,7 @@ def test_a_job_that_the_device_holds_is_traced_by_itself():
     assert product.calls_per_step == 1
     assert outcome.measurement.evidence.model.computed_dtypes == {"float32": 3}
     assert outcome.traces == ()
-    assert not told(outcome).keys() & {"trace-failed", "model-unknown"}
+    assert not warnings_of(outcome).keys() & {"trace-failed", "model-unknown"}
 
 
 @pytest.mark.integration
@@ -140,7 +133,7 @@ def test_facts_about_the_model_come_with_every_diagnosis():
 def failure_of(step):
     outcome = run(step=step)
     assert outcome.measurement.evidence.trace == Traces()
-    return told(outcome)["trace-failed"]
+    return warnings_of(outcome)["trace-failed"]
 
 
 def is_traced():
@@ -192,4 +185,4 @@ def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
 
     monkeypatch.setattr("bottleneck.measure.passes.passes.describe_model", refuse)
     outcome = run(step=multiply)
-    assert told(outcome)["model-unknown"] == "The model could not be described (TypeError: of no known kind)."
+    assert warnings_of(outcome)["model-unknown"] == "The model could not be described (TypeError: of no known kind)."

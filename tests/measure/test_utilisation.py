@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from as_json import said
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
@@ -16,6 +15,8 @@ from bottleneck.measure.usage.nvml import GpuSample, NoGpuError
 from bottleneck.measure.usage.process import MemoryReading
 from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.results.evidence import Utilisation as Seen
+from tests.support.as_json import said
+from tests.support.clock import FakeClock
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
@@ -70,18 +71,10 @@ class Gpu:
         self.closed = True
 
 
-class Clock:
-    def __init__(self):
-        self.now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def bench(monkeypatch):
     """A job with two workers in invented time; nothing is sampled but when the test says so."""
-    clock = Clock()
+    clock = FakeClock(100.0)
     made = SimpleNamespace(clock=clock, machine=Machine(clock), gpu=Gpu(), used_s={11: 0.0, 12: 0.0}, main_s=[0.0])
     monkeypatch.setattr(sampler, "cpu_seconds", made.used_s.get)
     monkeypatch.setattr(sampler.time, "process_time", lambda: made.main_s[0])

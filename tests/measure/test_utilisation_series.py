@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from as_json import in_json
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
@@ -11,6 +10,7 @@ from bottleneck.measure.usage.nvml import GpuSample
 from bottleneck.measure.usage.process import MemoryReading
 from bottleneck.measure.usage.samples import BlockReadings, TimedReading, UsageSamples
 from bottleneck.measure.usage.series import MOST_ROWS, utilisation_series
+from tests.support.as_json import in_json
 
 utilisation_series = in_json(utilisation_series)
 

@@ -4,13 +4,12 @@ import os
 import time
 
 import pytest
-from looks import look_until
 from torch.utils.data import Dataset
 
-import bottleneck
 from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
 from bottleneck.measure.usage import machine, sampler, utilisation
 from bottleneck.measure.usage.machine import MachineUsage
+from tests.support.looks import diagnose_until
 
 BUDGETS_S = (4.0, 20.0, 40.0)
 CORES = 2
@@ -52,10 +51,8 @@ def two_cores():
 
 def diagnose(computes, workers):
     job = {"dataset": Samples(computes), "train_step": step, "batch_size": 4, "num_workers": workers, "device": "cpu"}
-    return look_until(
-        lambda diagnosis: diagnosis.verdict.state == "input_bound" and diagnosis.verdict.bottleneck is not None,
-        lambda budget_s: bottleneck.diagnose(job, budget=budget_s),
-        BUDGETS_S,
+    return diagnose_until(
+        lambda found: found.verdict.state == "input_bound" and found.verdict.bottleneck, job, BUDGETS_S
     )
 
 

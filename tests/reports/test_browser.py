@@ -8,15 +8,20 @@ from pathlib import Path
 
 import psutil
 import pytest
-from browser import Page, find_chromium, open_browser
-from page_results import BLEND, GET, make_page_result, make_profile
-from results_factory import make_device_bound_result, make_empty_result, make_interrupted_result, make_result
 from test_hostile_text import HOSTILE, everywhere
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.charts.flamegraph import render_flamegraph
 from bottleneck.reports.render import render
 from bottleneck.results.stacks import Frame, Stack
+from tests.support.browser import Page, find_chromium, open_browser
+from tests.support.page_results import BLEND, GET, make_page_result, make_profile
+from tests.support.results_factory import (
+    make_device_bound_result,
+    make_empty_result,
+    make_interrupted_result,
+    make_result,
+)
 
 PROGRAM = find_chromium()
 needs_chromium = pytest.mark.skipif(

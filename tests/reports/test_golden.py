@@ -13,12 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from results_factory import (
-    make_device_bound_result,
-    make_empty_result,
-    make_interrupted_result,
-    make_result,
-)
 
 from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
@@ -27,6 +21,12 @@ from bottleneck.reports.document import Link
 from bottleneck.reports.render import FORMATS, for_terminal, render
 from bottleneck.results.codec import load, save
 from bottleneck.results.records import Tool
+from tests.support.results_factory import (
+    make_device_bound_result,
+    make_empty_result,
+    make_interrupted_result,
+    make_result,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SUFFIXES = {"text": "txt", "markdown": "md", "html": "html", "json": "json"}

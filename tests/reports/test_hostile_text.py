@@ -8,14 +8,14 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from report_machine import HOME, HOST
-from results_factory import EVIDENCE, make_result
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports import sanitize
 from bottleneck.reports.render import render
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Advice, Result, Tool, Warning
+from tests.reports.report_machine import HOME, HOST
+from tests.support.results_factory import EVIDENCE, make_result
 
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",

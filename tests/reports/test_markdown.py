@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from result_strategies import RESULTS
-from results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
 
 from bottleneck.reports.render import render
 from bottleneck.reports.writers.markdown import LIMIT
 from bottleneck.results.records import Warning
+from tests.support.result_strategies import RESULTS
+from tests.support.results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
 
 
 def render_markdown(result):

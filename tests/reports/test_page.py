@@ -8,14 +8,14 @@ import re
 from dataclasses import replace
 
 import pytest
-from page_results import COLLATE, GET, make_page_result, make_profile, make_series
-from results_factory import make_device_bound_result, make_result
 from test_hostile_text import HOSTILE, structure
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.render import render
 from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
+from tests.support.page_results import COLLATE, GET, make_page_result, make_profile, make_series
+from tests.support.results_factory import make_device_bound_result, make_result
 
 
 def page_of(result=None):

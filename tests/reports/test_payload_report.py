@@ -1,10 +1,10 @@
 """What one batch holds, as the reports tell it."""
 
 import pytest
-from results_factory import make_payload, make_result
 
 from bottleneck.reports.content import payload
 from bottleneck.reports.render import FORMATS, render
+from tests.support.results_factory import make_payload, make_result
 
 
 def test_each_tensor_has_its_shape_its_bytes_and_what_could_be_saved():

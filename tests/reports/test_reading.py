@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from results_factory import make_interval, make_rate, make_result
 
 from bottleneck.reports.content import io
 from bottleneck.reports.render import render
 from bottleneck.results.records import Experiment, Stage
+from tests.support.results_factory import make_interval, make_rate, make_result
 
 STALLS = {"count": 60, "threshold_s": 0.02, "lost_share": 0.2, "period_batches": 16, "period_s": 0.4}
 READS = {

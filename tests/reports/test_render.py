@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from results_factory import (
+
+from bottleneck.errors import UsageError
+from bottleneck.reports.render import FORMATS, render
+from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
     make_interrupted_result,
     make_result,
 )
-
-from bottleneck.errors import UsageError
-from bottleneck.reports.render import FORMATS, render
 
 MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
 ROOT = Path(__file__).parent.parent.parent

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from results_factory import make_device_bound_result, make_interrupted_result, make_result
 
 from bottleneck.reports.content.io import reading
 from bottleneck.reports.content.ladder import rungs
@@ -17,6 +16,7 @@ from bottleneck.reports.render import for_terminal, render
 from bottleneck.results import format as numbers
 from bottleneck.results.codec import load
 from bottleneck.results.records import Interval, Verdict
+from tests.support.results_factory import make_device_bound_result, make_interrupted_result, make_result
 
 SAVED = Path(__file__).parent.parent / "saved" / "v1-6-traces-and-profile.json"
 RESULTS = {

@@ -10,8 +10,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from result_strategies import RESULTS
-from results_factory import (
+from rich.cells import cell_len
+from rich.console import Console
+
+from bottleneck.reports.render import for_terminal
+from tests.support.result_strategies import RESULTS
+from tests.support.results_factory import (
     EVIDENCE,
     make_advice,
     make_device_bound_result,
@@ -21,10 +25,6 @@ from results_factory import (
     make_result,
     make_stages,
 )
-from rich.cells import cell_len
-from rich.console import Console
-
-from bottleneck.reports.render import for_terminal
 
 MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
 

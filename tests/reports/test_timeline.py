@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
-from page_results import make_page_result, make_series
-from results_factory import EVIDENCE, make_result
 
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH
 from bottleneck.reports.charts.timeline import MOST_GROUPS, RIGHT, draw_timeline
+from tests.support.page_results import make_page_result, make_series
+from tests.support.results_factory import EVIDENCE, make_result
 
 
 def drawn(series):

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from result_strategies import RESULTS
-from results_factory import (
+
+from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
+from bottleneck.results.codec import from_json, to_json, to_measurement
+from bottleneck.results.encoding import indented
+from bottleneck.results.records import Interval, Result
+from tests.support.result_strategies import RESULTS
+from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
     make_interrupted_result,
     make_rate,
     make_result,
 )
-
-from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
-from bottleneck.results.codec import from_json, to_json, to_measurement
-from bottleneck.results.encoding import indented
-from bottleneck.results.records import Interval, Result
 
 RESULT_MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
 

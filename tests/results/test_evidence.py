@@ -7,7 +7,6 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 import pytest
-from results_factory import make_result
 
 from bottleneck.errors import ResultFileError
 from bottleneck.results import evidence
@@ -15,6 +14,7 @@ from bottleneck.results.codec import from_json, load, to_json
 from bottleneck.results.decoding import read_evidence
 from bottleneck.results.encoding import plain
 from bottleneck.results.evidence import Evidence, Reads, TensorSeen
+from tests.support.results_factory import make_result
 
 SAVED = sorted((Path(__file__).parent.parent / "saved").glob("v1-*.json"))
 KINDS = [kind for kind in vars(evidence).values() if is_dataclass(kind)]

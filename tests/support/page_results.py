@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from results_factory import evidence_of, make_result
-
 from bottleneck.analysis.advice.hotspots import summarise_profile
 from bottleneck.results.records import Result
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
+from tests.support.results_factory import evidence_of, make_result
 
 GET = Frame("Photos.__getitem__", "train.py", 20)
 OPEN = Frame("open_photograph", "train.py", 31)

@@ -135,12 +135,6 @@ class Page:
         """Type into what has the focus."""
         self.ask("Input.insertText", text=text)
 
-    def screenshot(self) -> bytes:
-        """The whole page as PNG."""
-        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        return base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
-
     def pdf(self) -> bytes:
         """The page as it is printed."""
         return base64.b64decode(self.ask("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
