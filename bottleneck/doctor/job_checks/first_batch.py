@@ -25,9 +25,9 @@ from bottleneck.loader.worker.worker_facts import WorkerFacts, look_at_worker
 from bottleneck.measure.explain_errors import explain_loader_failure, one_line
 from bottleneck.measure.facts.loader_facts import batches_in_flight, describe_queue
 from bottleneck.measure.facts.payload import parts_of
-from bottleneck.measure.system.cores import allowed_cores, usable_cores
+from bottleneck.measure.system.cores import allowed_cores, allowed_cpus, usable_cores
 from bottleneck.measure.system.environment import free_memory_bytes, shm_free_bytes
-from bottleneck.measure.usage.process import affinity, read_memory
+from bottleneck.measure.usage.process import read_memory
 from bottleneck.results.evidence import LoaderFacts, Payload
 from bottleneck.results.format import duration, size
 
@@ -116,7 +116,7 @@ def take_batch(loader: DataLoader[Any], trace: Path, limit_s: float) -> FirstBat
         if not loader.num_workers:
             return FirstBatch(batch, duration_s, facts)
         (worker,) = iterator._workers
-        memory, cores = read_memory([worker.pid], 0.0), affinity(worker.pid)
+        memory, cores = read_memory([worker.pid], 0.0), allowed_cpus(worker.pid)
         return FirstBatch(
             batch,
             duration_s,
