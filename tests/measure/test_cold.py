@@ -150,12 +150,12 @@ def noted(requested, opens=20, too_many=False):
     return [NotedFiles(tuple(file.path for file in FILES), opens, requested, too_many)]
 
 
-def check_reads(requested, storage, asked=800_000, seen=True, opens=20):
-    choose._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), seen=seen)
+def check_reads(requested, storage, asked=800_000, dropped=True, opens=20):
+    choose._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), dropped=dropped)
 
 
 def test_reads_that_come_from_storage_prove_it():
-    check_reads(800_000, 790_000, seen=False)
+    check_reads(800_000, 790_000, dropped=False)
 
 
 def test_files_seen_to_be_gone_that_explain_what_is_asked_for_prove_it_too():
@@ -166,7 +166,7 @@ def test_files_seen_to_be_gone_that_explain_what_is_asked_for_prove_it_too():
 @pytest.mark.parametrize(
     ("reads", "why"),
     [
-        ({"requested": 800_000, "storage": 0, "seen": False}, "little of its files was in memory"),
+        ({"requested": 800_000, "storage": 0, "dropped": False}, "little of its files was in memory"),
         ({"requested": 9_000_000, "storage": 800_000, "asked": 9_000_000}, "code in C opens the others"),
         ({"requested": 1_000, "storage": 0}, "reads nothing twice"),
     ],

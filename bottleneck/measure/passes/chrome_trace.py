@@ -144,8 +144,8 @@ def read_trace(document: Mapping[str, Any]) -> Trace:
     causes.pop(None, None)
     work = [
         DeviceWork(
-            name, kind, start_s, end_s, arguments.get("device", 0), causes.get(arguments.get("correlation")),
-            arguments.get("bytes", 0),
+            name, kind, start_s, end_s, _number(arguments.get("device")), causes.get(arguments.get("correlation")),
+            _number(arguments.get("bytes")),
         )
         for name, start_s, end_s, arguments, kind in on_device
     ]  # fmt: skip
@@ -159,6 +159,10 @@ def _times(event: Any) -> tuple[float, float] | None:
     if not isinstance(start, (int, float)) or not isinstance(duration, (int, float)):
         return None
     return start * _MICROSECOND, (start + duration) * _MICROSECOND
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _nest(calls: list[Call]) -> None:
