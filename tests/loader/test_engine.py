@@ -286,6 +286,13 @@ def test_indices_that_arrive_after_a_switch_away_from_loading_do_no_harm(make):
     assert bench.ask(modes.HANDOFF | modes.COLLATE, [7, 8])[1].tolist() == [2, 3]
 
 
+def test_the_users_own_objects_are_let_go_once_they_are_recorded(make):
+    bench = make(Photos())
+    calls = [call for batch in bench.engine._store.batches for item in batch.items for call in item.calls]
+    assert calls
+    assert all(call.original is None for call in calls)
+
+
 @pytest.mark.parametrize("experiment", ["raw", "before_augment", "before_collate"])
 @pytest.mark.parametrize("dataset", [Photos, Stream])
 @pytest.mark.parametrize("batched", [True, False])
