@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader import switched_loader as loader_module
+from bottleneck.loader import running_loader as loader_module
 from bottleneck.loader.shutdown import detach_sigchld, stop_workers
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker_errors import find_failure
