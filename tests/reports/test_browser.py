@@ -98,10 +98,11 @@ class TestInOneBrowser:
     def test_every_part_is_there_and_has_a_size(self, report):
         titles = report.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
         assert titles == [
-            "Throughput with the data cached at each point", "One step of the job", "Gain if free", "What to do next",
-            "Ladder", "Stages", "Single transforms", "Functions with the most own time", "Flamegraph of the workers",
-            "What one batch holds", "Cores, disk, network and device", "Utilisation while this was measured",
-            "Blocks, round by round", "Environment", "Pipeline",
+            "Warnings", "Throughput with the data cached at each point", "One step of the job", "Gain if free",
+            "What to do next", "Ladder", "Not measured", "Cost, exposure and gain of each stage", "Waiting and reading",
+            "Single transforms", "Functions with the most own time", "Flamegraph of the workers",
+            "What one batch holds", "Cores, disk, network and device in each experiment",
+            "Utilisation while this was measured", "Blocks, round by round", "Environment", "Pipeline",
         ]  # fmt: skip
         sizes = report.evaluate(
             "[...document.querySelectorAll('svg')].map(s => { const r = s.getBoundingClientRect(); "

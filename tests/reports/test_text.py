@@ -64,7 +64,7 @@ def test_eighty_columns_show_the_whole_ladder():
     assert [line.split()[0] for line in ladder] == [
         *("device", "host", "after_collate", "before_collate", "before_augment", "raw")
     ]
-    assert "before_augment    702 ± 5   ███▊       22.8 ms  augment  13.0 ms  real" in ladder[4]
+    assert "before_augment  augment    702 ± 5   ███▊       22.8 ms  13.0 ms  real" in ladder[4]
     assert "…" not in report
 
 
@@ -131,7 +131,7 @@ def test_lines_of_code_stay_as_they_are():
 
 def test_the_stage_that_is_named_comes_first():
     report = render_text(make_result())
-    table = report[report.index("  stage ") :].splitlines()
+    table = report[report.index("\n  stage ") + 1 :].splitlines()
     assert [line.split()[0] for line in table[1:4]] == ["augment", "load", "compute"]
 
 
@@ -150,6 +150,15 @@ def test_colours_are_for_terminals_only(monkeypatch):
 
 def test_the_renderable_takes_the_width_of_its_console():
     assert printed(make_result(), width=60, color_system=None) == render_text(make_result(), 60)
+
+
+def test_neither_a_notebook_nor_the_environment_changes_the_plain_report(monkeypatch):
+    plain = render_text(make_result(), 40)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert render_text(make_result(), 40) == plain
 
 
 def test_what_is_not_known_is_left_out():

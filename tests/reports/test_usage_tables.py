@@ -35,7 +35,7 @@ def test_the_terminal_says_what_is_used_up_in_two_lines_of_80_columns():
         "Used up while the job runs: the cores (7.80 of 8 cores busy: workers 7.40, main",
         "process 0.25, others 0.15).",
     ]
-    assert lines[2:] == ["Not measured: Bytes over the network: /proc/net/dev cannot be read."]
+    assert lines[2:] == ["Not seen: Bytes over the network: /proc/net/dev cannot be read."]
 
 
 def test_markdown_has_a_row_for_each_experiment():

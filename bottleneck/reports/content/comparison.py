@@ -32,7 +32,7 @@ def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[
     labels = [side.label for side in sides]
     warnings = () if isinstance(compared, Sweep) else compared.warnings
     doubts = Items((*warnings, *_unlike(compared.unlike, labels)), "Warning", warn=True)
-    yield Section("Doubts", (doubts,), folded=False)
+    yield Section("Warnings about the comparison", (doubts,), folded=False)
     if isinstance(compared, Sweep):
         note = Paragraph(f"{_HIGHER_IS_BETTER} Each against the first.", "note")
         yield Section("Results", (_sweep_table(compared), note), folded=False)

@@ -27,7 +27,7 @@ def utilisation(result: Result) -> Iterator[Section]:
         (
             Paragraph(found.sentence if found is not None else ""),
             Paragraph(_memory(seen), on=PAGES),
-            Items(seen.missing, "Not measured"),
+            Items(seen.missing, "Not seen"),
             Table(_COLUMNS, tuple(map(_row, seen.experiments)), on=PAGES),
         ),
     )

@@ -34,7 +34,11 @@ class TextReport:
     def plain(self, width: int = 80) -> str:
         """The report without colours; it ends with one newline."""
         stream = io.StringIO()
-        Console(file=stream, width=max(1, width), color_system=None).print(self)
+        # Neither a notebook nor the environment changes what is no terminal.
+        console = Console(
+            file=stream, width=max(1, width), color_system=None, force_terminal=False, force_jupyter=False
+        )
+        console.print(self)
         return stream.getvalue()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
