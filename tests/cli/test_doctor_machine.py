@@ -212,7 +212,7 @@ def test_load_by_other_processes_is_told(monkeypatch, busy, usable, status):
 def test_swap_in_use_and_little_memory_are_told(monkeypatch, free, swapped, status):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=32 * GIB, available=free))
     monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=swapped))
-    monkeypatch.setattr("bottleneck.measure.system.environment.memory_free_bytes", lambda root, proc: None)
+    monkeypatch.setattr("bottleneck.measure.system.environment.bytes_below_limit", lambda root, proc: None)
     assert memory.examine_memory().status == status
 
 

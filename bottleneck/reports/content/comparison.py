@@ -104,7 +104,7 @@ def _sweep_table(compared: Sweep) -> Table:
     columns = (
         Column("result", "name"),
         Column("samples/s", "number"),
-        Column("change", "number"),
+        Column("change", "interval"),
         Column("finding", "finding"),
         Column("of the device", "number"),
         Column("bottleneck"),
