@@ -23,7 +23,7 @@ def test_at_most_a_screen_before_the_folds():
     before = render_markdown(make_result()).split("<details>")[0]
     assert before.startswith("**The input pipeline holds this job at 38 % (36–40 %)")
     assert len(before.splitlines()) <= 30
-    assert before.count("\n| :--") == 1
+    assert before.count("\n|:--") == 1
 
 
 def test_the_table_has_a_row_for_each_stage():

@@ -100,7 +100,7 @@ def test_only_the_first_answer_is_the_heading_of_the_page():
     answers = (Section("", (Paragraph("first", "answer"),)), Section("Part", (Paragraph("second", "answer"),)))
     page = render_html(Document(answers, "the title"))
     assert "<h1>first</h1>" in page
-    assert "<h2>Part</h2>\n<p><strong>second</strong></p>" in page
+    assert "<h2>Part</h2>\n<p>second</p>" in page
     assert "<title>the title</title>" in page
 
 

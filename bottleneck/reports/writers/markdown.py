@@ -93,7 +93,7 @@ def _block(block: Block, *, folded: bool) -> tuple[list[str], list[str]]:
         columns, rows = block.shown("markdown")
         head = [
             _row(sanitize.markdown(column.title, MAX_LINE) for column in columns),
-            _row("--:" if column.is_numeric else ":--" for column in columns),
+            f"|{'|'.join('--:' if column.is_numeric else ':--' for column in columns)}|",
         ]
         return head, [_row(map(_cell, columns, row)) for row in rows]
     if isinstance(block, Bars):
