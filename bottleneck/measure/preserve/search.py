@@ -139,7 +139,7 @@ class Search:
         self._queue.append(_Entry(root, what, data=data, root=True))
         while self._queue:
             entry = self._queue.popleft()  # breadth first, so that a limit cuts what is furthest away
-            if id(entry.value) in self._seen or isinstance(entry.value, _IGNORED):
+            if id(entry.value) in self._seen or issubclass(type(entry.value), _IGNORED):
                 continue
             self._seen[id(entry.value)] = entry.value
             if not entry.whole:
@@ -183,7 +183,7 @@ class Search:
         )
 
     def _push(self, parent: _Entry, value: object, name: str, **changes: bool) -> None:
-        if isinstance(value, _IGNORED):
+        if issubclass(type(value), _IGNORED):
             return
         flags = {"whole": parent.whole, "data": parent.data, "owned": parent.owned} | changes
         self._queue.append(_Entry(value, f"{parent.what}{name}", **flags))
@@ -280,7 +280,7 @@ class Search:
         self._snapshots.append(NamesSnapshot(held, assigned_globals(function.__code__), entry.what))
         for name in sorted(names & held.keys()):
             value = held[name]
-            if not isinstance(value, types.ModuleType):
+            if not issubclass(type(value), types.ModuleType):
                 self._push(entry, value, f": {name}", owned=True)
             elif self._is_users(value.__name__):
                 self._visit_names_of_module(entry, value, names)
