@@ -1,9 +1,41 @@
-"""One bar and whether it was held, and the tables in which they are shown."""
+"""One bar and whether it was met, the tables in which bars are shown, and what the modules that measure share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from bottleneck.results.records import Interval
+
+
+class Named(Protocol):
+    """A job of the bench."""
+
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def find_by_name(jobs: Iterable[N], name: str) -> N:
+    """The job of that name.
+
+    Raises:
+        KeyError: There is none; the message lists those there are.
+    """
+    named = {job.name: job for job in jobs}
+    if name not in named:
+        raise KeyError(f"{name}: one of {', '.join(named)}")
+    return named[name]
+
+
+def distance_outside(reported: Interval | None, truth: float) -> float:
+    """How far the truth is outside of an interval; 0 within it, infinite where none was reported."""
+    if reported is None:
+        return float("inf")
+    return max(reported.low - truth, truth - reported.high, 0.0)
 
 
 @dataclass(frozen=True)

@@ -76,14 +76,12 @@ class Crop:
         self.work = work
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        """Another image."""
         mark = self.work.begin()
         result = self.change(image)
         self.work.complete(mark)
         return result
 
     def change(self, image: torch.Tensor) -> torch.Tensor:
-        """What it does to the image."""
         return image[:, : SIDE // 2, : SIDE // 2]
 
 
@@ -91,7 +89,6 @@ class Blur(Crop):
     """Another one."""
 
     def change(self, image: torch.Tensor) -> torch.Tensor:
-        """What it does to the image."""
         return image.to(torch.float32).div_(255)
 
 
@@ -99,7 +96,6 @@ class Jitter(Crop):
     """And another one."""
 
     def change(self, image: torch.Tensor) -> torch.Tensor:
-        """What it does to the image."""
         return image + torch.rand(())
 
 
@@ -284,7 +280,6 @@ class Collate:
         self.work = work
 
     def __call__(self, samples: list[Any]) -> Any:
-        """The batch, as `default_collate` makes it."""
         batch = default_collate(samples)
         self.work.run()
         return batch
@@ -319,7 +314,6 @@ class Step:
         self.work = work
 
     def __call__(self, batch: Any) -> None:
-        """One step."""
         self.work.run(self.times(batch))
 
     def times(self, batch: Any) -> float:
@@ -334,14 +328,12 @@ class CollateMarked:
         self.work, self.pad_work = work, pad
 
     def __call__(self, samples: list[Any]) -> Any:
-        """The batch."""
         images = self.pad([image for image, _ in samples])
         self.work.run()
         return images, torch.tensor([label for _, label in samples])
 
     @bottleneck.stage("pad")
     def pad(self, images: list[torch.Tensor]) -> torch.Tensor:
-        """All images as one tensor."""
         mark = self.pad_work.begin()
         batch = torch.stack(images)
         self.pad_work.complete(mark)
@@ -355,7 +347,6 @@ class SlowCopy:
         self.work = work
 
     def __call__(self, batch: Any, device: torch.device) -> Any:
-        """The same batch, later."""
         mark = self.work.begin()
         moved = [part.to(device) if isinstance(part, torch.Tensor) else part for part in batch]
         self.work.complete(mark)

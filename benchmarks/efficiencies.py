@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import click
 
-from benchmarks.checks import Check, markdown_table
+from benchmarks.checks import Check, distance_outside, markdown_table
 from benchmarks.loop import AT_ONCE, SECONDS, LoopTime, time_loops
 from benchmarks.verdicts import interval_percent
 from bottleneck.api import diagnose
@@ -52,11 +52,7 @@ class Judged:
 
     @property
     def outside(self) -> float:
-        """How far the truth is outside of the interval; 0 within it, infinite where nothing was reported."""
-        if self.reported is None:
-            return float("inf")
-        truth = self.plain.efficiency
-        return max(self.reported.low - truth, truth - self.reported.high, 0.0)
+        return distance_outside(self.reported, self.plain.efficiency)
 
     @property
     def right(self) -> bool:

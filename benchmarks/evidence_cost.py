@@ -3,8 +3,8 @@
 The planted pipelines' work lasts by the clock on the wall, which hides a little CPU time taken from it. One pipeline
 here does a counted amount of work instead.
 
-At the usual rate the cost is too small to be told from the noise of a machine in any bearable time. So samples are
-taken many times as often, and what they cost together is shared out among them.
+At the usual rate the cost disappears in the noise of a machine in any reasonable time. So samples are taken many times
+as often, and what they cost together is divided among them.
 """
 
 from __future__ import annotations

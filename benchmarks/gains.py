@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from benchmarks.checks import Check, markdown_table
+from benchmarks.checks import Check, distance_outside, markdown_table
 from benchmarks.efficiencies import run_diagnosis
 from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, realise
 from benchmarks.planted import Planted, find_planted
@@ -71,11 +71,7 @@ class Gain:
 
     @property
     def outside(self) -> float:
-        """How far the truth is outside of the interval; 0 within it, infinite where nothing was reported."""
-        if self.reported is None:
-            return float("inf")
-        truth = self.realised.gain.estimate
-        return max(self.reported.low - truth, truth - self.reported.high, 0.0)
+        return distance_outside(self.reported, self.realised.gain.estimate)
 
     @property
     def right(self) -> bool:

@@ -74,7 +74,6 @@ class Trial:
 
     @property
     def right(self) -> bool:
-        """Whether the truth is in the interval, or a point beside it."""
         found = self.efficiency
         return found is not None and found.low - TOLERANCE <= self.truth <= found.high + TOLERANCE
 
@@ -181,7 +180,6 @@ class Rung:
 
     @property
     def mean(self) -> float:
-        """Of the blocks."""
         return statistics.fmean(self.samples_per_s)
 
 

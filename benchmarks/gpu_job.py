@@ -82,7 +82,6 @@ class Photographs(Dataset[tuple[torch.Tensor, int]]):
         return self.transform(self.load(index)), index % CLASSES
 
     def load(self, index: int) -> Image.Image:
-        """Decode a photograph."""
         return Image.open(io.BytesIO(self._files[index % len(self._files)])).convert("RGB")
 
 
@@ -128,7 +127,6 @@ class Job:
         return [part.to(device, non_blocking=self.settings.pinned) for part in batch]
 
     def train_step(self, batch: Any) -> torch.Tensor:
-        """Train on a batch that is on the device."""
         images, labels = batch
         if self.settings.uint8:
             images = (images.float().div_(255) - self._mean) / self._deviation

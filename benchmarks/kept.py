@@ -48,7 +48,7 @@ def to_markdown(parts: Sequence[Part], names: Sequence[str] = ()) -> str:
         names: Of all parts that there are; the page says which of them have not been measured yet.
     """
     blocks = ["# Results of `make bench`", _INTRODUCTION]
-    # What all parts share is told once.
+    # What all parts share is shown once.
     shared = {
         what: value
         for what, value in parts[0].machine.items()

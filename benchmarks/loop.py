@@ -31,7 +31,7 @@ WANTED_ERROR = 0.004
 AT_ONCE = 2
 """Loops side by side: one that starts takes a core for some seconds, which the others must not notice."""
 WARM_UP_QUEUES = 4
-_FEWEST_WARM_UP = 16
+FEWEST_WARM_UP = 16
 _PARTS = 20
 """Of a loop, whose differences say how precisely the whole is known."""
 _STEP_PARTS, _STEP_PART_S, _MOST_KEPT = 9, 0.5, 64
@@ -69,7 +69,7 @@ class TimedLoop:
         self._device, self._clock = torch.device(fields["device"]), clock
         self._turn = max(1, fields["num_workers"])
         queue = self._turn * (fields.get("prefetch_factor") or 2)
-        self._warm_up = max(_FEWEST_WARM_UP, WARM_UP_QUEUES * queue)
+        self._warm_up = max(FEWEST_WARM_UP, WARM_UP_QUEUES * queue)
         self._batches = _endless(plain_loader(fields))
         self._kept: list[Any] = []
         self._edges: list[tuple[float, float]] = []

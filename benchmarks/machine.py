@@ -38,7 +38,7 @@ def describe_revision() -> str:
     try:
         found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
-        return "a revision that git does not tell"
+        return "a revision unknown to git"
     name, _, dirty = found.stdout.strip().partition("-")
     return f"revision {name}" + (", with changes that are in no commit" if dirty else "")
 
@@ -51,7 +51,7 @@ def usable_cores() -> int:
 
 
 def processor_name() -> str:
-    """The processor's model, as far as the system tells."""
+    """The processor model, as far as the system reports it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             for line in lines:

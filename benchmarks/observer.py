@@ -28,7 +28,7 @@ from benchmarks.staged import staged_job
 from benchmarks.uneven import UnevenLoader
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.ladder import Ladder
-from bottleneck.measure.rounds.steal_time import Repeats, Stolen, StolenTime
+from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime, StealTimeMeter
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Interval
 
@@ -81,7 +81,7 @@ class Timed:
     """A block: seconds per batch, and what other virtual machines took meanwhile."""
 
     seconds_per_batch: float
-    stolen: Stolen
+    stolen: StealTime
 
 
 class PlainLoop:
@@ -91,7 +91,7 @@ class PlainLoop:
         self._step, self._move = fields["train_step"], plain_move(fields)
         self._device = torch.device(fields["device"])
         self._batches = iter(plain_loader(fields))
-        self._workers, self._stolen = fields["num_workers"], StolenTime()
+        self._workers, self._stolen = fields["num_workers"], StealTimeMeter()
         self._warm_up = _WARM_UP_TURNS * max(self._workers, 1)
         self._queue = self._workers * (fields.get("prefetch_factor") or 2)
 
@@ -151,7 +151,7 @@ def measure_observer_effect(name: str, build: Callable[[], dict[str, Any]], *, m
     ratios: list[float] = []
     left_out: list[float] = []
     with _staged(build()) as staged:
-        plain, machine = PlainLoop(build()), Repeats(time.perf_counter)
+        plain, machine = PlainLoop(build()), RepeatPolicy(time.perf_counter)
         # Each comes first in every other pair, so that drift does for both what it does.
         for plain_first in itertools.cycle((True, False)):
             if plain_first:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from benchmarks.checks import find_by_name
 from benchmarks.datasets import (
     AnnotatedImages,
     Collate,
@@ -305,12 +306,5 @@ SLOW_STEPS: tuple[Planted, ...] = (
 
 
 def find_planted(name: str) -> Planted:
-    """The planted pipeline of that name.
-
-    Raises:
-        KeyError: There is none; the message lists those there are.
-    """
-    for planted in PLANTED + SLOW_STEPS:
-        if planted.name == name:
-            return planted
-    raise KeyError(f"{name}: one of {', '.join(p.name for p in PLANTED + SLOW_STEPS)}")
+    """The planted pipeline of that name."""
+    return find_by_name(PLANTED + SLOW_STEPS, name)

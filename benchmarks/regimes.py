@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.checks import find_by_name
 from benchmarks.efficiencies import command
 from benchmarks.uneven import UnevenLoader
 
@@ -29,11 +30,9 @@ class Regime:
 
     @property
     def what(self) -> str:
-        """For people."""
         return f"step {self.loader.step_s * 1e3:.4g} ms"
 
     def build(self, **changes: Any) -> dict[str, Any]:
-        """The fields of the pipeline."""
         return self.loader.build(**changes)
 
 
@@ -71,15 +70,8 @@ REGIMES: tuple[Regime, ...] = (
 
 
 def find_job(name: str) -> Regime:
-    """The regime of that name.
-
-    Raises:
-        KeyError: There is none; the message lists those there are.
-    """
-    for regime in REGIMES:
-        if regime.name == name:
-            return regime
-    raise KeyError(f"{name}: one of {', '.join(regime.name for regime in REGIMES)}")
+    """The regime of that name."""
+    return find_by_name(REGIMES, name)
 
 
 if __name__ == "__main__":

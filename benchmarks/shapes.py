@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.checks import find_by_name
 from benchmarks.datasets import Images, Load, Step
 from benchmarks.efficiencies import command
 from benchmarks.uneven import BATCH_SIZE, LENGTH
@@ -80,7 +81,6 @@ class LoadSequence(Load):
         self.lengths, self.by_length = lengths, by_length
 
     def __call__(self, path: str) -> torch.Tensor:
-        """The sequence at the path."""
         mark = self.work.begin()
         index = int(path.rpartition("-")[2])
         length = self.lengths(index // BATCH_SIZE)
@@ -128,15 +128,8 @@ SHAPES: tuple[ShapedJob, ...] = (
 
 
 def find_job(name: str) -> ShapedJob:
-    """The job of that name.
-
-    Raises:
-        KeyError: There is none; the message lists those there are.
-    """
-    for job in SHAPES:
-        if job.name == name:
-            return job
-    raise KeyError(f"{name}: one of {', '.join(job.name for job in SHAPES)}")
+    """The job of that name."""
+    return find_by_name(SHAPES, name)
 
 
 if __name__ == "__main__":

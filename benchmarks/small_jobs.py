@@ -37,7 +37,6 @@ class TableInBatches(Table):
         super().__init__(table.rows)
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The rows of a batch, as pairs."""
         chosen = torch.tensor(indices)
         return list(zip(self.numbers[chosen % _NUMBERS].unbind(), (chosen % 2).tolist(), strict=True))
 
@@ -51,7 +50,6 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
 
     def __call__(self, batch: Any) -> None:
-        """One step."""
         numbers, labels = batch
         self.optimizer.zero_grad()
         nn.functional.cross_entropy(self.model(numbers.flatten(1)), labels).backward()

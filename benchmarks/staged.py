@@ -9,13 +9,14 @@ from typing import Any
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import make_train_step
-from bottleneck.job.transfer import copies_nothing, make_transfer, resolve_device
+from bottleneck.job.transfer import resolve_device
 from bottleneck.loader import trees
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.bench import Bench
+from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Ladder
-from bottleneck.measure.preparation import make_caches, make_ladder, record
+from bottleneck.measure.preparation import make_ladder, record
+from bottleneck.measure.warm_up import make_caches
 
 _CACHE_BYTES = 1 << 28
 _RECORDING_S = 2.0
@@ -38,23 +39,19 @@ def staged_job(fields: dict[str, Any]) -> Iterator[tuple[Bench, Ladder]]:
         batch_bytes = trees.nbytes(loader.next_batch()[0])
         loader.allow_caches(_CACHE_BYTES // max(1, loader.num_workers))
         recorded = record(loader, batch_bytes, _CACHE_BYTES, _RECORDING_S, time.perf_counter)
-        copies, step = not copies_nothing(pipeline, device), make_train_step(pipeline, device)
-        transfer = make_transfer(pipeline, device, pinned=False) if copies else _leave
+        job = JobOnDevice.of(pipeline, user_loader, device)
         caches = make_caches(
-            recorded.batches, copies=copies, transfer=transfer, step=step, device_bytes=lambda: _CACHE_BYTES
-        )
-        ladder = make_ladder(pipeline, user_loader, device, recorded.plan, pinned=False)
+            recorded.batches, copies=job.copies, transfer=job.transfer, step=job.step,
+            device_bytes=lambda: _CACHE_BYTES,
+        )  # fmt: skip
+        ladder = make_ladder(job, recorded.plan)
         bench = Bench(
-            loader=loader, host=caches.host, device=caches.device, transfer=transfer, step=step,
+            loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=job.step,
             synchronize=_nothing_to_wait_for, clock=time.perf_counter,
         )  # fmt: skip
         yield bench, ladder
     finally:
         loader.close()
-
-
-def _leave(batch: Any) -> Any:
-    return batch
 
 
 def _nothing_to_wait_for() -> None:

@@ -26,7 +26,6 @@ class Made:
         self.made = made
 
     def __call__(self, *_given: Any) -> Any:
-        """The same, always."""
         return self.made
 
 
@@ -34,7 +33,6 @@ class MadeBatch(Made):
     """In the place of a collate function; a worker's batch has to be written into shared memory all the same."""
 
     def __call__(self, *_given: Any) -> Any:
-        """The same batch, in shared memory of its own where the collate function puts it there."""
         return in_shared_memory(self.made)
 
 
@@ -71,7 +69,6 @@ class InWorker:
         self.made: Callable[..., Any] | None = None
 
     def __call__(self, *given: Any) -> Any:
-        """What the replacement gives."""
         if self.made is None:
             self.made = self.make()
         return self.made(*given)

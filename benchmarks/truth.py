@@ -39,7 +39,7 @@ from benchmarks.planted import Layout, Planted
 from benchmarks.taken_out import CannotBeTakenOut, in_shared_memory, without
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.rounds.steal_time import Repeats, StolenTime
+from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTimeMeter
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ _REST_OF_SAMPLE: dict[Layout, str] = {
 _CLOCKED = ("copy", "finish")
 """Stages of which a clock says more: one is in the main process, of the other only the planted work can be taken."""
 
-_clocks_s: defaultdict[str, float] = defaultdict(float)
+clocks_s: defaultdict[str, float] = defaultdict(float)
 """Seconds on each clock of this process."""
 
 
@@ -84,10 +84,9 @@ class Clocked:
         self.name, self.call = name, call
 
     def __call__(self, *args: Any) -> Any:
-        """What the call returns."""
         begun_s = time.perf_counter()
         result = self.call(*args)
-        _clocks_s[self.name] += time.perf_counter() - begun_s
+        clocks_s[self.name] += time.perf_counter() - begun_s
         return result
 
 
@@ -127,10 +126,9 @@ class WithClocks:
         self.collate, self.write = Clocked(COLLATION, collate), Clocked(WRITING, in_shared_memory)
 
     def __call__(self, samples: list[Any]) -> tuple[Any, dict[str, float]]:
-        """The batch and the clocks."""
         batch = self.collate(samples)
         self.write(batch)
-        return batch, dict(_clocks_s)
+        return batch, dict(clocks_s)
 
 
 class Stages(IterableDataset[Any]):
@@ -171,14 +169,14 @@ class InTurns(IterableDataset[Any]):
         self.ways, self.seconds = ways, seconds
 
     def __iter__(self) -> Iterator[list[tuple[float, ...]]]:
-        makers = [_maker(fields) for fields in self.ways]
+        makers = [batch_maker(fields) for fields in self.ways]
         begun_s, found = time.perf_counter(), []
         while len(found) < FEWEST_TURNS or time.perf_counter() - begun_s < self.seconds:
             found.append(tuple(_time_of_batch(make) for make in makers))
         yield found
 
 
-def _maker(fields: Mapping[str, Any]) -> Callable[[], Any]:
+def batch_maker(fields: Mapping[str, Any]) -> Callable[[], Any]:
     """Return what makes a batch as a worker does."""
     dataset, collate, size = fields["dataset"], fields.get("collate_fn", default_collate), fields["batch_size"]
     stream = iter(dataset) if isinstance(dataset, IterableDataset) else None
@@ -255,7 +253,7 @@ def _clock_single_transforms(composed: Any) -> None:
 
 def _undisturbed(run: Callable[[], T], *, processes: int) -> T:
     """Run up to three times; return what the run gave in which the least was stolen."""
-    watch, machine, runs = StolenTime(), Repeats(time.perf_counter), []
+    watch, machine, runs = StealTimeMeter(), RepeatPolicy(time.perf_counter), []
     for _ in range(MOST_RUNS):
         watch.begin()
         found = run()
@@ -269,7 +267,7 @@ def _undisturbed(run: Callable[[], T], *, processes: int) -> T:
 def _run_alone(planted: Planted, seconds: float) -> list[dict[str, float]]:
     """Return the clocks of one worker after each batch; without workers, of this process."""
     # The clocks of this process may have run before, and a worker inherits them.
-    _clocks_s.clear()
+    clocks_s.clear()
     modes = Stages(clocked_fields(planted), seconds)
     (seen,) = DataLoader(modes, batch_size=None, collate_fn=list, num_workers=min(planted.num_workers, 1))
     return cast("list[dict[str, float]]", seen)
@@ -290,14 +288,14 @@ def _run_job(planted: Planted, seconds: float) -> dict[str, float]:
     take = Clocked("next", batches.__next__)
     move = Clocked("copy", plain_move(fields))
     step = Clocked("compute", fields["train_step"])
-    taken, begun, start = 0, dict(_clocks_s), time.perf_counter()
+    taken, begun, start = 0, dict(clocks_s), time.perf_counter()
     while taken < (WARM_UP_TURNS + 2) * turn or time.perf_counter() - start < seconds:
         if taken == WARM_UP_TURNS * turn:
-            begun, start = dict(_clocks_s), time.perf_counter()
+            begun, start = dict(clocks_s), time.perf_counter()
         step(move(take(), device))
         taken += 1
     counted = taken - WARM_UP_TURNS * turn
-    return {name: (_clocks_s[name] - begun.get(name, 0.0)) / counted for name in ("next", "copy", "compute")}
+    return {name: (clocks_s[name] - begun.get(name, 0.0)) / counted for name in ("next", "copy", "compute")}
 
 
 def clocks_per_batch(seen: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -85,7 +85,6 @@ class LoadUneven(Load):
         self.cv = cv
 
     def __call__(self, path: str) -> torch.Tensor:
-        """The image at the path."""
         mark = self.work.begin()
         image = make_image(path)
         self.work.complete(mark, factor(int(path.rpartition("-")[2]), self.cv))

@@ -1,8 +1,8 @@
 """Work of a known cost, to be planted into a stage of a pipeline.
 
 Two kinds: `wait` leaves the cores free, as a disk, a network or an accelerator does; `spin` keeps a core busy, as
-decoding and augmenting do. Both last by the clock on the wall, which is what a cost is told in: counted in CPU time,
-the same work would take longer whenever the machine's other guests take the core, and nobody would know by how much.
+decoding and augmenting do. Both last by wall-clock time, the unit of a cost: counted in CPU time, the same work
+would take longer by an unknown amount whenever the machine's other guests take the core.
 
 Work *lasts*: what a stage does anyway is part of its planted time, so that the planted number is the whole
 cost of the stage and not its cost on top of an unknown one.

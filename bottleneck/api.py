@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from bottleneck.analysis.price import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.settings import LARGEST_BYTES, parse_duration
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.progress import ProgressCallback
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Measurement, Result
 
@@ -23,50 +24,14 @@ if TYPE_CHECKING:
     from bottleneck.results.traces import TraceFile
 
 
-@dataclass(frozen=True, repr=False)
-class Diagnosis(Result):
-    """A complete diagnosis. Immutable; `print` shows the report of the terminal."""
-
-    def __str__(self) -> str:
-        from bottleneck.reports.render import render
-
-        return render(self, "text").rstrip("\n")
-
-    def __repr__(self) -> str:
-        first_line = self.verdict.sentence.partition("\n")[0]
-        return f"<Diagnosis of {self.created}: {first_line}>"
-
-    def to_json(self) -> str:
-        """JSON of version 1, with the raw blocks; `load` reads it."""
-        from bottleneck.results.codec import to_json
-
-        return to_json(self)
-
-    def to_markdown(self) -> str:
-        """A report to post in a pull request."""
-        from bottleneck.reports.render import render
-
-        return render(self, "markdown")
-
-    def to_html(self) -> str:
-        """A report as one HTML page."""
-        from bottleneck.reports.render import render
-
-        return render(self, "html")
-
-
-@dataclass(frozen=True, repr=False)
-class ComparedDiagnoses(Comparison):
-    """Two diagnoses compared. Immutable; `print` shows the report of the terminal."""
+class _Reported(ABC):
+    """A record that can be reported in every format."""
 
     def __str__(self) -> str:
         return self._render("text").rstrip("\n")
 
-    def __repr__(self) -> str:
-        return f"<Comparison: {self.sentence}>"
-
     def to_json(self) -> str:
-        """JSON of version 1."""
+        """JSON of version 1; that of a diagnosis has its raw blocks, and `load` reads it."""
         return self._render("json").rstrip("\n")
 
     def to_markdown(self) -> str:
@@ -77,10 +42,35 @@ class ComparedDiagnoses(Comparison):
         """A report as one HTML page."""
         return self._render("html")
 
-    def _render(self, format: str) -> str:
-        from bottleneck.reports.writers.comparison import render_comparison
+    @abstractmethod
+    def _render(self, format: str) -> str: ...
 
-        return render_comparison(self, format)
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(_Reported, Result):
+    """A complete diagnosis. Immutable; `print` shows the report of the terminal."""
+
+    def __repr__(self) -> str:
+        first_line = self.verdict.sentence.partition("\n")[0]
+        return f"<Diagnosis of {self.created}: {first_line}>"
+
+    def _render(self, format: str) -> str:
+        from bottleneck.reports.render import render
+
+        return render(self, format)
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedDiagnoses(_Reported, Comparison):
+    """Two diagnoses compared. Immutable; `print` shows the report of the terminal."""
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.sentence}>"
+
+    def _render(self, format: str) -> str:
+        from bottleneck.reports.render import render
+
+        return render(self, format)
 
 
 @dataclass(frozen=True)
@@ -92,9 +82,9 @@ class Attempt:
     failure: BaseException | None
     """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
     profile: StackProfile | None = None
-    """What the workers' code does; None where it was not asked for, or nothing came of it."""
+    """What the workers' code does; None where it was not asked for, or failed."""
     traces: tuple[TraceFile, ...] = ()
-    """The traces that were asked for, as far as anything came of it."""
+    """The traces that were asked for and could be made."""
 
     def write_files(
         self, flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None
@@ -107,8 +97,7 @@ class Attempt:
         Raises:
             UsageError: One of them could not be written.
         """
-        from bottleneck.reports.writers.profile_files import write_profile
-        from bottleneck.reports.writers.trace_files import write_traces
+        from bottleneck.reports.writers.files import write_profile, write_traces
 
         if flamegraph is not None and self.profile is not None:
             yield from write_profile(self.profile, flamegraph)
@@ -178,7 +167,7 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
 
 
 def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
-    from bottleneck.reports.writers.profile_files import check_folder
+    from bottleneck.reports.writers.files import check_folder
 
     for name, folder, what in (("flamegraph", flamegraph, "flamegraphs"), ("trace", trace, "traces")):
         if folder is not None and not isinstance(folder, str | os.PathLike):
@@ -198,9 +187,9 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
     from bottleneck.measure.session import measure
 
     check(pipeline)
-    outcome = measure(pipeline, options, judge=judge, on_progress=progress or _ignore)
+    outcome = measure(pipeline, options, judge=judge, on_progress=progress or (lambda _: None))
     measurement = _with_profile(outcome.measurement, outcome.profile)
-    return Attempt(_as_diagnosis(analyse(measurement)), outcome.failure, outcome.profile, outcome.traces)
+    return Attempt(Diagnosis(**vars(analyse(measurement))), outcome.failure, outcome.profile, outcome.traces)
 
 
 def _with_profile(measurement: Measurement, profile: StackProfile | None) -> Measurement:
@@ -221,7 +210,7 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     """
     from bottleneck.results.codec import load as load_result
 
-    return _as_diagnosis(load_result(path))
+    return Diagnosis(**vars(load_result(path)))
 
 
 def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagnoses:
@@ -243,8 +232,7 @@ def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagn
             raise UsageError(
                 f"compare needs two diagnoses, not a {type(given).__name__}.", f"Write bottleneck.load({path})."
             )
-    compared = compare_results(base, head, force=force)
-    return ComparedDiagnoses(**{field.name: getattr(compared, field.name) for field in fields(Comparison)})
+    return ComparedDiagnoses(**vars(compare_results(base, head, force=force)))
 
 
 def as_pipeline(pipeline: Any) -> Pipeline:
@@ -265,16 +253,8 @@ def as_pipeline(pipeline: Any) -> Pipeline:
     )
 
 
-def _as_diagnosis(result: Result) -> Diagnosis:
-    return Diagnosis(**{field.name: getattr(result, field.name) for field in fields(Result)})
-
-
 def _whole(name: str, value: Any, *, least: int, most: float = math.inf) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         upper = "or more" if math.isinf(most) else f"to {most}"
         raise UsageError(f"{name} must be a whole number, {least} {upper}, not {value!r}.")
     return value
-
-
-def _ignore(update: ProgressUpdate) -> None:
-    """No progress is shown."""

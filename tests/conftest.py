@@ -1,18 +1,30 @@
-"""Applies to every test: it leaves nothing behind."""
+"""Applies to every test: it leaves nothing behind. Fixtures of several folders."""
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from leaks import take_state, wait_for_leaks
+
+from tests.support.leaks import take_state, wait_for_leaks
+
+HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts its jobs in the background lets them ignore SIGINT, and so all their children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "leaks(reason): leaves something behind on purpose, for this reason")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is in tests/frameworks* runs in a target of its own: `make test-frameworks`."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0].startswith("frameworks"):
+            item.add_marker("frameworks")
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +41,21 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     found = wait_for_leaks(before)
     if found:
         pytest.fail("This test leaves something behind:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No recipe is registered but the built-in ones; what the test registers is forgotten."""
+    monkeypatch.setattr("bottleneck.job.recipes.registry._registered", [])

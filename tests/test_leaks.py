@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch.utils.data
-from leaks import leaks_between, take_state, wait_for_leaks
 from torch.utils.data._utils import signal_handling
+
+from tests.support.leaks import leaks_between, take_state, wait_for_leaks
 
 pytest_plugins = ["pytester"]
 

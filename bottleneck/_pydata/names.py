@@ -11,7 +11,10 @@ from types import ModuleType
 from typing import Any
 
 VERSION = "0.1.0"
-"""Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions."""
+"""Of this package; the build reads it from here.
+
+Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions.
+"""
 
 PUBLIC_NAMES = {
     "Pipeline": "bottleneck.job.description",
@@ -96,14 +99,16 @@ def _import_or_none(module: str) -> ModuleType | None:
 
 def pydata_version() -> str | None:
     """The version of pydata's Bottleneck if its compiled modules lie beside ours; None otherwise."""
-    if _import_or_none("bottleneck.reduce") is None:
-        return None
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed_version
+    return None if _import_or_none("bottleneck.reduce") is None else installed_version("Bottleneck")
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution; None if it is not installed."""
+    from importlib import metadata
 
     try:
-        return installed_version("Bottleneck")
-    except PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return None
 
 
@@ -111,7 +116,7 @@ def version() -> str:
     """`bottleneck.__version__`: pydata's where its modules are there and forwarded, ours otherwise.
 
     When it is pandas that asks, and ours is the answer, its one warning that this Bottleneck is too old is
-    silenced: nobody is to install a newer one. No other process gets an entry in its warnings filters.
+    silenced: a newer one must not be installed. No other process gets an entry in its warnings filters.
     """
     theirs = pydata_version()
     if theirs is not None:

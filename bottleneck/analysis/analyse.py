@@ -9,33 +9,15 @@ from bottleneck.analysis.answer import Answer, find_answer
 from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
-from bottleneck.analysis.estimates.statistics import Series, align
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
-from bottleneck.analysis.warnings import doubts
-from bottleneck.results.records import (
-    SCHEMA_VERSION,
-    Advice,
-    Interval,
-    Judgement,
-    Measurement,
-    Result,
-    Verdict,
-)
+from bottleneck.analysis.warnings import find_warnings
+from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Measurement, Result, Verdict
 
 
 def judge(measurement: Measurement) -> Judgement:
-    """Say what the blocks so far tell, and whether they are enough.
-
-    Args:
-        measurement: Everything measured so far; experiments may still lack blocks.
-
-    Returns:
-        The state, the efficiency (None before two whole rounds), whether every share is precise, the rounds that
-        an undecided state would probably still take, whether the costs of the stages are precise, and whether the
-        stage that holds an input-bound job can be named.
-    """
+    """Say what the blocks so far show, and whether they are enough; experiments may still lack blocks."""
     readings = read(measurement)
     costs = Costs(readings)
     answer = find_answer(measurement, readings, costs)
@@ -50,13 +32,9 @@ def judge(measurement: Measurement) -> Judgement:
 
 
 def analyse(measurement: Measurement) -> Result:
-    """Derive the whole result from what was measured: rates, stages, verdict, advice and warnings.
+    """Derive the whole result from what was measured, complete or interrupted.
 
-    Args:
-        measurement: What was measured, complete or interrupted.
-
-    Returns:
-        The result. Every number in it is finite; what the blocks do not support is None.
+    Every number in it is finite; what the blocks do not support is None.
     """
     readings = read(measurement)
     costs = Costs(readings)
@@ -74,13 +52,13 @@ def analyse(measurement: Measurement) -> Result:
         verdict=verdict,
         advice=_advice(measurement, readings, answer, verdict),
         evidence=costs.add_to(measurement.evidence),
-        warnings=(*doubts(measurement, readings, answer), *doubtful_costs(readings, costs)),
+        warnings=(*find_warnings(measurement, readings, answer), *doubtful_costs(readings, costs)),
         cost=measurement.cost,
     )
 
 
 def _advice(measurement: Measurement, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:
-    """Return the advice; none on numbers that contradict each other.
+    """The advice; none on numbers that contradict each other.
 
     What to do about a stage goes by the job between the edges of its epochs; those have a rule of their own.
     """
@@ -90,21 +68,13 @@ def _advice(measurement: Measurement, readings: Readings, answer: Answer, verdic
 
 
 def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Verdict:
-    """Put the verdict together, with its sentence."""
-    findings = Findings(
-        answer=answer,
-        device_samples_per_s=_samples_per_s(readings.device),
-        raw_samples_per_s=_samples_per_s(readings.raw),
-        rounds=_common_rounds(readings),
-        seconds=measurement.cost.seconds,
-    )
     return Verdict(
         state=answer.state,
         bottleneck=answer.choice.bottleneck,
         contributors=answer.choice.contributors,
         efficiency=answer.efficiency,
         headroom=None if answer.efficiency is None else inverse(answer.efficiency),
-        sentence=verdict_sentence(findings),
+        sentence=verdict_sentence(Findings(answer, readings, measurement.cost.seconds)),
         further_rounds=answer.further_rounds,
         epoch_efficiency=answer.epoch_efficiency,
         judged_by=answer.judged_by,
@@ -112,16 +82,5 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
 
 
 def inverse(interval: Interval) -> Interval:
-    """Return the interval of one over a positive quantity."""
+    """The interval of one over a positive quantity."""
     return Interval(1 / interval.estimate, 1 / interval.high, 1 / interval.low)
-
-
-def _samples_per_s(series: Series | None) -> float | None:
-    return None if series is None else 1 / series.seconds_per_sample
-
-
-def _common_rounds(readings: Readings) -> int:
-    """Return the number of rounds in which both device and raw were measured."""
-    if readings.device is None or readings.raw is None:
-        return 0
-    return len(align((readings.device, readings.raw))[0])

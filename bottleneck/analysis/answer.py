@@ -33,7 +33,7 @@ class Answer:
 
 
 def find_answer(measurement: Measurement, readings: Readings, costs: Costs) -> Answer:
-    """Return the answer; beside a contradiction it has no state, no name and nothing that is derived from the two."""
+    """The answer; beside a contradiction it has no state, no name and nothing that is derived from the two."""
     stages = attribute(readings, costs)
     contradiction = find_contradiction(readings)
     if contradiction is not None:
@@ -67,7 +67,7 @@ def _state(log_efficiency: Spread | None) -> State:
 
 
 def _share(log_efficiency: Spread | None) -> Interval | None:
-    """Return an efficiency, of which no part is over one: more than that is noise, since it was no contradiction."""
+    """An efficiency, of which no part is over one: more than that is noise, since it was no contradiction."""
     if log_efficiency is None:
         return None
     found = log_efficiency.exponentiated()

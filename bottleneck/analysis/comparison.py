@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.series import Readings, read
-from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_seconds, welch
-from bottleneck.analysis.names import DEVICE, RAW
+from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, welch
+from bottleneck.analysis.stopping import loss
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError
 from bottleneck.results.codec import to_measurement
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange, Sweep
 from bottleneck.results.format import count, gain_interval, percent_interval
+from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
 
 _HAS_TO_BE_ALIKE = {
@@ -36,7 +39,7 @@ def compare(
     Args:
         base: The result before.
         head: The result after.
-        labels: What the two are called.
+        labels: What the two are called in sentences.
         force: Compare also what is unlike; the comparison then says so.
 
     Raises:
@@ -90,13 +93,13 @@ def sweep(results: Sequence[Result], *, labels: Sequence[str], force: bool = Fal
 
 
 def lost_throughput(comparison: Comparison) -> Interval | None:
-    """Return the part of the base's throughput that the head has lost; below 0 where it has won."""
+    """The part of the base's throughput that the head has lost; below 0 where it has won."""
     speedup = comparison.throughput.speedup
-    return None if speedup is None else Interval(1 - speedup.estimate, 1 - speedup.high, 1 - speedup.low)
+    return None if speedup is None else loss(speedup)
 
 
 def differences(results: Sequence[Result]) -> tuple[Difference, ...]:
-    """Return in what the results are unlike, of what has to be alike for their throughputs to be compared."""
+    """In what the results are unlike, of what has to be alike for their throughputs to be compared."""
     found = []
     for part, keys in _HAS_TO_BE_ALIKE.items():
         for key in keys:
@@ -134,19 +137,11 @@ def _coupled_rates(result: Result) -> dict[str, Rate]:
 def _change(
     name: str, rates: tuple[Mapping[str, Rate], Mapping[str, Rate]], readings: tuple[Readings, Readings], compared: int
 ) -> Change:
-    """Compare one experiment.
-
-    Args:
-        name: The experiment.
-        rates: Its throughputs, by name.
-        readings: Its blocks, summed by round.
-        compared: How many findings have to hold together.
-    """
+    """Compare one experiment; `compared` findings have to hold together."""
     base, head = rates[0].get(name), rates[1].get(name)
     if base is None or head is None:
         return Change(name, base, head, None, None)
-    spreads = [_log_seconds_spread(reading, name) for reading in readings]
-    before, after = spreads
+    before, after = (_log_seconds(reading, name) for reading in readings)
     if before is None or after is None:
         return Change(name, base, head, None, "undecided")
     shown = welch(before, after, CONFIDENCE)
@@ -154,9 +149,9 @@ def _change(
     return Change(name, base, head, shown, _finding(together))
 
 
-def _log_seconds_spread(readings: Readings, name: str) -> Spread | None:
+def _log_seconds(readings: Readings, name: str) -> Spread | None:
     series = readings.coupled.get(name)
-    return None if series is None else jackknife(log_seconds, (series,))
+    return None if series is None else jackknife(np.log, (series,))
 
 
 def _finding(speedup: Interval) -> ChangeFinding:
@@ -232,7 +227,7 @@ def _best_sentence(sides: Sequence[Side]) -> str:
 
 
 def _doubts(changes: Sequence[Change], sides: tuple[Side, Side]) -> list[str]:
-    """Return the reasons not to take the change for one of the input pipeline."""
+    """The reasons not to take the change for one of the input pipeline."""
     device = next((change for change in changes if change.name == DEVICE), None)
     if device is None or device.speedup is None or device.finding not in ("faster", "slower"):
         return []

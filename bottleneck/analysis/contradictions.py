@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from bottleneck.analysis.estimates.attribution import MARGIN, exposed_share
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Series, align, log_ratio
-from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.format import count, duration, gain_interval
+from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.records import Interval
 
 _FAMILY_CONFIDENCE = 0.95
@@ -52,7 +52,7 @@ class _Pair:
 
 
 def find_contradiction(readings: Readings) -> Contradiction | None:
-    """Return the first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni)."""
+    """The first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni)."""
     pairs = list(_pairs(readings))
     for pair in pairs:
         if pair.ratio(1 - (1 - _FAMILY_CONFIDENCE) / len(pairs)).low > pair.margin:
@@ -73,25 +73,25 @@ def _pairs(readings: Readings) -> Iterator[_Pair]:
     for span in readings.spans:
         share = exposed_share(readings, span) if span.name != COMPUTE and span.outer != COLD else None
         if share is not None and raw is not None:
-            step_s = raw.seconds_per_sample * raw.samples_per_batch
+            step_s = raw.seconds_per_batch
             added = f"{span.name} adds {duration(share.estimate * step_s)} to a step"
             what = f"{added}, and the whole step with it takes {duration(step_s)}"
             yield _Pair(share.interval, MARGIN, what, _OTHER_BATCHES)
 
 
 def _compare(more: str, quick: Series, less: str, slow: Series, margin: float, remedy: str) -> Iterator[_Pair]:
-    """Yield the throughput of an experiment over that of one that does less, if both were measured together."""
+    """The throughput of an experiment over that of one that does less, if both were measured together."""
     spread = log_ratio(slow, quick)
     if spread is None:
         return
     quick, slow = align((quick, slow))
-    got, of_less = count(1 / quick.seconds_per_sample), count(1 / slow.seconds_per_sample)
+    got, of_less = count(quick.samples_per_s), count(slow.samples_per_s)
     what = f"{more} got {got} samples/s, and {less}, which does less, {of_less}"
     yield _Pair(spread.exponentiated, margin, what, remedy)
 
 
 def _one_batch(raw: Series, loader: Series) -> float:
-    """Return how many times as fast a block seems that counts one batch too many."""
+    """How many times as fast a block seems that counts one batch too many."""
     raw, loader = align((raw, loader))
     batches = min((float(blocks.batches.mean()) for blocks in (raw, loader) if len(blocks)), default=0.0)
     return 1 + 1 / batches if batches > 0 else float("inf")

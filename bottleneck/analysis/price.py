@@ -13,7 +13,7 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 def check_price(price: Any) -> float:
-    """Return the price of a GPU hour.
+    """The price of a GPU hour.
 
     Raises:
         UsageError: It is not a finite number above zero.
@@ -27,13 +27,13 @@ def check_price(price: Any) -> float:
 
 
 def with_price(result: AnyResult, price: float) -> AnyResult:
-    """Return the result with the price of a GPU hour and what of it is lost among its evidence."""
+    """The result with the price of a GPU hour and what of it is lost among its evidence."""
     lost = lost_per_hour(result, price)
     return replace(result, evidence=replace(result.evidence, gpu_hour_price=price, lost_per_gpu_hour=lost))
 
 
 def lost_per_hour(result: Result, price: float) -> Interval | None:
-    """Return what the input pipeline costs in an hour of training on one GPU; None without an efficiency.
+    """What the input pipeline costs in an hour of training on one GPU; None without an efficiency.
 
     The job gets so much of what its device can do, over a whole epoch where that is less: the rest buys nothing.
     """

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from bottleneck.analysis.answer import Answer
 from bottleneck.analysis.estimates.epochs import Epoch
+from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
 from bottleneck.analysis.verdict import Choice
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
+from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import Interval
 
 
@@ -18,16 +20,13 @@ class Findings:
     """What the sentence is made of."""
 
     answer: Answer
-    device_samples_per_s: float | None
-    raw_samples_per_s: float | None
-    rounds: int
-    """Rounds in which both device and raw were measured."""
+    readings: Readings
     seconds: float
     """What the diagnosis has taken so far."""
 
 
 def verdict_sentence(findings: Findings) -> str:
-    """Return the verdict: the answer, and what it is worth."""
+    """The verdict: the answer, and what it is worth."""
     answer = findings.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
@@ -44,7 +43,7 @@ def verdict_sentence(findings: Findings) -> str:
 
 
 def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
-    """Return the `--budget` that holds so many further rounds, such as `90s` or `4m`; None if unknown.
+    """The `--budget` that holds so many further rounds, such as `90s` or `4m`; None if unknown.
 
     It takes the whole diagnosis so far as the price of its rounds, so starting and recording are paid twice.
     """
@@ -72,7 +71,7 @@ def _undecided(efficiency: Interval) -> str:
 
 
 def _over_an_epoch(findings: Findings, epoch: Epoch, whole: Interval, steady: Interval) -> str:
-    """Return the sentence where the beginning of each epoch costs the job something that shows."""
+    """The sentence where the beginning of each epoch costs the job something that shows."""
     answer = findings.answer
     gap = f"Between epochs the job stands for {duration(epoch.gap_s.estimate)} of each {duration(epoch.seconds)}"
     edge = f"{gap}: {_reason(epoch)}. Within an epoch it is at {percent_interval(steady)}."
@@ -89,7 +88,7 @@ def _over_an_epoch(findings: Findings, epoch: Epoch, whole: Interval, steady: In
 
 
 def _reason(epoch: Epoch) -> str:
-    """Return what most of the beginning of an epoch is."""
+    """What most of the beginning of an epoch is."""
     parts = {
         "its workers start anew": epoch.start_s,
         "the workers have no batch ready": epoch.first_batch_s,
@@ -107,17 +106,17 @@ def _named(findings: Findings) -> str:
 
 
 def _unnamed(choice: Choice) -> str:
-    """Return why no stage is named, and what to do about it."""
+    """Why no stage is named, and what to do about it."""
     if choice.basis == "unresolved":
         return (
-            "Which stage does it could not be told: what they cost a batch is less than measuring it takes. Make the "
+            "Which stage it is cannot be resolved: what they cost a batch is less than measuring it takes. Make the "
             "batches larger, and measure again."
         )
-    return "Which stage does it could not be told: give it a larger --budget."
+    return "Which stage it is cannot be resolved yet: give it a larger --budget."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
-    """Return what it would gain if the bottleneck were free."""
+    """What it would gain if the bottleneck were free."""
     gained = next((stage.gain_if_free for stage in answer.stages if stage.name == bottleneck), None)
     if gained is None:
         return f"What the job would gain if {bottleneck} were free was not measured."
@@ -134,32 +133,34 @@ def _what_decides(findings: Findings) -> str:
     further_rounds = findings.answer.further_rounds
     if further_rounds is None:
         return "No affordable number of further rounds would decide it."
-    budget = budget_for(further_rounds, findings.rounds, findings.seconds)
+    rounds = findings.readings.common_rounds
+    budget = budget_for(further_rounds, rounds, findings.seconds)
     how = f": --budget {budget}" if budget else ""
-    if findings.rounds < LEAST_ROUNDS:
-        return f"{plural(findings.rounds, 'round')} are too few to tell; measure {LEAST_ROUNDS} at least{how}."
+    if rounds < LEAST_ROUNDS:
+        return f"{plural(rounds, 'round')} are too few; measure {LEAST_ROUNDS} at least{how}."
     return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 
 def _too_little(findings: Findings) -> str:
-    """Return the sentence for fewer than two rounds, from which there is no interval."""
+    """The sentence for fewer than two rounds, from which there is no interval."""
     remedy = "Give it a larger --budget."
-    device, raw = findings.device_samples_per_s, findings.raw_samples_per_s
+    device, raw = findings.readings.device, findings.readings.raw
     if device is None or raw is None:
-        absent = [name for name, rate in (("device", device), ("raw", raw)) if rate is None]
+        absent = [name for name in (DEVICE, RAW) if name not in findings.readings.coupled]
         were = "was" if len(absent) == 1 else "were"
         return f"Undecided: {names(absent)} {were} not measured, so there is no loss to speak of. {remedy}"
+    lost = percent(1 - raw.samples_per_s / device.samples_per_s)
     return (
-        f"Undecided: the input pipeline seems to cost this job {percent(1 - raw / device)} of its "
-        f"throughput, but fewer than two whole rounds give no interval. {remedy} {_bounds(findings)}"
+        f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two whole "
+        f"rounds give no interval. {remedy} {_bounds(findings)}"
     )
 
 
 def _bounds(findings: Findings, epoch: Epoch | None = None) -> str:
-    device, raw = findings.device_samples_per_s, findings.raw_samples_per_s
-    if device is None or raw is None:
+    if findings.readings.device is None or findings.readings.raw is None:
         return ""
+    most, now = findings.readings.device.samples_per_s, findings.readings.raw.samples_per_s
     if epoch is None:
-        return f"Upper bound: {count(device)} samples/s, now {count(raw)}."
-    whole = raw * epoch.batches * epoch.step_s / epoch.seconds
-    return f"Upper bound: {count(device)} samples/s, now {count(whole)} ({count(raw)} within an epoch)."
+        return f"Upper bound: {count(most)} samples/s, now {count(now)}."
+    whole = now * epoch.batches * epoch.step_s / epoch.seconds
+    return f"Upper bound: {count(most)} samples/s, now {count(whole)} ({count(now)} within an epoch)."

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 
 def number(part: Mapping[str, Any], key: str) -> float | None:
-    """Return a number of the environment or the pipeline; None where it is not known, or none that a float holds."""
+    """A number of the environment or the pipeline; None where it is unknown, or none that a float holds."""
     found = part.get(key)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         return None
-    try:
-        return found if math.isfinite(found) else None
-    except OverflowError:  # a whole number that no float holds
-        return None
+    return found if abs(found) <= sys.float_info.max else None
+
+
+def positive(part: Mapping[str, Any], key: str) -> float | None:
+    """The same, of what counts or measures something; None unless it is over 0."""
+    return over_0(number(part, key))
+
+
+def over_0(found: float | None) -> float | None:
+    """What counts or measures something; None unless it is over 0."""
+    return found if found is not None and found > 0 else None

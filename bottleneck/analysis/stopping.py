@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 
 from bottleneck.analysis.estimates.attribution import exposed_share
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Spread
-from bottleneck.analysis.names import COLD, COMPUTE
+from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, State
 
 LOSS_WORTH_TOUCHING = 0.05
@@ -28,12 +29,12 @@ _MOST_ROUNDS = 1_000_000
 
 
 def loss(efficiency: Interval) -> Interval:
-    """Return the part of the device's throughput that the input pipeline costs the job."""
+    """The part of the device's throughput that the input pipeline costs the job."""
     return Interval(1 - efficiency.estimate, 1 - efficiency.high, 1 - efficiency.low)
 
 
 def state(efficiency: Interval | None) -> State:
-    """Return what the interval of the efficiency says about the job."""
+    """What the interval of the efficiency says about the job."""
     if efficiency is None:
         return "undecided"
     lost = loss(efficiency)
@@ -43,14 +44,14 @@ def state(efficiency: Interval | None) -> State:
 
 
 def further_rounds(log_efficiency: Spread | None) -> int | None:
-    """Return how many further rounds would probably decide the state.
+    """How many further rounds would probably decide the state.
 
     The half width of a mean over n rounds shrinks like t(n - 1) / sqrt(n); the answer is the smallest n at
-    which the present estimate, with the present spread between rounds, falls on one side.
+    which the present estimate, with the present spread between rounds, falls on one side. With fewer rounds than the
+    least number the spread is known too badly: then it is the rounds up to that.
 
     Returns:
-        None when the state is decided already, or when no affordable number of rounds decides it. With fewer
-        rounds than the least number the spread is known too badly: then the rounds up to that.
+        None when the state is decided already, or when no affordable number of rounds decides it.
     """
     if log_efficiency is None:
         return LEAST_ROUNDS
@@ -59,30 +60,21 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
         return None
     if now < LEAST_ROUNDS:
         return LEAST_ROUNDS - now
-    above = now + 1
-    while not _would_decide(log_efficiency, above):
-        above *= 2
-        if above > _MOST_ROUNDS:
-            return None
-    below = now  # does not decide; the half width falls with n, so bisection finds the edge
-    while above - below > 1:
-        middle = (above + below) // 2
-        if _would_decide(log_efficiency, middle):
-            above = middle
-        else:
-            below = middle
-    return above - now
+    # The half width falls with the rounds, so that bisection finds the edge.
+    counts = range(now, _MOST_ROUNDS)
+    further = bisect_left(counts, True, key=lambda rounds: _would_decide(log_efficiency, rounds))
+    return further if further < len(counts) else None
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
-    """Tell whether the state would be decided after so many rounds of the same spread."""
+    """Whether the state would be decided after so many rounds of the same spread."""
     deviation = log_efficiency.standard_error * math.sqrt(log_efficiency.rounds)
     future = replace(log_efficiency, standard_error=deviation / math.sqrt(rounds), rounds=rounds)
     return state(future.exponentiated()) != "undecided"
 
 
 def is_precise(readings: Readings) -> bool:
-    """Tell whether every share of interest, and the loss, is known well enough to stop.
+    """Whether every share of interest, and the loss, is known well enough to stop.
 
     Well enough: a half width of 3 points, or of a tenth of the largest share of an input stage where that is
     more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one, and
@@ -103,14 +95,14 @@ def is_precise(readings: Readings) -> bool:
 
 
 def costs_are_precise(readings: Readings, costs: Costs) -> bool:
-    """Tell whether the cost of each stage that was left out of the loader alone is known well enough.
+    """Whether the cost of each stage that was left out of the loader alone is known well enough.
 
     Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more. What no
     repetition would show does not count.
     """
     if readings.raw is None:
         return False
-    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    step_s = readings.raw.seconds_per_batch
     found = [costing for span in readings.spans if (costing := costs.costing(span.name)) is not None]
     spreads = [spread for costing in found if costing.left_out and (spread := costing.spread()) is not None]
     return all(

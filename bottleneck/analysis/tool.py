@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
+from bottleneck._pydata.names import VERSION
 from bottleneck.results.records import Tool
-
-_DISTRIBUTION = "torch-bottleneck"
 
 
 def this_tool() -> Tool:
-    """Return the name and version of this program; it may run from a checkout that is not installed."""
-    try:
-        version = metadata.version(_DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    return Tool(_DISTRIBUTION, version)
+    """Return the name and version of this program."""
+    return Tool("torch-bottleneck", VERSION)

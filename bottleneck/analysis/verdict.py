@@ -9,7 +9,7 @@ from typing import Literal
 
 from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.costs import Costs
-from bottleneck.analysis.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
+from bottleneck.results.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 
 Basis = Literal["gain", "shared", "inferred", "unresolved", "epoch"]
@@ -83,7 +83,7 @@ def _costs_nothing(stage: Stage) -> bool:
 
 
 def cost_s(stage: Stage) -> float:
-    """Return the stage's own time per batch [s]: drained where that is known, else exposed, else nothing."""
+    """The stage's own time per batch [s]: drained where that is known, else exposed, else nothing."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     return 0.0 if known is None else known.estimate
 
@@ -107,7 +107,7 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
 
 
 def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
-    """Tell whether a stage seems to cost more, and to gain far more than the winner surely does at most.
+    """Whether a stage seems to cost more, and to gain far more than the winner surely does at most.
 
     That the winner's small gain was measured better is no reason to name it.
     """
@@ -116,7 +116,7 @@ def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
 
 
 def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | None) -> Stage:
-    """Return the winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
+    """The winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
 
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
@@ -128,7 +128,7 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | Non
 
 
 def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
-    """Return the stage that surely costs the most, and more than nothing; None where there is none."""
+    """The stage that surely costs the most, and more than nothing; None where there is none."""
     if not stages or any(stage.cost_s_per_batch is None for stage in stages):
         return None
     winner = max(stages, key=cost_s)
@@ -138,7 +138,7 @@ def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | Non
 
 
 def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
-    """Tell whether one stage surely costs more than another, by the interval of the difference of the two."""
+    """Whether one stage surely costs more than another, by the interval of the difference of the two."""
     one, other = more.cost_s_per_batch, less.cost_s_per_batch
     if one is None or other is None:
         return False
@@ -149,7 +149,7 @@ def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
 
 
 def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
-    """Return the stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
+    """The stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
         return _surely_costliest(side, costs)
@@ -157,7 +157,7 @@ def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
 
 
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:
-    """Return the stages on the side of the hand-over where the exposed time is.
+    """The stages on the side of the hand-over where the exposed time is.
 
     The loader works beside the device, so within it the coupled ladder alone would blame the last straw. The
     copy works after it: exposed time tells the two sides apart.
@@ -172,5 +172,5 @@ def _is_timed(stage: Stage) -> bool:
 
 
 def _exposed_s(stages: Sequence[Stage]) -> float:
-    """Return the exposed time per batch of several stages together [s]."""
+    """The exposed time per batch of several stages together [s]."""
     return sum(s.exposed_s_per_batch.estimate for s in stages if s.exposed_s_per_batch is not None)

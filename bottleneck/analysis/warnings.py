@@ -14,11 +14,11 @@ from bottleneck.analysis.estimates.attribution import MARGIN, drop, drop_confide
 from bottleneck.analysis.estimates.clocks import differing_clocks
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import align, mean_spread
-from bottleneck.analysis.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.analysis.settings import number
 from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s
-from bottleneck.results.format import count, duration, names, percent, plural
+from bottleneck.results.format import duration, names, percent, plural, size
+from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.records import Block, Measurement, Stage, Warning
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
@@ -26,16 +26,16 @@ _HALVES_MARGIN = 1.06
 _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
 _SAMPLER_SHARE = 0.05
-"""Of the step, from which on the time of the sampler is told: a job is worth touching from such a loss on."""
+"""Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
 _STOLEN_SHARE = 0.05
-"""Of the time of the job's cores, from which on what a hypervisor gives to others is told."""
+"""Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
 _TREND_CORRELATION = 0.8
 _TREND_CHANGE = 1.25
-"""Rank correlation with the round, and ratio of the last to the first third, from which a trend is told."""
+"""Rank correlation with the round, and ratio of the last to the first third, that make a trend."""
 
 
-def doubts(measurement: Measurement, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
-    """Return the warnings of the measuring, then those that its numbers give rise to."""
+def find_warnings(measurement: Measurement, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
+    """The warnings of the measuring, then those that its numbers give rise to."""
     held = answer.steady_state == "input_bound"
     return (
         *measurement.warnings,
@@ -77,7 +77,7 @@ def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warn
     choosing_s = measurement.evidence.sampler_s_per_batch
     if choosing_s is None or readings.raw is None:
         return
-    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    step_s = readings.raw.seconds_per_batch
     if choosing_s > _SAMPLER_SHARE * step_s:
         yield Warning(
             "slow-sampler",
@@ -89,8 +89,7 @@ def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warn
 
 def _too_few_rounds(readings: Readings, *, ended_early: bool) -> Iterator[Warning]:
     """Warn when the efficiency rests on fewer rounds than a Student interval can be trusted with."""
-    ends = [series for series in (readings.device, readings.raw) if series is not None]
-    rounds = len(align(ends)[0]) if len(ends) == 2 else 0
+    rounds = readings.common_rounds
     if rounds >= LEAST_ROUNDS:
         return
     missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
@@ -133,12 +132,12 @@ def _warm_reads(measurement: Measurement) -> Iterator[Warning]:
     evidence, pipeline = measurement.evidence, measurement.pipeline
     if raw_source(evidence) != "page cache" or evidence.cold.verified:
         return
-    size, memory = dataset_bytes(evidence, pipeline), number(measurement.environment, "memory_bytes")
-    if size is not None and memory is not None and size > memory:
+    dataset, memory = dataset_bytes(evidence, pipeline), number(measurement.environment, "memory_bytes")
+    if dataset is not None and memory is not None and dataset > memory:
         yield Warning(
             "warm-reads",
-            f"raw found its files in memory, from an earlier run, but the dataset, of about {count(size / 1e9)} GB, "
-            f"does not fit into {count(memory / 1e9)} GB: an epoch of a training reads from the disk, and is slower. "
+            f"raw found its files in memory, from an earlier run, but the dataset, of about {size(dataset)}, "
+            f"does not fit into {size(memory)}: an epoch of a training reads from the disk, and is slower. "
             "Measure that too, with --cold.",
         )
 
@@ -184,7 +183,7 @@ def _unsteady_blocks(measurement: Measurement) -> Iterator[Warning]:
 
 
 def _half_drifts(blocks: Sequence[Block]) -> list[float]:
-    """Return the log ratio of the times per batch of second and first half, for blocks that have both.
+    """The log ratio of the times per batch of second and first half, for blocks that have both.
 
     The first half is the whole batches of half the block, rounded down.
     """
@@ -227,9 +226,9 @@ def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice
 
 
 def _matters(readings: Readings, stage: Stage) -> bool:
-    """Tell whether a stage may take more of the job's step than the margin."""
+    """Whether a stage may take more of the job's step than the margin."""
     if readings.raw is None:
         return True
-    step_s = readings.raw.seconds_per_sample * readings.raw.samples_per_batch
+    step_s = readings.raw.seconds_per_batch
     exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
     return max(cost_s(stage), exposed_s) > (MARGIN - 1) * step_s

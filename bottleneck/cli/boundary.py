@@ -24,7 +24,7 @@ def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int
     """
     if isinstance(error, click.exceptions.Exit):
         return int(error.exit_code)
-    if isinstance(error, BrokenPipeError):  # whoever read our output has had enough
+    if isinstance(error, BrokenPipeError):  # the reader of our output has had enough
         discard(sys.stdout)
         return ExitStatus.OK
     shown = "".join(traceback.format_exception(error)) if show_traceback else ""

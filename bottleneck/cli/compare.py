@@ -13,8 +13,7 @@ from bottleneck.cli.options import as_loss, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered
 from bottleneck.cli.printing import print_report, say
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.render import FORMATS
-from bottleneck.reports.writers.comparison import render_comparison, styled_comparison
+from bottleneck.reports.render import FORMATS, for_terminal, render
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import percent, percent_interval
 
@@ -31,7 +30,7 @@ from bottleneck.results.format import percent, percent_interval
     "allowed_loss",
     metavar="SHARE",
     callback=as_loss,
-    help="Exit 1 when HEAD has surely lost more of BASE's throughput, such as 5%.",
+    help="Exit 1 when HEAD has surely lost more of BASE's throughput than this, such as 5%.",
 )
 @traceback_option
 def compare_command(
@@ -39,7 +38,7 @@ def compare_command(
 ) -> int:
     """Say what is faster in HEAD than in BASE, what is slower, and what became the bottleneck."""
     if len(results) < 2:
-        raise UsageError("There is one result only.", "Give two: bottleneck compare BASE.json HEAD.json")
+        raise UsageError("Only one result was given.", "Give two: bottleneck compare BASE.json HEAD.json")
     if allowed_loss is not None and len(results) > 2:
         raise UsageError("--fail-on-regression compares two results.", f"Leave out {len(results) - 2} of them.")
     refuse_two_from_standard_input(results)
@@ -48,16 +47,16 @@ def compare_command(
         check_writable(output)
     compared = _compare(results, force=force)
     if format_ == "text" and output == STANDARD_OUTPUT:
-        print_report(styled_comparison(compared))
+        print_report(for_terminal(compared))
     else:
-        write_rendered(render_comparison(compared, format_), output)
+        write_rendered(render(compared, format_), output)
     if allowed_loss is None or isinstance(compared, Sweep):
         return ExitStatus.OK
     return _gate(compared, allowed_loss)
 
 
 def _compare(paths: Sequence[str], *, force: bool) -> Comparison | Sweep:
-    from bottleneck.analysis.comparison import compare, sweep  # numpy and scipy, which --help needs not
+    from bottleneck.analysis.comparison import compare, sweep  # numpy and scipy, which --help does not need
 
     loaded = [read_result(path) for path in paths]
     labels = short_labels(paths)
@@ -83,9 +82,9 @@ def _gate(compared: Comparison, allowed_loss: float) -> int:
 
     lost = lost_throughput(compared)
     if lost is None:
-        say("Whether throughput was lost is not known, so that --fail-on-regression does not fail.")
+        say("Whether throughput was lost is unknown, so --fail-on-regression does not fail.")
         return ExitStatus.OK
     if lost.low > allowed_loss:
-        say(f"Gate failed: {percent_interval(lost)} of the throughput is lost, and {percent(allowed_loss)} is allowed.")
+        say(f"Gate failed: {percent_interval(lost)} of the throughput is lost; {percent(allowed_loss)} is allowed.")
         return ExitStatus.GATE_FAILED
     return ExitStatus.OK

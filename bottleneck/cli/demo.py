@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bottleneck.cli.diagnose import has_blocks, require_torch
+from bottleneck.cli.measuring import measure_job, write_attempt
 from bottleneck.cli.options import as_seconds, traceback_option
-from bottleneck.cli.outputs import plan_outputs, standard_output_kept, write_outputs
+from bottleneck.cli.outputs import plan_outputs
 from bottleneck.cli.printing import say
-from bottleneck.cli.progress import open_progress
 from bottleneck.demo.photographs import CLASSES, ensure_photographs
 from bottleneck.errors import ExitStatus
 from bottleneck.measure.options import MeasureOptions
@@ -57,19 +56,8 @@ def demo_command(budget: float, images: int, report: str) -> int:
     """
     outputs = plan_outputs({"markdown": report})
     folder = make_photographs(images)
-    # Torch comes with this, so that wrong options are refused without waiting for it.
-    require_torch()
-    from bottleneck.api import attempt_diagnosis
-
-    with standard_output_kept():
-        pipeline = build_demo(folder)
-        with open_progress() as progress:
-            attempt = attempt_diagnosis(pipeline, MeasureOptions(budget_s=budget), progress)
-    if attempt.failure is not None and not has_blocks(attempt.diagnosis):
-        raise attempt.failure
-    write_outputs(attempt.diagnosis, outputs)
-    if attempt.failure is not None:
-        raise attempt.failure
+    attempt = measure_job(lambda: build_demo(folder), MeasureOptions(budget_s=budget))
+    write_attempt(attempt, outputs)
     say(NEXT)
     return ExitStatus.OK
 

@@ -6,28 +6,23 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bottleneck.analysis.price import with_price
+from bottleneck.cli.measuring import measure_job, write_attempt
 from bottleneck.cli.options import as_bytes, as_seconds, as_share, price_option, traceback_option
-from bottleneck.cli.outputs import (
-    Outputs,
-    plan_outputs,
-    refuse_to_replace,
-    standard_output_kept,
-    working_directory_kept,
-    write_outputs,
-)
+from bottleneck.cli.outputs import plan_outputs, refuse_to_replace
 from bottleneck.cli.printing import say
-from bottleneck.cli.progress import open_progress
-from bottleneck.errors import ExitStatus, MeasurementError, UsageError
-from bottleneck.job.safe_repr import said_by
+from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.job.settings import parse_settings
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.reports.writers.profile_files import check_folder
+from bottleneck.reports.writers.files import check_folder
 from bottleneck.results.records import Result
+
+if TYPE_CHECKING:
+    from bottleneck.job.description import Pipeline
 
 
 @click.command("diagnose", epilog="'-' instead of FILE is standard output, which then holds nothing else.")
@@ -36,22 +31,22 @@ from bottleneck.results.records import Result
 @click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
 @click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, help="Seed of the diagnosis.")
 @click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
-@click.option("--quick", is_flag=True, help="Aim at 20 seconds, or the --budget, and wider intervals.")
-@click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that its caches may take: 8GiB, 500MB.")
+@click.option("--quick", is_flag=True, help="Aim for 20 seconds, or the --budget, with wider intervals.")
+@click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that the caches may take: 8GiB, 500MB.")
 @click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
 @click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")
-@click.option("--cold", is_flag=True, help="Measure also with the dataset's files dropped from memory.")
+@click.option("--cold", is_flag=True, help="Also measure with the dataset's files dropped from memory.")
 @click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code into this folder.")
-@click.option("--native", is_flag=True, help="Flamegraphs with frames of C and C++ code.")
-@click.option("--idle", is_flag=True, help="Flamegraphs with idle threads that the dataset started.")
-@click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples a second for them; 100 by default.")
+@click.option("--native", is_flag=True, help="Include frames of C and C++ code in flamegraphs.")
+@click.option("--idle", is_flag=True, help="Include idle threads of the dataset in flamegraphs.")
+@click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples per second, 100 by default.")
 @click.option("--trace", metavar="DIR", help="Write traces of a few steps, for Perfetto, into this folder.")
 @click.option(
     "--fail-under",
     callback=as_share,
     metavar="SHARE",
-    help="Exit 1 when the efficiency is surely below, as 0.9 or 90%.",
+    help="Exit 1 when the efficiency is surely below this, such as 0.9 or 90%.",
 )
 @price_option
 @traceback_option
@@ -95,91 +90,46 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, profile=profile,
         trace=trace is not None, cold=cold,
     )  # fmt: skip
-    return _diagnose(target, changes, options, outputs, flamegraph, trace, fail_under, gpu_hour_price)
+
+    def build() -> Pipeline:
+        from bottleneck.job.target import build_pipeline
+
+        pipeline = build_pipeline(target)
+        return pipeline.replace(**changes) if changes else pipeline
+
+    attempt = measure_job(build, options)
+    if gpu_hour_price is not None:
+        attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, gpu_hour_price))
+    write_attempt(attempt, outputs, flamegraph=flamegraph, trace=trace)
+    return ExitStatus.OK if fail_under is None else _gate(attempt.diagnosis, fail_under)
 
 
-def _refuse_file_as_folder(outputs: Outputs, folders: Mapping[str, str | None]) -> None:
+def _refuse_file_as_folder(outputs: Mapping[str, str], folders: Mapping[str, str | None]) -> None:
     """Refuse a report in the place of a folder that is to be made, or on the way to it."""
     for option, folder in folders.items():
-        for format, path in outputs.paths.items():
+        for format, path in outputs.items():
             if folder is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)):
                 raise UsageError(f"--{format} and {option} both go to {path}.", "Give them two different places.")
 
 
 def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int | None) -> ProfileOptions | None:
-    """How to profile, None for not at all; the folder is looked at before any time is spent."""
+    """How to profile; None: not at all. A folder that cannot be written is refused before any time is spent."""
     if folder is None:
         given = {"--native": native, "--idle": idle, "--rate": rate is not None}
         alone = [name for name, there in given.items() if there]
         if alone:
-            raise UsageError(f"{alone[0]} is for flamegraphs, and none are asked for.", "Add --flamegraph DIR.")
+            raise UsageError(f"{alone[0]} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
         return None
     check_folder(folder)
     options = ProfileOptions(native=native, idle=idle)
     return options if rate is None else replace(options, rate_hz=rate)
 
 
-def _diagnose(
-    target: str,
-    changes: dict[str, Any],
-    options: MeasureOptions,
-    outputs: Outputs,
-    flamegraph: str | None,
-    trace: str | None,
-    fail_under: float | None,
-    gpu_hour_price: float | None,
-) -> int:
-    require_torch()
-    # Torch comes with these, so that wrong options are refused without waiting for it.
-    from bottleneck.api import attempt_diagnosis
-    from bottleneck.job.target import build_pipeline
-
-    with working_directory_kept(), standard_output_kept():
-        pipeline = build_pipeline(target)
-        if changes:
-            pipeline = pipeline.replace(**changes)
-        with open_progress() as progress:
-            attempt = attempt_diagnosis(pipeline, options, progress)
-    if gpu_hour_price is not None:
-        attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, gpu_hour_price))
-    if attempt.failure is not None and not has_blocks(attempt.diagnosis):
-        raise attempt.failure
-    try:
-        write_outputs(attempt.diagnosis, outputs)
-        for path in attempt.write_files(flamegraph, trace):
-            say(f"Wrote {path}")
-    finally:
-        if attempt.failure is not None:
-            raise attempt.failure
-    return ExitStatus.OK if fail_under is None else gate(attempt.diagnosis, fail_under)
-
-
-def require_torch() -> None:
-    """Import torch.
-
-    Raises:
-        MeasurementError: It is not there, or does not work.
-    """
-    try:
-        import torch  # noqa: F401 - only whether it can be
-    except (ImportError, OSError) as error:
-        raise MeasurementError(
-            f"PyTorch cannot be imported: {said_by(error).rstrip('.')}.",
-            "Install it: pip install torch torchvision; bottleneck doctor says more.",
-        ) from error
-
-
-def has_blocks(result: Result) -> bool:
-    """Whether anything was measured at all."""
-    rates = [rate for e in result.experiments for rate in (e.coupled, e.drained)]
-    return any(rate is not None and rate.blocks for rate in rates)
-
-
-def gate(result: Result, fail_under: float) -> int:
-    """Whether the efficiency is surely below what is wanted, and a sentence about it on standard error."""
+def _gate(result: Result, fail_under: float) -> int:
+    """Return the exit status of `--fail-under`, and say on standard error why it failed."""
     efficiency = result.verdict.judged
     if efficiency is None:
-        say(f"The gate of {100 * fail_under:.0f} % cannot be judged: the efficiency is unknown.")
+        say(f"The gate of {100 * fail_under:g} % cannot be judged: the efficiency is unknown.")
         return ExitStatus.OK
     if efficiency.high < fail_under:
         over = " over a whole epoch" if result.verdict.judged_by == "epoch_efficiency" else ""

@@ -8,7 +8,7 @@ import click
 
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import standard_output_kept
-from bottleneck.cli.printing import told_as_usage
+from bottleneck.cli.printing import output_refused_as_usage
 from bottleneck.doctor.finding import Finding
 from bottleneck.errors import ExitStatus
 from bottleneck.reports import sanitize
@@ -34,7 +34,7 @@ def doctor_command(target: str | None, limit: float) -> int:
     With TARGET (package.module:function or path/to/file.py:function) its pipeline is built and checked too, its dataset
     is pickled, and one worker loads a first batch, all in a process of its own that is ended when it hangs.
     """
-    # Some of the examinations bring torch; where that or another package is missing, it is to be told and not to fail.
+    # Some checks import torch; where that or another package is missing, it is a finding, not a failure.
     from bottleneck.doctor.machine import examine_environment
 
     with standard_output_kept():
@@ -43,14 +43,14 @@ def doctor_command(target: str | None, limit: float) -> int:
             from bottleneck.doctor.job_checks.target import examine_target
 
             findings += examine_target(target, limit)
-    with told_as_usage():
+    with output_refused_as_usage():
         click.echo(render_findings(findings), nl=False)
-    # Of several problems that of the machine counts: there no target can be measured.
+    # The highest status counts: on a machine with a problem no target can be measured.
     return max((finding.exit_status for finding in findings if finding.status == "problem"), default=ExitStatus.OK)
 
 
 def render_findings(findings: list[Finding]) -> str:
-    """A finding a paragraph of 80 columns, its remedy below."""
+    """Each finding as a paragraph of 80 columns, with its remedy below."""
     width = max(len(finding.subject) for finding in findings)
     lines = []
     for finding in findings:

@@ -39,4 +39,4 @@ def refuse_two_from_standard_input(paths: Sequence[str | None]) -> None:
         UsageError: There is more than one '-' among the paths.
     """
     if sum(path == STANDARD_INPUT for path in paths) > 1:
-        raise UsageError("Standard input holds one result only.", "Give a file for the other.")
+        raise UsageError("Standard input holds only one result.", "Give a file for the other.")

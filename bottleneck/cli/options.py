@@ -12,6 +12,64 @@ from bottleneck.errors import UsageError
 from bottleneck.job.settings import parse_duration, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Value = TypeVar("Value")
+Callback = Callable[[click.Context, click.Parameter, str | None], Value | None]
+
+
+def _parsed_by(parse: Callable[[str], Value]) -> Callback[Value]:
+    """Return the callback of an option whose text is understood by a function that raises UsageError."""
+
+    def callback(context: click.Context, parameter: click.Parameter, text: str | None) -> Value | None:
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise click.BadParameter(str(error), context, parameter) from error
+
+    return callback
+
+
+def _parse_price(text: str) -> float:
+    from bottleneck.analysis.price import check_price
+
+    try:
+        return check_price(float(text))
+    except (UsageError, ValueError):
+        raise UsageError(f"{text!r} is not a price above zero.", "Write for example 2.5.") from None
+
+
+def _parse_share(text: str) -> float:
+    share = _parse_number(text)
+    if not 0 < share <= 1:
+        raise UsageError(f"{text!r} is not a share between 0 and 1.", "Write for example 0.9 or 90%.")
+    return share
+
+
+def _parse_loss(text: str) -> float:
+    loss = _parse_number(text)
+    if not 0 <= loss < 1:
+        raise UsageError(f"{text!r} is not a loss between 0 and 1.", "Write for example 0.05 or 5%.")
+    return loss
+
+
+def _parse_number(text: str) -> float:
+    """Return the number in a text, with or without a percent sign; NaN where there is none."""
+    stripped = text.strip()
+    try:
+        return float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+    except ValueError:
+        return math.nan
+
+
+as_seconds = _parsed_by(parse_duration)
+"""From '90s', '2m' or '1m30s'."""
+as_bytes = _parsed_by(parse_size)
+"""From '8GiB', '500MB' or '1000000'."""
+as_share = _parsed_by(_parse_share)
+"""Over 0 and up to 1, from '0.9' or '90%'."""
+as_loss = _parsed_by(_parse_loss)
+"""From 0 to below 1, from '0.05' or '5%'."""
 
 
 def traceback_option(function: Function) -> Function:
@@ -20,73 +78,12 @@ def traceback_option(function: Function) -> Function:
     return option(function)
 
 
-def as_seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Callback of an option: seconds from '90s', '2m' or '1m30s'."""
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except UsageError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
-
-
-def as_bytes(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """Callback of an option: bytes from '8GiB', '500MB' or '1000000'."""
-    if text is None:
-        return None
-    try:
-        return parse_size(text)
-    except UsageError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
-
-
-def as_price(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Callback of an option: the price of a GPU hour, a number above zero."""
-    if text is None:
-        return None
-    from bottleneck.analysis.price import check_price
-
-    try:
-        return check_price(float(text))
-    except (UsageError, ValueError):
-        refusal = f"{text!r} is not a price above zero. Write for example 2.5."
-        raise click.BadParameter(refusal, context, parameter) from None
-
-
 def price_option(function: Function) -> Function:
     """Add `--gpu-hour-price`."""
     option = click.option(
-        "--gpu-hour-price", callback=as_price, metavar="PRICE", help="Say what the lost part of a GPU hour costs."
+        "--gpu-hour-price",
+        callback=_parsed_by(_parse_price),
+        metavar="PRICE",
+        help="Say what the lost part of a GPU hour costs.",
     )
     return option(function)
-
-
-def as_share(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Callback of an option: a share over 0 and up to 1 from '0.9' or '90%'."""
-    share = _parse_share(text)
-    if share is None or 0 < share <= 1:
-        return share
-    raise click.BadParameter(
-        f"{text!r} is not a share between 0 and 1. Write for example 0.9 or 90%.", context, parameter
-    )
-
-
-def as_loss(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Callback of an option: a share from 0 to below 1 from '0.05' or '5%'."""
-    share = _parse_share(text)
-    if share is None or 0 <= share < 1:
-        return share
-    raise click.BadParameter(
-        f"{text!r} is not a loss between 0 and 1. Write for example 0.05 or 5%.", context, parameter
-    )
-
-
-def _parse_share(text: str | None) -> float | None:
-    """Return the number in a text, with or without a percent sign; NaN where there is none."""
-    if text is None:
-        return None
-    stripped = text.strip()
-    try:
-        return float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
-    except ValueError:
-        return math.nan

@@ -7,38 +7,20 @@ import os
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from bottleneck.cli.printing import print_document, print_report, say
 from bottleneck.errors import UsageError
-from bottleneck.reports.render import render
-from bottleneck.reports.writers.text import styled_text
+from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.files import write_text
 from bottleneck.results.records import Result
 
 STANDARD_OUTPUT = "-"
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Which report goes where."""
-
-    paths: Mapping[str, str]
-    """Path of each wanted format; '-' is standard output."""
-
-    @property
-    def takes_standard_output(self) -> bool:
-        """Whether a report for machines goes to standard output, so that nothing else may."""
-        return STANDARD_OUTPUT in self.paths.values()
-
-
-def plan_outputs(paths: Mapping[str, str | None]) -> Outputs:
-    """The wanted outputs, found writable before any time is spent on measuring.
-
-    Args:
-        paths: A path, '-' or None for each format.
+def plan_outputs(paths: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the path of each wanted format, found writable before any time is spent on measuring.
 
     Raises:
         UsageError: A path that cannot be written, or two formats for one place.
@@ -53,16 +35,16 @@ def plan_outputs(paths: Mapping[str, str | None]) -> Outputs:
         places[place] = format
         if path != STANDARD_OUTPUT:
             check_writable(path)
-    return Outputs(wanted)
+    return wanted
 
 
 def refuse_to_replace(path: str, kept: Iterable[str | None], what: str) -> None:
-    """Refuse an output in the place of something that is an input.
+    """Refuse an output in the place of an input.
 
     Args:
-        path: The output; '-' is standard output.
+        path: The output.
         kept: Paths of inputs; '-' and None are none.
-        what: What they are, for a sentence.
+        what: What they are, for the error: 'a result that is read'.
 
     Raises:
         UsageError: The output is one of them.
@@ -107,20 +89,20 @@ def _why_not_writable(path: str) -> str | None:
     return None
 
 
-def write_outputs(result: Result, outputs: Outputs) -> None:
-    """Write every wanted report and say so; the terminal's report unless standard output is taken.
+def write_outputs(result: Result, paths: Mapping[str, str]) -> None:
+    """Write a report to the path of each format, and that of the terminal unless standard output is taken.
 
     Raises:
         UsageError: A file could not be written after all; the others have been tried too.
     """
     failure: UsageError | None = None
-    for format, path in outputs.paths.items():
+    for format, path in paths.items():
         try:
             write_report(result, format, path)
         except UsageError as error:
             failure = failure or error
-    if not outputs.takes_standard_output and sys.stdout is not None:  # None in a service, which nobody reads
-        print_report(styled_text(result))
+    if STANDARD_OUTPUT not in paths.values() and sys.stdout is not None:  # None in a service
+        print_report(for_terminal(result))
     if failure is not None:
         raise failure
 
@@ -132,7 +114,7 @@ def write_report(result: Result, format: str, path: str) -> None:
         UsageError: It cannot be written.
     """
     if format == "text" and path == STANDARD_OUTPUT:
-        print_report(styled_text(result))
+        print_report(for_terminal(result))
     else:
         write_rendered(render(result, format), path)
 

@@ -16,10 +16,10 @@ from bottleneck.errors import UsageError
 from bottleneck.results.files import reason
 
 if TYPE_CHECKING:
-    from bottleneck.reports.writers.layout import StyledReport
+    from bottleneck.reports.writers.text import TextReport
 
 WIDTH = 80
-"""Of a report that no terminal shows, as in a log file."""
+"""Of a report in a log file."""
 MAX_WIDTH = 100
 """Of a report on a terminal: longer lines are hard to read."""
 
@@ -50,7 +50,7 @@ def _as_plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def say(text: str) -> None:
-    """Tell something on standard error. Where that is closed or full nobody is told, which changes nothing else."""
+    """Print on standard error; where that is closed or full, nothing happens."""
     try:
         click.echo(text, err=True)
     except (OSError, ValueError):
@@ -69,7 +69,7 @@ def discard(stream: TextIO | None) -> None:
         return
 
 
-def print_report(report: StyledReport) -> None:
+def print_report(report: TextReport) -> None:
     """Print a report as wide as the terminal, or 80 columns where there is none, with colours where it shows them.
 
     NO_COLOR and TERM=dumb leave the colours out; FORCE_COLOR asks for them also where there is no terminal.
@@ -80,7 +80,7 @@ def print_report(report: StyledReport) -> None:
     stream = _standard_output()
     # COLUMNS, the terminal's own width, or that of a log file, in this order.
     width = min(MAX_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-    with told_as_usage():
+    with output_refused_as_usage():
         if not (os.environ.get("FORCE_COLOR") or stream.isatty()):
             stream.write(report.plain(width))
         else:
@@ -97,7 +97,7 @@ def print_document(text: str) -> None:
         UsageError: Standard output is closed or takes no more.
     """
     stream = _standard_output()
-    with told_as_usage():
+    with output_refused_as_usage():
         binary = getattr(stream, "buffer", None)
         if binary is None or stream.isatty():  # a terminal decodes as it is set up to
             stream.write(text)
@@ -108,11 +108,11 @@ def print_document(text: str) -> None:
 
 
 @contextmanager
-def told_as_usage() -> Iterator[None]:
-    """Tell of a full disk behind standard output as of a file that cannot be written."""
+def output_refused_as_usage() -> Iterator[None]:
+    """Report standard output that cannot be written as an error of usage, like a file."""
     try:
         yield
-    except BrokenPipeError:  # whoever reads has had enough, which is no failure
+    except BrokenPipeError:  # the reader has had enough, which is no failure
         raise
     except OSError as error:
         raise UsageError(

@@ -12,8 +12,8 @@ from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import price_option, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered, write_report
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.render import FORMATS
-from bottleneck.reports.writers.pull_request import find_links, render_pull_request
+from bottleneck.reports.content.links import find_links
+from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
 from bottleneck.results.records import Result
@@ -32,9 +32,9 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     help="Form of the report.",
 )
 @click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
-@click.option("--base", metavar="BASE.json", help="Markdown, HTML: say first what changed against this result.")
-@click.option("--force", is_flag=True, help="Also where BASE is of another machine or pipeline.")
-@click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, to be found there.")
+@click.option("--base", metavar="BASE.json", help="Markdown, HTML: begin with what changed against this result.")
+@click.option("--force", is_flag=True, help="Compare also when BASE is from another machine or pipeline.")
+@click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, published there.")
 @click.option("--github-summary", is_flag=True, help="Also append the markdown to GitHub's summary of the step.")
 @price_option
 @traceback_option
@@ -64,20 +64,16 @@ def report_command(
     compared = _against(base, loaded, force=force) if base is not None else None
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
     if summary is not None:
-        append_text(summary, render_pull_request(loaded, compared, links) + "\n")
-    if format_ == "markdown":
-        write_rendered(render_pull_request(loaded, compared, links), output)
-    elif format_ == "html" and compared is not None:
-        from bottleneck.reports.writers.html import render_html
-
-        write_rendered(render_html(loaded, compared), output)
+        append_text(summary, render(loaded, "markdown", compared, links) + "\n")
+    if format_ in ("markdown", "html"):
+        write_rendered(render(loaded, format_, compared, links), output)
     else:
         write_report(loaded, format_, output)
     return ExitStatus.OK
 
 
 def _against(base: str, head: Result, *, force: bool) -> Comparison:
-    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help needs not
+    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help does not need
 
     return compare(read_result(base), head, force=force)
 
@@ -86,8 +82,8 @@ def _summary_file() -> str:
     path = os.environ.get(SUMMARY_VARIABLE)
     if not path:
         raise UsageError(
-            f"--github-summary finds no {SUMMARY_VARIABLE} in the environment.",
-            "It is there in a step of GitHub Actions; elsewhere use -o FILE.",
+            f"{SUMMARY_VARIABLE}, which --github-summary needs, is not in the environment.",
+            "GitHub Actions sets it in each step; elsewhere use -o FILE.",
         )
     check_writable(path)
     return path

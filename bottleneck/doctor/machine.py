@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bottleneck.doctor.finding import Finding
+from bottleneck.doctor.finding import Finding, first_line
 from bottleneck.doctor.machine_checks.accelerator import examine_device
 from bottleneck.doctor.machine_checks.cores import examine_clock, examine_cores, examine_load, examine_threads
 from bottleneck.doctor.machine_checks.memory import examine_memory, examine_open_files, examine_shared_memory
@@ -38,4 +38,12 @@ EXAMINATIONS: tuple[Callable[[], Finding], ...] = (
 
 def examine_environment() -> list[Finding]:
     """All findings about this machine and this environment, in a fixed order."""
-    return [examination() for examination in EXAMINATIONS]
+    return [_examined(examination) for examination in EXAMINATIONS]
+
+
+def _examined(examination: Callable[[], Finding]) -> Finding:
+    try:
+        return examination()
+    except Exception as error:  # noqa: BLE001 - one that this system does not allow must not keep the others back
+        subject = examination.__name__.removeprefix("examine_").replace("_", " ")
+        return Finding("warning", subject, f"not examined: {first_line(error)}")

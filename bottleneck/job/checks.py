@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.errors import PipelineError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import check_loader_arguments
-from bottleneck.job.safe_repr import quote, said_by
+from bottleneck.job.safe_repr import describe, quote, said_by, summary
 from bottleneck.job.transfer import resolve_device
 
 
@@ -104,9 +104,8 @@ def _length(dataset: Any, *, needed: bool) -> int | None:
                 f"dataset has no length: len() of this {type(dataset).__name__} is not possible.",
                 "Define its __len__, or choose the samples yourself with sampler=... .",
             ) from error
-        raised = f"{type(error).__name__}: {said_by(error)}"
         raise PipelineError(
-            f"dataset has no length: len() of this {type(dataset).__name__} raised {raised}.",
+            f"dataset has no length: len() of this {type(dataset).__name__} raised {summary(error)}.",
             "Let its __len__ return the number of samples.",
         ) from error
 
@@ -130,13 +129,18 @@ def check_training(pipeline: Pipeline) -> None:
     _check_augment(pipeline.augment)
 
 
-_CALLABLE_EXAMPLES = {
-    "model": "model=resnet18()",
-    "loss_fn": "loss_fn=nn.CrossEntropyLoss()",
-    "train_step": "train_step=step, with def step(batch): ...",
-    "to_device": "to_device=move, with def move(batch, device): ...",
-    "collate_fn": "collate_fn=collate, with def collate(samples): ...",
+_INSTANCES = {"model": "resnet18()", "loss_fn": "nn.CrossEntropyLoss()"}
+_FUNCTIONS = {
+    "loss_fn": "loss(output, target)",
+    "train_step": "step(batch)",
+    "to_device": "move(batch, device)",
+    "collate_fn": "collate(samples)",
 }
+"""Examples, each with what the function is called with, by position."""
+
+
+def _write_function(name: str) -> str:
+    return f"Write {name}={_FUNCTIONS[name].partition('(')[0]}, with def {_FUNCTIONS[name]}: ..."
 
 
 def _check_callable(name: str, value: Any) -> None:
@@ -147,15 +151,12 @@ def _check_callable(name: str, value: Any) -> None:
             f"{name} is the class {value.__name__}, not an instance of it.",
             f"Write {name}={value.__name__}(...).",
         )
+    remedy = f"Write {name}={_INSTANCES[name]}." if name in _INSTANCES else _write_function(name)
     if not callable(value):
-        raise PipelineError(
-            f"{name} cannot be called: it is {_described(value)}.", f"Write {_CALLABLE_EXAMPLES[name]}."
-        )
+        raise PipelineError(f"{name} cannot be called: it is {describe(value)}.", remedy)
     kind = _kind_of_late_work(value)
     if kind is not None:
-        raise PipelineError(
-            f"{name} is {kind}, so that calling it does none of its work.", f"Write {_CALLABLE_EXAMPLES[name]}."
-        )
+        raise PipelineError(f"{name} is {kind}, so that calling it does none of its work.", remedy)
 
 
 def _kind_of_late_work(function: Any) -> str | None:
@@ -170,28 +171,16 @@ def _kind_of_late_work(function: Any) -> str | None:
     return None
 
 
-_EXAMPLE_NAMES = {"loss_fn": "loss", "train_step": "step", "to_device": "move", "collate_fn": "collate"}
-_GIVEN = {
-    "loss_fn": ("output", "target"),
-    "train_step": ("batch",),
-    "to_device": ("batch", "device"),
-    "collate_fn": ("samples",),
-}
-"""What each function is called with, by position."""
-
-
 def _check_parameters(name: str, value: Any) -> None:
-    """Refuse a function that cannot be called with what it is given; of other callables nobody knows beforehand."""
+    """Refuse a function that cannot be called with what it is given; of other callables that is unknown."""
     if not (inspect.isfunction(value) or inspect.ismethod(value)):
         return
+    given = _FUNCTIONS[name].partition("(")[2].rstrip(")")
     try:
-        inspect.signature(value, follow_wrapped=False).bind(*_GIVEN[name])
+        inspect.signature(value, follow_wrapped=False).bind(*given.split(", "))
     except TypeError as error:
-        given = ", ".join(_GIVEN[name])
-        raise PipelineError(
-            f"{name} cannot be called as {name}({given}): {said_by(error)}.",
-            f"Write {name}={_EXAMPLE_NAMES[name]}, with def {_EXAMPLE_NAMES[name]}({given}): ...",
-        ) from error
+        message = f"{name} cannot be called as {name}({given}): {said_by(error)}."
+        raise PipelineError(message, _write_function(name)) from error
 
 
 def _check_optimizer(optimizer: Any, *, replaced: bool) -> None:
@@ -202,7 +191,7 @@ def _check_optimizer(optimizer: Any, *, replaced: bool) -> None:
         raise PipelineError(f"optimizer is the class {optimizer.__name__}, not an instance of it.", example)
     for method in ("step", "zero_grad"):
         if not callable(getattr(optimizer, method, None)):
-            raise PipelineError(f"optimizer has no {method}(): it is {_described(optimizer)}.", example)
+            raise PipelineError(f"optimizer has no {method}(): it is {describe(optimizer)}.", example)
     if not replaced and _needs_closure(optimizer):
         raise PipelineError(
             f"optimizer is {type(optimizer).__name__}, whose step needs a closure.",
@@ -228,16 +217,13 @@ def _check_augment(augment: Any) -> None:
     )
     if not good:
         raise PipelineError(
-            f"augment must name one or several attributes of the dataset, not {_described(augment)}.",
+            f"augment must name one or several attributes of the dataset, not {describe(augment)}.",
             "Write augment='transform', or leave it out.",
         )
 
 
 def check_fills_a_batch(loader: DataLoader[Any]) -> None:
-    """Refuse a loader that never delivers a full batch: nothing in it could be measured.
-
-    Args:
-        loader: Asked for lengths only, and in a way that leaves no trace in it.
+    """Refuse a loader that never delivers a full batch: nothing in it could be measured. It is asked for lengths only.
 
     Raises:
         PipelineError: No index at all, or fewer than `batch_size`.
@@ -257,7 +243,7 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
 
 
 def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
-    """Samples, or batches of an own batch_sampler; None where nobody knows."""
+    """Samples, or batches of an own batch_sampler; None where that is unknown."""
     # len(loader) is not asked: on an iterable dataset it leaves a note in the loader that later warns.
     if isinstance(loader.dataset, IterableDataset):
         return None
@@ -267,8 +253,3 @@ def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
         return len(source)
     except Exception:  # noqa: BLE001 - a sampler's length is asked for out of interest only; nothing needs it
         return None
-
-
-def _described(value: Any) -> str:
-    shown = quote(value)
-    return shown if len(shown) <= 40 and "\n" not in shown else f"a {type(value).__name__}"

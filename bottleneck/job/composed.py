@@ -1,6 +1,6 @@
 """What a transform is composed of: the single transforms inside it, and where each of them is kept.
 
-Only a look: nothing is called and nothing is changed.
+Nothing is called or changed.
 """
 
 from __future__ import annotations
@@ -38,14 +38,10 @@ class Member:
 
 
 def find_members(transform: Any, seen: set[int] | None = None) -> tuple[Member, ...]:
-    """Return the single transforms inside a composed one, in the order in which it keeps them.
+    """Return the single transforms inside a composed one, in the order in which it keeps them; else nothing.
 
     Args:
-        transform: Any callable.
         seen: Identities of composed transforms that have been looked at; they are left out, and new ones added.
-
-    Returns:
-        Nothing where it is not composed.
     """
     search = _Search(set() if seen is None else seen)
     search.look_into(transform, (), 0)
@@ -75,9 +71,6 @@ class _Search:
         """Gather the members of a transform; return whether it has any.
 
         Args:
-            value: The transform.
-            path: Where it is.
-            depth: How deep that is.
             guesses: How many attributes on the way were not known to a recipe.
         """
         if id(value) in self._seen or depth > _MAX_DEPTH or len(self.found) >= _MOST_MEMBERS:

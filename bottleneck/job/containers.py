@@ -32,14 +32,10 @@ def is_dataclass_instance(value: Any) -> bool:
 
 
 def rebuild(value: Any, parts: list[tuple[Any, Any]]) -> Any:
-    """Return a container like `value` with new children, keeping its type.
-
-    Args:
-        value: The container; it is not changed.
-        parts: (key, child) pairs, with the keys that `children` gave.
+    """Return a container of the same type with new (key, child) pairs, whose keys are those that `children` gave.
 
     Raises:
-        TypeError: If the container's type cannot be rebuilt from its parts.
+        TypeError: The type cannot be rebuilt from its parts.
     """
     kind = type(value)
     if kind is dict:

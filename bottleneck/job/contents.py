@@ -1,6 +1,6 @@
 """What an object of the user's holds: a walk through attributes, containers and functions, within bounds.
 
-Only a look: nothing is called but the reading of attributes, and nothing is changed.
+Attributes are read; nothing is called or changed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bottleneck.job.code_names import names_in
 from bottleneck.job.key_paths import write_path
 from bottleneck.job.recipes.interface import Item, KeyPath, attributes, entries
 
-MAX_OBJECTS = 5_000
-MAX_DEPTH = 6
+_MAX_OBJECTS = 5_000
+_MAX_DEPTH = 6
 MAX_ENTRIES = 64
 """Entries of one container that are looked into; longer ones hold data."""
 
@@ -38,7 +38,7 @@ class Held:
 
     Attributes:
         path: Keys from the object.
-        name: The same as people write it: a path, or the name of a variable that a function uses.
+        name: The same in words: a path, or the name of a variable that a function uses.
         value: What lies there.
     """
 
@@ -53,29 +53,25 @@ def walk(
     *,
     stop_at: Callable[[Any], bool] = lambda _: False,
     functions: bool = False,
-    max_objects: int = MAX_OBJECTS,
 ) -> Iterator[Held]:
-    """Yield what an object holds, breadth first, each object once, and the object itself first.
+    """Yield what an object of some name holds, breadth first, each object once, and the object itself first.
 
     Args:
-        root: Any object.
-        name: What people call it.
         stop_at: What is yielded, but not looked into.
         functions: Look into functions too: their closures, and the globals that they use.
-        max_objects: How many objects are yielded at most.
     """
     seen: set[int] = set()
     # The objects are kept alive, so that no identity is met twice by chance.
     queue: deque[tuple[Held, int]] = deque([(Held((), name, root), 0)])
     kept: list[Any] = []
-    while queue and len(kept) < max_objects:
+    while queue and len(kept) < _MAX_OBJECTS:
         held, depth = queue.popleft()
         if id(held.value) in seen:
             continue
         seen.add(id(held.value))
         kept.append(held.value)
         yield held
-        if depth < MAX_DEPTH and not isinstance(held.value, _LEAVES) and not stop_at(held.value):
+        if depth < _MAX_DEPTH and not isinstance(held.value, _LEAVES) and not stop_at(held.value):
             queue.extend((child, depth + 1) for child in _children(held, functions=functions))
 
 

@@ -1,6 +1,6 @@
 """Where a dataset can be cut: the callables on it, and on the datasets inside it, that do its work.
 
-Only a look: nothing is called and nothing is changed. Which of the sites are really called, and with what,
+Nothing is called or changed. Which of the sites are really called, and with what,
 shows when they are recorded (`bottleneck.loader.record.cutting`).
 """
 
@@ -68,18 +68,18 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
     """Return the sites where a dataset could be cut, outermost dataset first.
 
     Args:
-        dataset: The user's dataset.
-        augment: KeyPath(s) that the user named as the augmentation, such as `"dataset.transform"`.
+        dataset: The user's.
+        augment: Paths that the user named as the augmentation, such as `"dataset.transform"`.
 
     Raises:
-        PipelineError: If a path that the user named does not lead to a callable.
+        PipelineError: A path that the user named does not lead to a callable.
     """
     chosen = tuple(_chosen_sites(dataset, (augment,) if isinstance(augment, str) else tuple(augment or ())))
     found: list[CutSite] = []
     _search(dataset, (), found, set())
     taken = {site.whole_path for site in chosen}
     others = (site for site in found if site.whole_path not in taken)
-    # Where the user says what the augmentation is, our own guesses of augmentations are not wanted.
+    # Where the user says what the augmentation is, guesses of augmentations are not wanted.
     return chosen + tuple(site for site in others if not chosen or site.stage == "load")
 
 

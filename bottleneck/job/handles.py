@@ -30,7 +30,7 @@ class Handle:
 
     Attributes:
         path: Keys from the dataset.
-        name: The same for people, such as `self.file`.
+        name: The same in words, such as `self.file`.
         kind: Package and class, such as `h5py.File`.
         identity: Of the object, in the process that looked: a forked worker finds the same one, or has opened its own.
     """
@@ -54,12 +54,7 @@ def find_handles(dataset: Any) -> tuple[Handle, ...]:
 
 
 def is_inherited(handle: Handle, dataset: Any) -> bool:
-    """Whether a worker's copy of the dataset still uses what was open when it was forked.
-
-    Args:
-        handle: As it was found before the fork.
-        dataset: The worker's.
-    """
+    """Whether a worker's copy of the dataset still uses what was found open before the fork."""
     try:
         value = resolve(dataset, handle.path)
         return id(value) == handle.identity and handle_kind(value) == handle.kind and _is_open(value)

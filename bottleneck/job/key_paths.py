@@ -1,4 +1,4 @@
-"""Paths from a dataset to what lies inside it: following them, and writing them as people do."""
+"""Paths from a dataset to what lies inside it: following, writing and parsing them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from torch.utils.data.dataloader import default_collate as _default_collate
 from torch.utils.data.dataloader import default_convert as _default_convert
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.safe_repr import quote
+from bottleneck.job.safe_repr import describe, quote
+from bottleneck.job.settings import COUNTS, FLAGS
 
 WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
     "prefetch_factor": None,
@@ -24,9 +25,7 @@ WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
 }
 """Arguments that PyTorch accepts only with worker processes, and their defaults."""
 
-_FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
 _OPTIONAL_FLAGS = ("shuffle",)
-_COUNTS = ("batch_size", "num_workers", "prefetch_factor")
 _OPTIONAL_COUNTS = ("batch_size", "prefetch_factor")
 _LEAST_COUNT = {"batch_size": 1, "num_workers": 0, "prefetch_factor": 1}
 _MOST_COUNT = {"num_workers": 1024, "prefetch_factor": 65536}
@@ -50,7 +49,7 @@ _OBJECTS: Mapping[str, tuple[str, Callable[[Any], bool], str]] = {
     ),
 }
 """What PyTorch notices only when it loads: in words, what it has to be, and an example."""
-_EXAMPLES = {"batch_size": 64, "num_workers": 4, "prefetch_factor": 2, "timeout": 30}
+_EXAMPLES = {**COUNTS, "timeout": 30}
 _CHOOSERS_OF_SAMPLES = ("batch_size", "drop_last", "sampler", "shuffle", "batch_sampler", "dataset")
 
 
@@ -69,9 +68,8 @@ def is_default_collate(collate_fn: Any) -> bool:
 def read_loader_arguments(loader: DataLoader[Any]) -> dict[str, Any]:
     """The arguments that describe an existing DataLoader, without dataset and collate_fn.
 
-    Returns:
-        Arguments that `DataLoader` accepts together: either `batch_sampler`, or `batch_size`, `drop_last`
-        and (for map-style datasets) `sampler`.
+    `DataLoader` accepts them together: either `batch_sampler`, or `batch_size`, `drop_last` and (for map-style
+    datasets) `sampler`.
     """
     names = [n for n in loader_argument_names() if n not in ("shuffle", "batch_sampler", "sampler")]
     arguments = {name: getattr(loader, name) for name in names if hasattr(loader, name)}
@@ -89,16 +87,16 @@ def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
     Raises:
         PipelineError: A value that PyTorch would refuse later, or silently take for something else.
     """
-    for name in _COUNTS:
+    for name in COUNTS:
         if name in arguments:
             _check_count(name, arguments[name])
-    for name in _FLAGS:
+    for name in FLAGS:
         if name in arguments:
             _check_flag(name, arguments[name])
     for name, (wanted, is_good, example) in _OBJECTS.items():
         value = arguments.get(name)
         if value is not None and (isinstance(value, type | str) or not is_good(value)):
-            raise PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write {name}={example}.")
+            raise PipelineError(f"{name} must be {wanted}, not {_with_type(value)}.", f"Write {name}={example}.")
     timeout = arguments.get("timeout", 0)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
         raise _wrong_value("timeout", timeout, "a number of seconds, 0 or more")
@@ -125,7 +123,7 @@ def _check_flag(name: str, value: Any) -> None:
     if not isinstance(value, bool):
         # 'false' would be taken for true.
         raise PipelineError(
-            f"{name} must be True or False, not {_describe(value)}.",
+            f"{name} must be True or False, not {_with_type(value)}.",
             f"Write {name}={bool(value) and str(value).lower() not in ('false', 'no', '0')}.",
         )
 
@@ -143,13 +141,11 @@ def _wrong_value(name: str, value: Any, wanted: str) -> PipelineError:
     example: Any = _EXAMPLES[name]
     if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
         example = int(value)
-    return PipelineError(f"{name} must be {wanted}, not {_describe(value)}.", f"Write for example {name}={example}.")
+    return PipelineError(f"{name} must be {wanted}, not {_with_type(value)}.", f"Write for example {name}={example}.")
 
 
-def _describe(value: Any) -> str:
-    shown = quote(value)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return f"{shown} ({type(value).__name__})" if isinstance(value, str | float | bool) else shown
+def _with_type(value: Any) -> str:
+    return f"{describe(value)} ({type(value).__name__})" if isinstance(value, str | float | bool) else describe(value)
 
 
 def build_loader(dataset: Any, collate_fn: Any, arguments: Mapping[str, Any]) -> DataLoader[Any]:
@@ -165,10 +161,6 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
 
     The class's own constructor is not called, because subclasses change its signature: the instance's
     attributes are copied, and PyTorch's own part is initialised anew.
-
-    Args:
-        loader: Any DataLoader; it is not changed.
-        changes: DataLoader arguments by name, `dataset` and `collate_fn` among them.
 
     Raises:
         PipelineError: The changes contradict what the loader has, or PyTorch refuses them.

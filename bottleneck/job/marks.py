@@ -28,7 +28,7 @@ names: set[str] = set()
 
 
 def site_of(name: str) -> str:
-    """The site of a marked stage: its name, told apart from the paths of other sites."""
+    """The site of a marked stage: its name with a prefix that no path has."""
     return _PREFIX + name
 
 

@@ -27,17 +27,12 @@ _SMALL_INTS = range(-5, 257)
 
 @dataclass(frozen=True)
 class ObjectCount:
-    """An estimate.
-
-    Attributes:
-        objects: How many there are.
-        nbytes: Memory that they take.
-        largest: The attribute with the most of them, such as `self.samples`; empty where there is none.
-    """
+    """An estimate."""
 
     objects: int
     nbytes: int
     largest: str = ""
+    """The attribute with the most of them, such as `self.samples`; empty where there is none."""
 
 
 def count_objects(dataset: Any) -> ObjectCount:

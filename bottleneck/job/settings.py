@@ -12,15 +12,16 @@ from typing import Any
 
 from bottleneck.errors import UsageError
 
-_COUNTS = {"batch_size": 64, "num_workers": 4, "prefetch_factor": 2}
-_FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
+COUNTS = {"batch_size": 64, "num_workers": 4, "prefetch_factor": 2}
+"""DataLoader arguments that are whole numbers, each with an example."""
+FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
 _TEXTS = {"multiprocessing_context": "spawn", "pin_memory_device": "cuda", "device": "cuda:0"}
 _OPTIONAL = ("batch_size", "prefetch_factor", "shuffle", "multiprocessing_context", "device", "augment")
 _OBJECTS = (
     *("dataset", "collate_fn", "model", "loss_fn", "optimizer", "train_step", "to_device"),
     *("sampler", "batch_sampler", "worker_init_fn", "generator"),
 )
-_SETTABLE = (*_COUNTS, *_FLAGS, "timeout", *_TEXTS, "augment")
+_SETTABLE = (*COUNTS, *FLAGS, "timeout", *_TEXTS, "augment")
 
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
 
@@ -84,14 +85,14 @@ def _typed(key: str, value: Any) -> Any:
         )
     if value is None and key in _OPTIONAL:
         return None
-    if key in _FLAGS:
+    if key in FLAGS:
         if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
             return bool(value)
         raise _wrong_type(key, value, "true or false", "true")
-    if key in _COUNTS:
+    if key in COUNTS:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        raise _wrong_type(key, value, "a whole number", str(_COUNTS[key]))
+        raise _wrong_type(key, value, "a whole number", str(COUNTS[key]))
     if key == "timeout":
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value

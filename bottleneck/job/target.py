@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,18 +17,15 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import BottleneckError, TargetError
+from bottleneck.job.code_origin import is_users
 from bottleneck.job.description import Pipeline
-from bottleneck.job.safe_repr import said_by
+from bottleneck.job.safe_repr import summary
 
 _FORMS = "package.module:function or path/to/file.py:function"
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 
 
 def build_pipeline(target: str) -> Pipeline:
-    """The pipeline that a target's function returns.
-
-    Args:
-        target: 'package.module:function' or 'path/to/file.py:function'.
+    """The pipeline that the function of a target returns: 'package.module:function' or 'path/to/file.py:function'.
 
     Raises:
         TargetError: It cannot be loaded, called, or does not return a pipeline.
@@ -212,18 +208,11 @@ def _as_pipeline(built: Any, target: str) -> Pipeline:
 
 def describe_error(error: BaseException) -> str:
     """An exception of the user's on one line, with the place in their code that raised it."""
-    text = said_by(error).rstrip(".")
-    text = text if len(text) <= 300 else text[:297] + "..."
-    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    shown = summary(error)
     if isinstance(error, SyntaxError):  # names file and line itself
         return shown
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_frame(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
     return f"{shown} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else shown
-
-
-def _is_user_frame(filename: str) -> bool:
-    own = str(Path(__file__).parents[1]) + os.sep
-    return not filename.startswith((own, _STANDARD_LIBRARY, "<")) and "site-packages" not in filename
 
 
 def _remedy_for(error: BaseException) -> str:

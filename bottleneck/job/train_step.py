@@ -6,13 +6,16 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.safe_repr import quote
+from bottleneck.job.structure import describe_structure
+
+if TYPE_CHECKING:
+    from bottleneck.job.description import Pipeline
 
 TARGET_KEYS = ("labels", "label", "targets", "target", "y")
 """Where the target is looked for in a mapping, when there is a `loss_fn` that wants it."""
@@ -23,54 +26,24 @@ _TRAIN_STEP_REMEDY = (
 )
 
 
-class Trains(Protocol):
-    """What of a pipeline makes its train step."""
-
-    @property
-    def model(self) -> Any:
-        """The model; None beside a train step."""
-
-    @property
-    def loss_fn(self) -> Callable[[Any, Any], Any] | None:
-        """(output, target) -> loss."""
-
-    @property
-    def optimizer(self) -> Any:
-        """The optimizer, or None."""
-
-    @property
-    def train_step(self) -> Callable[[Any], Any] | None:
-        """In the place of the others."""
-
-
-def make_train_step(pipeline: Trains, device: torch.device) -> Callable[[Any], Any]:
+def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any], Any]:
     """The function that trains on one batch, which is on the device already.
 
     The default one forwards, computes the loss, clears the gradients, goes backward and steps the optimizer
-    (without an optimizer: forward and backward only). It never synchronises with the device.
-
-    Args:
-        pipeline: With a train_step, or with a model. The model is used where it is and in the mode it is in.
-        device: The device of the job; only named in messages.
-
-    Returns:
-        A function of the batch. The default one returns the loss; both raise what the user's code raises,
-        and the default one a PipelineError when it cannot tell inputs from targets.
+    (without an optimizer: forward and backward only), and returns the loss. It uses the model where it is and in the
+    mode it is in, and never synchronises with the device. It raises what the user's code raises, and a PipelineError
+    when it cannot tell inputs from targets.
     """
     step = pipeline.train_step
     if isinstance(step, FrameworkStep):
         return step.start(pipeline.optimizer, device)
     if step is not None:
         return step
-    return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer, device)
+    return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer)
 
 
 class FrameworkStep(ABC):
-    """The train step of a framework's training loop, made ready anew for each diagnosis.
-
-    Args:
-        model: What the loop trains.
-    """
+    """The train step of a framework's training loop, made ready anew for each diagnosis."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -93,14 +66,11 @@ class FrameworkStep(ABC):
 
     @abstractmethod
     def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
-        """Do what the framework does before its first step.
+        """Do what the framework does before its first step, and return a function of the batch.
 
         Args:
             optimizer: The user's own; None: the one that the framework makes.
             device: Where batches are.
-
-        Returns:
-            A function of the batch.
         """
 
 
@@ -112,7 +82,6 @@ def make_default_step(
     model: Any,
     loss_fn: Callable[[Any, Any], Any] | None,
     optimizer: Any,
-    device: torch.device,
     *,
     backward: Callable[[torch.Tensor], Any] = _backward,
     batches_per_step: int = 1,
@@ -123,7 +92,6 @@ def make_default_step(
         model: Gets the whole batch without a `loss_fn`, else its inputs.
         loss_fn: (output, target) -> loss; None: the model returns its loss.
         optimizer: None: forward and backward only.
-        device: Only named in messages.
         backward: Computes the gradients of a loss.
         batches_per_step: Gradients of so many batches are gathered for each step of the optimizer.
     """
@@ -138,7 +106,7 @@ def make_default_step(
             inputs, target = _split(batch)
             output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
             loss = loss_fn(output, target)
-        _check_loss(loss, loss_fn, device)
+        _check_loss(loss, loss_fn)
         if number % batches_per_step == 0:
             clear_gradients()
         backward(loss)
@@ -179,7 +147,7 @@ def _call_model(model: Any, batch: Any) -> Any:
         return model(*batch)
     if isinstance(batch, torch.Tensor):
         return model(batch)
-    raise PipelineError(f"The model cannot be given a batch that is {describe_batch(batch)}.", _TRAIN_STEP_REMEDY)
+    raise PipelineError(f"The model cannot be given this batch: {describe_structure(batch)}.", _TRAIN_STEP_REMEDY)
 
 
 def _split(batch: Any) -> tuple[Any, Any]:
@@ -193,7 +161,7 @@ def _split(batch: Any) -> tuple[Any, Any]:
             inputs = {key: value for key, value in _with_string_keys(batch).items() if key != keys[0]}
             return inputs, batch[keys[0]]
     raise PipelineError(
-        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_batch(batch)}.",
+        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_structure(batch)}.",
         _TRAIN_STEP_REMEDY,
     )
 
@@ -202,7 +170,7 @@ def _with_string_keys(batch: Mapping[Any, Any]) -> dict[str, Any]:
     if all(isinstance(key, str) for key in batch):
         return dict(batch)
     raise PipelineError(
-        f"A batch that is a mapping goes to the model by keyword, and this one is {describe_batch(batch)}.",
+        f"A batch that is a mapping goes to the model by keyword, and this one is {describe_structure(batch)}.",
         _TRAIN_STEP_REMEDY,
     )
 
@@ -218,17 +186,17 @@ def _returned_loss(output: Any) -> Any:
     if isinstance(output, tuple | list) and output:
         return output[0]
     raise PipelineError(
-        f"Without loss_fn the model must return its loss, and it returned {describe_batch(output)}.",
+        f"Without loss_fn the model must return its loss, and it returned {describe_structure(output)}.",
         "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step.",
     )
 
 
-def _check_loss(loss: Any, loss_fn: Any, device: torch.device) -> None:
+def _check_loss(loss: Any, loss_fn: Any) -> None:
     """Refuse what has no gradient, before PyTorch does so in words that name no field."""
     source = "The model, which has no loss_fn beside it," if loss_fn is None else "loss_fn"
     if not isinstance(loss, torch.Tensor):
         raise PipelineError(
-            f"{source} must give the loss as a tensor, and gave {describe_batch(loss)}.", _TRAIN_STEP_REMEDY
+            f"{source} must give the loss as a tensor, and gave {describe_structure(loss)}.", _TRAIN_STEP_REMEDY
         )
     if loss.numel() != 1:
         remedy = (
@@ -236,26 +204,9 @@ def _check_loss(loss: Any, loss_fn: Any, device: torch.device) -> None:
             if loss_fn is None
             else "Use a loss with reduction='mean', or pass a train_step."
         )
-        raise PipelineError(f"{source} must give one number, and gave {describe_batch(loss)}.", remedy)
+        raise PipelineError(f"{source} must give one number, and gave {describe_structure(loss)}.", remedy)
     if not loss.requires_grad:
         raise PipelineError(
-            f"The loss on {device} depends on no parameter that requires a gradient.",
+            f"The loss on {loss.device} depends on no parameter that requires a gradient.",
             "Unfreeze the model; for inference pass train_step=lambda batch: model(batch[0]).",
         )
-
-
-def describe_batch(batch: Any, depth: int = 2) -> str:
-    """A batch in a few words, such as '(Tensor[64, 3, 224, 224], Tensor[64])'."""
-    if isinstance(batch, torch.Tensor):
-        return f"{type(batch).__name__}{list(batch.shape)}"
-    name = type(batch).__name__
-    if isinstance(batch, Mapping):
-        shown = [quote(key) for key in batch][:6]
-        return f"a {name} with keys {', '.join(shown)}{', ...' if len(batch) > 6 else ''}"
-    if isinstance(batch, tuple | list):
-        if depth == 0:
-            return f"a {name} of {len(batch)}"
-        shown = [describe_batch(item, depth - 1) for item in batch[:4]]
-        inner = ", ".join(shown) + (", ..." if len(batch) > 4 else "")
-        return f"({inner})" if name == "tuple" else f"{name}[{inner}]"
-    return "None" if batch is None else f"a {name}"

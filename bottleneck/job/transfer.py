@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,6 +12,9 @@ import torch
 from bottleneck.errors import PipelineError
 from bottleneck.job import containers
 from bottleneck.job.safe_repr import quote
+
+if TYPE_CHECKING:
+    from bottleneck.job.description import Pipeline
 
 
 def resolve_device(device: Any) -> torch.device:
@@ -95,11 +98,6 @@ def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False)
     Understood are lists, tuples, named tuples, mappings, dataclasses (frozen ones too) and objects with a
     `to` method (asked first, so that a packed sequence or a tokenizer's batch moves in its own way).
     Anything else is returned unchanged, and so is a tensor that is on the device already.
-
-    Args:
-        batch: Any structure.
-        device: Where its tensors shall be.
-        non_blocking: Copy asynchronously, which takes effect from pinned memory.
     """
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=non_blocking)
@@ -147,32 +145,13 @@ def _has_non_blocking(cls: Any) -> bool:
     return "non_blocking" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-class Transfers(Protocol):
-    """What of a pipeline brings its batches to the device."""
-
-    @property
-    def to_device(self) -> Callable[[Any, torch.device], Any] | None:
-        """(batch, device) -> batch; None: every tensor in any nested container."""
-
-
-def transfer_is_default(pipeline: Transfers) -> bool:
-    """Whether the user gave no `to_device` of their own."""
-    return pipeline.to_device is None
-
-
-def copies_nothing(pipeline: Transfers, device: torch.device) -> bool:
+def copies_nothing(pipeline: Pipeline, device: torch.device) -> bool:
     """Whether there is no `copy` stage: the default transfer of CPU tensors to the CPU."""
-    return transfer_is_default(pipeline) and device.type == "cpu"
+    return pipeline.to_device is None and device.type == "cpu"
 
 
-def make_transfer(pipeline: Transfers, device: torch.device, pinned: bool) -> Callable[[Any], Any]:
-    """The function that brings a batch from the loader to the device.
-
-    Args:
-        pipeline: Whose `to_device(batch, device)` is used if there is one.
-        device: The device of the job.
-        pinned: Whether the loader's batches lie in pinned memory; the default copy is asynchronous then.
-    """
+def make_transfer(pipeline: Pipeline, device: torch.device, pinned: bool) -> Callable[[Any], Any]:
+    """The function that brings a batch from the loader to the device; asynchronously, if it lies in pinned memory."""
     to_device = pipeline.to_device
     if to_device is not None:
         return lambda batch: to_device(batch, device)

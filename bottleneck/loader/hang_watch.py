@@ -15,12 +15,7 @@ _LONGEST_GRACE_S = 5.0
 
 
 class HangWatch:
-    """Calls a function once when a wait takes too long.
-
-    Args:
-        on_hang: Called in a thread of the watch's own; ends the wait.
-        limit_s: How long a wait may take.
-    """
+    """Calls a function once, from a thread of its own, when a wait takes longer than `limit_s`."""
 
     def __init__(self, on_hang: Callable[[], None], limit_s: float) -> None:
         self.waiting_since_s: float | None = None

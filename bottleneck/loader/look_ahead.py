@@ -19,13 +19,12 @@ _Request = tuple[Any, int]
 """What the workers are asked for, and the samples in it."""
 
 
-class Ahead:
+class LookAhead:
     """Hands out what lies ahead: from all over it while asked so, and else in order, each once.
 
     Args:
         requests: Gives the next request of the user's order.
         batches: How many there are at most, such as those of an epoch.
-        clock: Seconds from any beginning.
     """
 
     def __init__(self, requests: Callable[[], _Request], batches: int, clock: Callable[[], float]) -> None:

@@ -58,7 +58,6 @@ class CollateProxy:
         self.engine = engine
 
     def __call__(self, samples: Any) -> Any:
-        """Collate in the present mode."""
         return self.engine.collate(samples)
 
 
@@ -72,7 +71,6 @@ class WorkerInit:
         self._worker_init_fn = worker_init_fn
 
     def __call__(self, worker: int) -> None:
-        """Prepare a worker."""
         import signal
 
         # Ctrl-C reaches the whole process group; the main process stops the workers, in order.
@@ -92,6 +90,6 @@ class WorkerInit:
         assert self._worker_init_fn is not None
         try:
             self._worker_init_fn(worker)
-        except BaseException as error:  # noqa: BLE001 - whatever it raises ends the worker, and is reported
+        except BaseException as error:  # noqa: BLE001 - anything it raises ends the worker, and is reported
             described = describe_failure(error, "worker_init_fn", index=None, worker=worker, mode=modes.ALL)
             raise UserCodeError(described) from None

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from bottleneck.job.loader_arguments import is_pytorchs
 from bottleneck.loader import modes
-from bottleneck.loader.look_ahead import Ahead
+from bottleneck.loader.look_ahead import LookAhead
 from bottleneck.loader.request_pool import RequestPool, take_distinct
 from bottleneck.loader.requests import Blank, Request, Single
 from bottleneck.loader.worker.control import Control
@@ -133,12 +133,6 @@ class RequestOrder:
 
     No index is asked for twice before all others were, so that `raw` never reads a file that an earlier round
     has brought into the page cache, unless the dataset is smaller than the diagnosis.
-
-    Args:
-        loader: The user's loader.
-        control: Holds the present mode.
-        iterable: The dataset is an iterable one; its workers choose their samples themselves.
-        clock: Seconds from any beginning.
     """
 
     def __init__(
@@ -158,7 +152,7 @@ class RequestOrder:
         self._iterable = iterable
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
         self._real: Iterator[Any] | None = None
-        self._ahead: Ahead | None = None
+        self._ahead: LookAhead | None = None
         self.pool: RequestPool | None = None
         """Where indices come from once there is one; None: from the user's sampler."""
         self.stopped = False
@@ -210,7 +204,7 @@ class RequestOrder:
         """Return the next one of the user's order; while batches are recorded, one from all over those that come."""
         if self._control.mode & modes.RECORD and not _shuffles_all(_index_sampler(self._loader)):
             if self._ahead is None:
-                self._ahead = Ahead(self._ask_sampler, _batches_of_epoch(_chooser(self._loader)), self._clock)
+                self._ahead = LookAhead(self._ask_sampler, _batches_of_epoch(_chooser(self._loader)), self._clock)
             chosen = self._ahead.choose()
             if chosen is not None:
                 return chosen
@@ -254,11 +248,7 @@ class RequestOrder:
         return [self._next_real()[0] for _ in range(batches)]
 
     def fill_pool(self, batches: int) -> int:
-        """Ask for the same batches again and again from now on: the next ones of the user's order.
-
-        Returns:
-            How many they are; fewer than wanted where the dataset has no more.
-        """
+        """Ask for the next so many batches again and again from now on; return how many there are."""
         found = take_distinct(iter(self._next_real, None), batches)
         self.pool = RequestPool(found) if found else None
         return len(found)

@@ -13,11 +13,7 @@ _MOST_REFUSED = 2
 
 
 class RequestPool:
-    """Hands out the same batches of indices in turn.
-
-    Args:
-        requests: What the loader's workers are asked for, and the samples in it; at least one.
-    """
+    """Hands out the same requests, each with its number of samples, in turn."""
 
     def __init__(self, requests: list[tuple[Any, int]]) -> None:
         self._requests = requests
@@ -33,21 +29,14 @@ class RequestPool:
         return request
 
     def trim(self, length: int) -> None:
-        """Keep the first requests only; at least one."""
         del self._requests[max(1, length) :]
 
     def restart(self, at: int = 0) -> None:
-        """Begin again, with the request of a number."""
         self.position = at
 
 
 def take_distinct(requests: Iterator[tuple[Any, int]], wanted: int) -> list[tuple[Any, int]]:
-    """Return requests whose samples are new, as many as wanted or as the dataset has.
-
-    Args:
-        requests: The loader's order, which may never end.
-        wanted: How many are enough.
-    """
+    """Return requests whose samples are new, as many as wanted or as the dataset has."""
     seen: set[Hashable] = set()
     taken: list[tuple[Any, int]] = []
     for request, size in itertools.islice(requests, (1 + _MOST_REFUSED) * wanted):

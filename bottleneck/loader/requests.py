@@ -24,29 +24,25 @@ class Request(list[Any]):
         return _arrive, (Request, list(self), self.generation)
 
 
-class Single:
+class _Stamped:
+    """Carries something to a worker, with the generation in which it was sent."""
+
+    def __init__(self, content: Any, generation: int) -> None:
+        self.content, self.generation = content, generation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (type(self), self.content, self.generation)
+
+
+class Single(_Stamped):
     """What a loader that does not batch asks for at once: an index, or whatever its sampler gives."""
 
-    def __init__(self, index: Any, generation: int) -> None:
-        self.index = index
-        self.generation = generation
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (Single, self.index, self.generation)
-
-
-class Blank:
-    """Stands for the indices of a batch that needs none; remembers how many there would be."""
-
-    def __init__(self, size: int, generation: int) -> None:
-        self.size = size
-        self.generation = generation
+class Blank(_Stamped):
+    """Stands for the indices of a batch that needs none; its content is how many there would be."""
 
     def __len__(self) -> int:
-        return self.size
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (Blank, self.size, self.generation)
+        return int(self.content)
 
 
 def _arrive(kind: Callable[[Any, int], Any], content: Any, generation: int) -> Any:

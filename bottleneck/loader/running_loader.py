@@ -39,8 +39,6 @@ class RunningLoader:
 
     Args:
         loader: The user's loader; it is not changed.
-        engine: What runs inside its workers.
-        control: The integers shared with them.
         hang_s: Seconds without a batch after which the workers count as hung.
     """
 
@@ -68,13 +66,10 @@ class RunningLoader:
         self._notice_workers()
 
     def _notice_workers(self) -> None:
-        self.workers = self._find_workers()
+        self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
         if self.workers and self._watch is None:  # only now: its thread must not be there when they are forked
             iterator = self._worker_iterator()
             self._watch = HangWatch(lambda: kill_hung_workers(iterator), iterator._timeout)
-
-    def _find_workers(self) -> tuple[int, ...]:
-        return tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
 
     def set_timeout(self, seconds: float) -> None:
         """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""
@@ -90,12 +85,7 @@ class RunningLoader:
         return inner if inner is not None else self._iterator
 
     def next_batch(self) -> tuple[Any, int]:
-        """Return the next batch as the loader gives it, and its number of samples.
-
-        Raises:
-            LoaderEnded: If there is none.
-            Exception: What the loader raises when a worker fails.
-        """
+        """Return the next batch as the loader gives it, and its number of samples; `LoaderEnded` if there is none."""
         if self._iterator is None:
             self.start()
         watch = self._watch
@@ -139,7 +129,7 @@ class RunningLoader:
         return RuntimeError(describe_deaths(dead)) if dead else error
 
     def arrived(self) -> int | None:
-        """Return how many batches workers have delivered that nobody has taken; None where that is unknown."""
+        """Return how many batches have been delivered and not been taken; None where that is unknown."""
         iterator = self._worker_iterator()
         try:
             in_queue = iterator._data_queue.qsize()

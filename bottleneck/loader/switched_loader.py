@@ -30,7 +30,6 @@ class SwitchedLoader(RunningLoader):
     Args:
         loader: The user's loader; it is not changed.
         sites: Where its dataset could be cut.
-        seed: Seed for checking recordings.
         hang_s: Seconds without a batch after which the workers count as hung.
         sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
         notes_files: The files that the workers open will be asked for.
@@ -52,20 +51,17 @@ class SwitchedLoader(RunningLoader):
         self.can_skip_batches = can_skip_batches(loader)
         """A batch may be left out of what the loader gives."""
         control = Control(loader.num_workers)
+        self.handles = find_handles(loader.dataset) if loader.num_workers else ()
         engine = Engine(
-            loader.dataset,
-            loader.collate_fn,
-            control,
-            sites,
-            seed,
+            loader.dataset, loader.collate_fn, control, sites, seed,
             batched=loader.batch_sampler is not None,
             iterable=isinstance(loader.dataset, IterableDataset),
             can_skip_batches=self.can_skip_batches,
-        )
-        engine.checking_s = checking_s
-        engine.sample_rate_hz = sample_rate_hz
-        engine.handles = self.handles = find_handles(loader.dataset) if loader.num_workers else ()
-        engine.notes_files = notes_files and loader.num_workers > 0
+            checking_s=checking_s,
+            sample_rate_hz=sample_rate_hz,
+            handles=self.handles,
+            notes_files=notes_files and loader.num_workers > 0,
+        )  # fmt: skip
         super().__init__(loader, engine, control, hang_s)
         self._plan: Plan | None = None
         self._faults_read: dict[int, int] = {}
@@ -80,7 +76,6 @@ class SwitchedLoader(RunningLoader):
 
     @property
     def mode(self) -> int:
-        """The loader stages that work for real at present."""
         return self._control.mode
 
     def switch(self, mode: int) -> None:
@@ -94,11 +89,7 @@ class SwitchedLoader(RunningLoader):
         self.discard_in_flight()
 
     def switch_real(self, extra: int = 0) -> None:
-        """Make everything real, and hand nothing over where batches may be left out: what is received is not used.
-
-        Args:
-            extra: Further bits of the mode, for what is to happen on the way.
-        """
+        """Make everything real, with further bits of the mode, and hand nothing over where batches may be left out."""
         self.switch((modes.ALL & ~modes.HANDOFF if self.can_skip_batches else modes.ALL) | extra)
 
     def discard_in_flight(self) -> None:
@@ -161,7 +152,6 @@ class SwitchedLoader(RunningLoader):
         return self.num_workers * (self._loader.prefetch_factor or 0)
 
     def trim_pool(self, batches: int) -> None:
-        """Keep the first batches of the pool only."""
         if self.order.pool is not None:
             self.order.pool.trim(batches)
 
@@ -172,7 +162,6 @@ class SwitchedLoader(RunningLoader):
 
     @property
     def user_dataset(self) -> Any:
-        """The user's dataset, in this process."""
         return self._engine.user_dataset
 
     @property
@@ -193,7 +182,6 @@ class SwitchedLoader(RunningLoader):
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes in the caches of all workers together."""
         return self._control.cache_bytes()
 
 

@@ -254,11 +254,7 @@ def _says_equal(a: Any, b: Any) -> bool:
 
 
 def _pickled_parts(value: Any) -> list[Any]:
-    """Return what a pickle of an object holds: how it is made, and its attributes and elements.
-
-    Raises:
-        Exception: If it cannot be pickled.
-    """
+    """Return what a pickle of an object holds: how it is made, and its attributes and elements."""
     reduce = copyreg.dispatch_table.get(type(value))
     parts = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL) if reduce is None else reduce(value)
     if isinstance(parts, str):  # the name of something global

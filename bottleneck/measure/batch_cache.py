@@ -37,13 +37,10 @@ def keep_on_host(batch: Any) -> Any:
 
 
 class BatchCache:
-    """Cached batches, served in turn.
+    """At least one cached batch, served in turn.
 
-    The same objects are handed out again and again, as long as nobody changes them. A train step that works in
-    place would make the cached batch decay; from the moment that is seen, each step gets a clone.
-
-    Args:
-        batches: What is served; at least one.
+    The same objects are handed out again and again, as long as nothing changes them. A train step that works in
+    place would make the cached batch decay; from the moment that shows, each step gets a clone.
     """
 
     def __init__(self, batches: list[CachedBatch]) -> None:
@@ -58,16 +55,13 @@ class BatchCache:
 
     @property
     def batches(self) -> tuple[CachedBatch, ...]:
-        """What is served."""
         return tuple(self._batches)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all batches together."""
         return sum(trees.nbytes(cached.batch) for cached in self._batches)
 
     def serve(self) -> CachedBatch:
-        """Return the next batch."""
         cached = self._batches[self._next]
         self._next = (self._next + 1) % len(self._batches)
         if self.clones:
@@ -93,7 +87,6 @@ class BatchCache:
         self._watch()
 
     def rewind(self) -> None:
-        """Go on with the first batch."""
         self._next = 0
 
     def probe(
@@ -102,14 +95,6 @@ class BatchCache:
         """Use each batch once, put back what it changed, and clone from then on if it changed anything.
 
         A slow step is tried on as many batches as there is time for; the others are watched while they are used.
-
-        Args:
-            use: The train step, or whatever else gets the batch.
-            limit_s: Time after which no further batch is tried.
-            clock: Seconds from any beginning.
-
-        Returns:
-            Whether a batch was changed.
         """
         started = clock()
         for number, cached in enumerate(self._batches):
@@ -136,11 +121,7 @@ class BatchCache:
         return not self.clones and self._versions() != self._expected
 
     def clone_from_now_on(self, make: Callable[[], CachedBatch]) -> None:
-        """Serve clones, and only of batches that are still what the loader gave.
-
-        Args:
-            make: Gives a fresh batch, in case that all have been changed.
-        """
+        """Serve clones, and only of batches that are still what the loader gave; `make` gives one where none is."""
         changed = [now != expected for now, expected in zip(self._versions(), self._expected, strict=True)]
         kept = [cached for cached, spoilt in zip(self._batches, changed, strict=True) if not spoilt]
         self._batches = kept or [make()]

@@ -55,7 +55,7 @@ class Bench:
     device_warm_up_s: float = 0.0
     """How long the device runs before it is timed alone; 0 for the CPU, which is never idle before."""
     until_s: float = math.inf
-    """When a block ends by the clock that has its batches, whatever its queue holds."""
+    """When, by the clock, a block that has its batches ends, at any level of its queue."""
     step_s: float | None = field(default=None, init=False)
     """What the job takes for a batch that is on the device already; None before that was measured."""
     _in_step_s: float = field(default=0.0, init=False)
@@ -104,7 +104,7 @@ class Bench:
         whole = self.replays.vary
         if self.device is not self.host:
             # A transfer of the user's may work in place.
-            own = trees.copy_deep if self.host.clones else _same
+            own = trees.copy_deep if self.host.clones else lambda batch: batch
             self.device.exchange((CachedBatch(self.transfer(own(c.batch)), c.samples) for c in fresh), whole=whole)
         self.host.exchange(fresh, whole=whole)
 
@@ -177,28 +177,20 @@ class Bench:
         return waits[0]
 
     def settle(self, arm: Arm) -> int:
-        """Run one batch more before a block, so that it begins as it ends: right after a batch.
+        """Run one batch more before a block, so that it begins as it ends: right after a batch. Return its samples.
 
         What was done since `prepare`, such as opening counters, gave the workers a start of that time, and the block
         would come out shorter by it; waiting for this batch uses the start up. Of slow batches of the loader alone it
         is a vanishing part, and cold files are too few to spend any on it.
-
-        Args:
-            arm: What to run; `prepare` must have been called.
-
-        Returns:
-            The samples of the batch, for the counters to count; 0 where none was run.
         """
         if arm.mode is None or arm.cold or not (arm.coupled or self._batches_are_quick):
             return 0
         return self._run_once(arm, [])
 
     def measure(self, arm: Arm, round_: int, batches: int) -> Block:
-        """Time a block; the device is waited for at its edges only.
+        """Time a block; `prepare` and `settle` come before. The device is waited for at the edges only.
 
         Args:
-            arm: What to run; `prepare` and `settle` must have been called.
-            round_: The round that the block belongs to.
             batches: Its length, at least: with the train step it ends when as many batches lie ready as when it
                 began, or after four queues; otherwise `block_batches` gives lengths at which bursts do no harm.
         """
@@ -238,7 +230,7 @@ class Bench:
 
     @property
     def loop_s_per_batch(self) -> float | None:
-        """What the loop of blocks takes a batch, beside the step; None where a device works on meanwhile."""
+        """What the loop of blocks takes a batch, beside the step; None where a device works asynchronously."""
         return self._device_s / self._device_batches if self._device_batches and self.split_blocks else None
 
     def _whole_passes(self, arm: Arm, batches: int) -> int:
@@ -250,18 +242,14 @@ class Bench:
         return len(self.device) * math.ceil(batches / len(self.device))
 
     def _half_s(self, done_s: list[float]) -> float | None:
-        """Return the time of half a block; it tells something only where that, too, ends on an edge between bursts."""
+        """Return the time of half a block; only where that, too, ends on an edge between bursts."""
         batches = len(done_s) - 1
         half = batches // 2
         even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0
         return done_s[half] if even and half and self.split_blocks else None
 
     def watch(self, arm: Arm, limit_s: float) -> tuple[list[float], float]:
-        """Run an arm without a break, for a look at it that is no block.
-
-        Args:
-            arm: What to run; `prepare` must have been called.
-            limit_s: Time after which it ends.
+        """Run an arm without a break for so long, to look at it outside of any block; `prepare` comes before.
 
         Returns:
             The waits, batch after batch, and the time of all together [s].
@@ -273,10 +261,6 @@ class Bench:
             self.batches += 1
         self.synchronize()
         return waits, self.clock() - started
-
-
-def _same(batch: Any) -> Any:
-    return batch
 
 
 def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:

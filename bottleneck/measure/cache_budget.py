@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bottleneck.errors import MeasurementError
-from bottleneck.results.format import cache_option, significant
+from bottleneck.results.format import cache_option, size
 
 _LEAST_BYTES = 1 << 30
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.25
@@ -64,8 +64,7 @@ def choose_budget(
         total = most = given
     if copies * batch_bytes > most:
         raise MeasurementError(
-            f"One batch takes {significant(copies * batch_bytes / 1e6)} MB in the caches, which may take "
-            f"{significant(most / 1e6)} MB.",
+            f"One batch takes {size(copies * batch_bytes)} in the caches, which may take {size(most)}.",
             f"Allow more: {cache_option(wanted_bytes(batch_bytes, _BATCHES_OF_WORKER * batch_bytes, workers))}.",
         )
     # A quarter is for the main process; more where the workers need less, less where it needs less itself.
@@ -80,7 +79,6 @@ def wanted_bytes(batch_bytes: int, recorded_bytes: int, workers: int) -> int:
     Args:
         batch_bytes: What one collated batch takes.
         recorded_bytes: What a batch takes that a worker records whole.
-        workers: Processes that record.
     """
     for_workers = workers * recorded_bytes
     return for_workers + max(2 * _BATCHES_OF_MAIN * batch_bytes, for_workers // 3 + 1)

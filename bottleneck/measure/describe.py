@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.ladder import Arm, Ladder
+
+_SHOWN = {
+    "coupled": "{}",
+    "drained": "{} (drained)",
+    "workers": "{} (workers alone)",
+    "without": "without {}",
+    "workers without": "without {} (loader alone)",
+    "serving": "{} (the price of serving)",
+}
+"""For people: an experiment by its mode."""
 
 
 def _name(value: Any) -> str | None:
@@ -48,19 +58,21 @@ def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any]) -> dict[str, 
     }
 
 
-def describe_arm(arm: Arm, ladder: Ladder | None) -> str:
-    """Name an arm by the experiment that it measures, such as `before_augment (drained)`."""
-    if ladder is None:
-        return "raw"
+def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
+    """Yield name, mode and arm of every experiment; several may share an arm."""
     for rung in ladder.rungs:
-        if rung.coupled == arm:
-            return rung.name
-        if rung.drained == arm:
-            return f"{rung.name} (drained)"
-        if rung.workers == arm:
-            return f"{rung.name} (workers alone)"
-    if arm == ladder.serving:
-        return "raw (the price of serving)"
-    named = [(stage, candidate, "") for stage, candidate in ladder.without]
-    named += [(stage, candidate, " (loader alone)") for stage, candidate in ladder.without_alone]
-    return next((f"without {stage}{mode}" for stage, candidate, mode in named if candidate == arm), "raw")
+        for mode, arm in (("coupled", rung.coupled), ("drained", rung.drained), ("workers", rung.workers)):
+            if arm is not None:
+                yield rung.name, mode, arm
+    for stage, arm in ladder.without:
+        yield stage, "without", arm
+    for stage, arm in ladder.without_alone:
+        yield stage, "workers without", arm
+    if ladder.serving is not None:
+        yield "raw", "serving", ladder.serving
+
+
+def describe_arm(arm: Arm, ladder: Ladder | None) -> str:
+    """Name an arm by the first experiment that it measures, such as `before_augment (drained)`."""
+    named = named_arms(ladder) if ladder is not None else ()
+    return next((_SHOWN[mode].format(name) for name, mode, each in named if each == arm), "raw")

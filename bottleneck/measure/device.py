@@ -1,4 +1,4 @@
-"""Wait for the device, at block edges only: doing so at every step would destroy the overlap to be measured."""
+"""The devices of the job: waiting for them, at block edges only since at every step it would destroy the overlap."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import torch
 
 
 def make_synchronize(device: torch.device, others: Iterable[torch.device] = ()) -> Callable[[], None]:
-    """Return a function that returns once the devices have done all their work; nothing to wait for on a CPU.
-
-    Args:
-        device: Where batches are.
-        others: Devices that the job computes on as well.
-    """
+    """Return a function that waits until devices have done all their work; there is nothing to wait for on a CPU."""
     waits = [wait for each in dict.fromkeys((device, *others)) if (wait := _make_wait(each)) is not None]
     if len(waits) == 1:
         return waits[0]
@@ -52,17 +47,17 @@ def _tensors_of(model: Any, optimizer: Any) -> Iterator[torch.Tensor]:
 
 
 def free_device_bytes(device: torch.device) -> int | None:
-    """Return the memory of a device that nobody has taken; None where it has none of its own, or does not say."""
+    """Return the free memory of a device; None where it has none of its own, or that is unknown."""
     mem_get_info = getattr(getattr(torch, device.type, None), "mem_get_info", None)
     if mem_get_info is None:
         return None
     try:
         return int(mem_get_info(device)[0])
-    except (RuntimeError, AssertionError, ValueError):  # a build without the device, or a driver that does not tell
+    except (RuntimeError, AssertionError, ValueError):  # a build without the device, or a driver that refuses
         return None
 
 
 def device_can_pin() -> bool:
-    """Whether a loader with `pin_memory=True` really pins: only beside an accelerator."""
+    """Whether a loader with `pin_memory=True` really pins: only with an accelerator."""
     accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
     return bool(accelerator.is_available()) if accelerator is not None else torch.cuda.is_available()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.job.code_origin import is_ours
 from bottleneck.job.safe_repr import text_of
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import LoaderEnded, SwitchedLoader
@@ -15,12 +15,9 @@ from bottleneck.loader.worker_death import Death, find_death
 from bottleneck.loader.worker_errors import PassesThrough, find_failure
 
 _ORIGINAL = "Original Traceback"
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
-
-
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
 NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, PassesThrough)
-"""What is told as it is, or is on its way to where it is caught; everything else is a failure of the user's code."""
+"""Errors that need no explanation, or are on their way to where they are caught; all others are the user's code's."""
 _SHM_REMEDY = (
     "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
     "prefetch_factor."
@@ -49,12 +46,7 @@ def _is_full(text: str) -> bool:
 
 
 def name_mode(mode: int, present: str) -> str:
-    """Name the experiment that a mode belongs to, for people.
-
-    Args:
-        mode: The mode.
-        present: The name of the present experiment, for modes that only the plan could tell apart.
-    """
+    """Name the experiment that a mode belongs to; `present` is the name for modes that only the plan tells apart."""
     if mode & modes.RECORD:
         return "recording"
     for name, known in modes.MODE_OF_EXPERIMENT.items():
@@ -67,7 +59,7 @@ def name_mode(mode: int, present: str) -> str:
 
 
 def _users_part(error: BaseException) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
 
@@ -106,10 +98,7 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
     if death is not None:
         return _explain_death(death, error, experiment)
     if _is_full(text):
-        return MeasurementError(
-            f"Shared memory ran out, experiment {experiment}: {one_line(error)}",
-            _SHM_REMEDY,
-        )
+        return MeasurementError(f"Shared memory ran out, experiment {experiment}: {one_line(error)}", _SHM_REMEDY)
     if "Too many open files" in text or "ancdata" in text:
         return MeasurementError(
             f"File descriptors ran out, experiment {experiment}: {one_line(error)}",
@@ -129,7 +118,7 @@ def _explain_death(death: Death, error: BaseException, experiment: str) -> Measu
 
 
 def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
-    """Explain an exception that the train step or the transfer raised, or that tells of a worker's death meanwhile."""
+    """Explain an exception that the train step or the transfer raised, or that reports a worker's death meanwhile."""
     if came_from_loader(error):
         return explain_loader_failure(error, experiment)
     remedy = "Run the step by itself on one batch of the loader; it must work there first."
@@ -141,7 +130,7 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
 
 
 def explain_escape(error: BaseException) -> MeasurementError:
-    """Explain what is no Exception, such as SystemExit: nothing of ours raises such a thing, the job's code did."""
+    """Explain what is no Exception, such as SystemExit: only the job's code raises such a thing."""
     return MeasurementError(
         f"The job's own code raised {one_line(error)}",
         "It would end the job too; let it raise an exception that says what is wrong instead.",
@@ -156,7 +145,7 @@ def explain_early_end(failure: BaseException) -> str:
 
 
 def came_from_loader(error: BaseException) -> bool:
-    """Whether an exception passed through the loader's iterator, or tells of a worker that died.
+    """Whether an exception passed through the loader's iterator, or reports a worker that died.
 
     PyTorch's handler of SIGCHLD raises wherever the main process happens to be, such as in the train step.
     """
@@ -190,7 +179,7 @@ def loader_failures(experiment: str) -> AbstractContextManager[None]:
 
 
 def job_failures(experiment: str) -> AbstractContextManager[None]:
-    """Explain what the job raises inside the block: tells failures of the user's step from failures of the loader."""
+    """Explain what the job raises inside the block, as a failure of the user's step or of the loader."""
 
     def explain(error: BaseException) -> MeasurementError:
         return (explain_loader_failure if came_from_loader(error) else explain_step_failure)(error, experiment)

@@ -6,13 +6,14 @@ a train step at all. Several experiments of the result can share an arm: `before
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bottleneck.loader import modes
 from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.loader.record.plan import Plan
+from bottleneck.results.names import FETCH, joint_name, stages_in
 from bottleneck.results.records import StageSpan
-from bottleneck.results.stage_names import FETCH, joint_name, stages_in
 
 Supply = Literal["device", "host", "loader"]
 
@@ -66,7 +67,6 @@ class Ladder:
     """`raw` of the workers alone, at the price of serving that the arms without a stage pay."""
 
     def arms(self) -> tuple[Arm, ...]:
-        """Every arm once."""
         found: dict[Arm, None] = {}
         for rung in self.rungs:
             for arm in (rung.coupled, rung.drained, rung.workers):
@@ -78,7 +78,7 @@ class Ladder:
             found[self.serving] = None
         return tuple(found)
 
-    def naming_arms(self) -> tuple[Arm, ...]:
+    def deciding_arms(self) -> tuple[Arm, ...]:
         """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
         cold = (arm for arm in self.arms() if arm.cold)
         without = (arm for _, arm in self.without)
@@ -128,31 +128,17 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What can be measured in this pipeline.
-
-    Attributes:
-        copies: There is a copy to the device.
-        hands_over: Batches travel between processes, or are pinned.
-        within_sample: Stages inside `__getitem__`, from the device outwards; `("fetch",)` if it cannot be cut.
-        has_samples: Single samples fit into the caches.
-        has_collated: Collated batches fit into the workers' caches.
-        can_stop: The code behind the augmentation can be left out.
-        can_skip_batches: The loader hands on what the workers return, so that a batch may be left out of it.
-        fetch_reason: Why `__getitem__` is not cut.
-        more_room: How the user gives the caches the memory that they lack.
-        marks: The stages that the user marked.
-    """
+    """What can be measured of a job."""
 
     copies: bool
+    """There is a copy to the device."""
     hands_over: bool
-    within_sample: tuple[str, ...]
-    has_samples: bool = True
-    has_collated: bool = True
-    can_stop: bool = False
+    """Batches travel between processes, or are pinned."""
+    plan: Plan
     can_skip_batches: bool = True
-    fetch_reason: str = ""
+    """The loader hands on what the workers return, so that a batch may be left out of it."""
     more_room: str = "--cache-bytes (in Python: cache_bytes)"
-    marks: MarkPlan = field(default_factory=MarkPlan)
+    """How the user gives the caches the memory that they lack."""
     unrecorded: str = ""
     """Why nothing was recorded; empty where something was."""
 
@@ -174,13 +160,17 @@ class _Step:
 def build_ladder(can: Capabilities) -> Ladder:
     """List the experiments, the stages and the arms for a pipeline."""
     reasons = _reasons(can)
-    rungs = [_main_process_rung(name, reasons.get(name)) for name in ("device", "host")]
+    rungs = [
+        _rung("device", None, Arm(None, "device")),
+        _rung("host", reasons.get("host"), Arm(None, "host")),
+    ]
     added = {"device": "compute", "host": "copy"}
     without_room = _without_room(can)
     unsplit: list[str] = []
     for step in _steps(can):
-        rungs.append(_rung(step, reasons.get(step.name)))
-        stage = FETCH if step.name == "raw" and not can.has_samples else step.stage
+        coupled = Arm(step.mode, "loader")
+        rungs.append(_rung(step.name, reasons.get(step.name), coupled, replace(coupled, coupled=False)))
+        stage = FETCH if step.name == "raw" and not can.plan.has_samples else step.stage
         added[step.name] = joint_name([*unsplit, stage])
         if step.name not in reasons:
             unsplit = []
@@ -193,7 +183,7 @@ def build_ladder(can: Capabilities) -> Ladder:
     without = tuple((name, arm) for name, arm in found if arm is not None)
     alone = tuple((name, _alone(arm, can)) for name, arm in without if arm.supply == "loader")
     rungs = _with_workers(rungs, spans, frozenset(name for name, _ in alone), can)
-    serving = _alone(Arm(modes.ALL | modes.PAY_SERVING, "loader"), can) if can.has_samples else None
+    serving = _alone(Arm(modes.ALL | modes.PAY_SERVING, "loader"), can) if can.plan.has_samples else None
     return Ladder(tuple(rungs), spans, without, alone, serving)
 
 
@@ -227,8 +217,7 @@ def _is_in_sample(step: _Step) -> bool:
 
 
 def _steps(can: Capabilities) -> list[_Step]:
-    """List what is measured of the loader, from the device outwards."""
-    return [_Step("after_collate", modes.HANDOFF, "handoff"), *_collate_steps(can.marks), *_sample_steps(can)]
+    return [_Step("after_collate", modes.HANDOFF, "handoff"), *_collate_steps(can.plan.marks), *_sample_steps(can)]
 
 
 def _collate_steps(marks: MarkPlan) -> list[_Step]:
@@ -239,11 +228,11 @@ def _collate_steps(marks: MarkPlan) -> list[_Step]:
 
 
 def _sample_steps(can: Capabilities) -> list[_Step]:
-    if can.marks.sample and can.has_samples:
-        names = {f"{side}_{site[1:]}" for site in can.marks.sample for side in ("before", "after")}
+    if can.plan.marks.sample and can.plan.has_samples:
+        names = {f"{side}_{site[1:]}" for site in can.plan.marks.sample for side in ("before", "after")}
         listed = [_Step(name, 0, "") for name in ("after_augment", "before_augment") if name not in names]
-        return [*listed, *_marked_steps(can.marks, can.marks.sample, modes.ALL, "other", "raw")]
-    stage_of = {"after_augment": "finish", "before_augment": "augment", "raw": can.within_sample[-1]}
+        return [*listed, *_marked_steps(can.plan.marks, can.plan.marks.sample, modes.ALL, "other", "raw")]
+    stage_of = {"after_augment": "finish", "before_augment": "augment", "raw": can.plan.within_sample[-1]}
     return [_Step(name, modes.MODE_OF_EXPERIMENT[name], stage) for name, stage in stage_of.items()]
 
 
@@ -251,7 +240,6 @@ def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str,
     """List the steps of marked stages: the code around them first, then from the last one to the first.
 
     Args:
-        marks: The plan.
         sites: The marked stages, in the order of execution.
         mode: Everything of them real.
         rest: The name of the stage that the code around them is.
@@ -276,39 +264,33 @@ def _reasons(can: Capabilities) -> dict[str, str]:
         reasons[name] = (
             can.unrecorded or f"a {'collated batch' if name == 'after_collate' else 'sample'} {_NO_ROOM}{can.more_room}"
         )
-    if can.has_samples and can.marks.sample:
+    if can.plan.has_samples and can.plan.marks.sample:
         named = {step.name for step in _sample_steps(can) if step.stage}
         reasons |= {name: _MARKED for name in ("after_augment", "before_augment") if name not in named}
         return reasons
-    if can.within_sample == ("fetch",) and not can.unrecorded:
-        why = f"__getitem__ is not cut: {can.fetch_reason}; {_REMEDY}"
+    if can.plan.within_sample == ("fetch",) and not can.unrecorded:
+        why = f"__getitem__ is not cut: {can.plan.reason}; {_REMEDY}"
         reasons["after_augment"] = reasons["before_augment"] = why
-    elif "finish" not in can.within_sample:
+    elif "finish" not in can.plan.within_sample:
         reasons.setdefault("after_augment", "no code follows the augmentation: the same as before_collate")
     return reasons
 
 
 def _without_room(can: Capabilities) -> tuple[str, ...]:
-    """The experiments for which the caches lack memory; stages that these would tell apart share a span."""
-    names = [step.name for step in _steps(can) if step.name not in ("after_collate", "raw") and not can.has_samples]
-    return tuple(names if can.has_collated or not can.hands_over else ("after_collate", *names))
+    """The experiments for which the caches lack memory; stages that only these separate share a span."""
+    names = [
+        step.name for step in _steps(can) if step.name not in ("after_collate", "raw") and not can.plan.has_samples
+    ]
+    return tuple(names if can.plan.has_collated or not can.hands_over else ("after_collate", *names))
 
 
-def _main_process_rung(name: str, reason: str | None) -> Rung:
-    if reason is not None:
-        return Rung(name, reason)
-    return Rung(name, None, Arm(None, "device" if name == "device" else "host"))
-
-
-def _rung(step: _Step, reason: str | None) -> Rung:
-    if reason is not None:
-        return Rung(step.name, reason)
-    return Rung(step.name, None, Arm(step.mode, "loader"), Arm(step.mode, "loader", coupled=False))
+def _rung(name: str, reason: str | None, coupled: Arm, drained: Arm | None = None) -> Rung:
+    return Rung(name, None, coupled, drained) if reason is None else Rung(name, reason)
 
 
 def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:
     """Return the arm in which everything is real except one stage; None where there is none."""
-    stage, marks = span.name, can.marks
+    stage, marks = span.name, can.plan.marks
     if stage == "compute":
         return None
     if stage == "copy":
@@ -321,11 +303,11 @@ def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | Non
         return Arm(modes.ALL | modes.SKIP_OTHER, "loader") if marks.sample_alone else None
     if stages_in(stage) == ("handoff", "collate"):
         return Arm(modes.ALL & ~modes.HANDOFF & ~modes.COLLATE, "host") if can.can_skip_batches else None
-    if stages_in(stage)[-1] == FETCH and not can.has_samples:
+    if stages_in(stage)[-1] == FETCH and not can.plan.has_samples:
         return inner_arms[span.inner] if span.inner is not None else None
-    if stage == "finish" and not can.can_stop:
+    if stage == "finish" and not can.plan.can_stop:
         return None
-    if stage == "collate" and not can.has_collated:
+    if stage == "collate" and not can.plan.has_collated:
         return None
     if stage == "collate" and marks.collate:
         return Arm(modes.ALL | modes.SKIP_COLLATE_REST, "loader") if marks.collate_alone else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bottleneck.loader.modes import EXPERIMENTS
@@ -23,12 +23,7 @@ from bottleneck.results.traces import TraceFile
 
 
 class Ledger:
-    """Everything measured so far.
-
-    Args:
-        environment: Of the machine and the software.
-        pipeline: What is diagnosed, as plain values.
-    """
+    """Everything measured so far."""
 
     def __init__(self, environment: Mapping[str, Any], pipeline: Mapping[str, Any]) -> None:
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -43,7 +38,6 @@ class Ledger:
         self.cost = Cost(0.0, 0, 0, 0)
 
     def add(self, arm: Arm, block: Block) -> None:
-        """Keep a block."""
         self.blocks.setdefault(arm, []).append(block)
 
     def exchange(self, arm: Arm, block: Block, better: Block) -> None:
@@ -58,6 +52,10 @@ class Ledger:
         """Keep a reason not to trust a number, once."""
         self._warnings.setdefault((id_, message), Warning(id_, message))
 
+    def warn_all(self, warnings: Iterable[tuple[str, str]]) -> None:
+        for id_, message in warnings:
+            self.warn(id_, message)
+
     def seconds_per_batch(self, arm: Arm) -> float | None:
         """Return what a batch of an arm has taken so far; None before its first block."""
         blocks = self.blocks.get(arm)
@@ -67,7 +65,6 @@ class Ledger:
         return tuple(self.blocks.get(arm, ())) if arm is not None else ()
 
     def measurement(self) -> Measurement:
-        """Return what has been measured up to now."""
         if self.ladder is None:
             reason = "the diagnosis ended before it was measured"
             experiments = tuple(MeasuredExperiment(name, False, reason) for name in EXPERIMENTS)

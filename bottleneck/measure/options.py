@@ -38,6 +38,8 @@ class MeasureOptions:
         trace: Trace a few steps of `device` and `raw` after the timed rounds, and keep the files. Where the device
             holds the job, a handful of steps of `device` are traced anyway, and no file is kept.
         cold: Measure also with the files of the samples dropped from the page cache.
+        restore: Put model, optimizer, data and process back afterwards, which takes a copy of the model and the
+            optimizer's state. Nobody needs that where the process ends with the diagnosis.
     """
 
     budget_s: float | None = None
@@ -47,3 +49,4 @@ class MeasureOptions:
     profile: ProfileOptions | None = None
     trace: bool = False
     cold: bool = False
+    restore: bool = True

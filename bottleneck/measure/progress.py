@@ -1,4 +1,4 @@
-"""What the measuring tells about itself while it runs."""
+"""What is reported while a diagnosis runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ProgressUpdate:
     """One step of the measuring, sent between blocks and never inside one."""
 
     phase: str
-    """What is being done, for people: 'starting workers', 'recording', 'measuring'."""
+    """What is being done: 'starting workers', 'recording', 'measuring'."""
     experiment: str | None = None
     """The experiment that runs next, such as 'before_augment (drained)'."""
     round: int | None = None

@@ -1,4 +1,4 @@
-"""Whether the job looks like one of many: what other ranks take, and wait for, is not seen from one process."""
+"""Whether the job looks like one rank of many: what the others take, and wait for, does not show in one process."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ def rank_warnings(
 
     Args:
         used: The devices that the job computes on.
-        environment: Of the process.
-        visible: Devices of the kind that the job uses; None: as torch counts them.
+        environment: Of the process; None: of this one.
+        visible: Number of CUDA devices; None: as torch counts them.
     """
-    seen = list(_signs(used, os.environ if environment is None else environment, visible))
-    if not seen:
-        return
-    yield (
-        "one-rank-of-many",
-        f"This process was diagnosed alone, and {' and '.join(seen)}. What other processes take of the same cores, "
-        "disk and network, and what sharing gradients with them costs, is not in any number; a loader that is "
-        "quick enough alone need not be beside the others. Give it its share of the cores (taskset -c), and measure "
-        "while the others run.",
-    )
+    signs = _signs(used, os.environ if environment is None else environment, visible)
+    if signs:
+        yield (
+            "one-rank-of-many",
+            f"This process was diagnosed alone, and {' and '.join(signs)}. What other processes take of the same "
+            "cores, disk and network, and what sharing gradients with them costs, is not in any number; a loader that "
+            "is quick enough alone need not be beside the others. Give it its share of the cores (taskset -c), and "
+            "measure while the others run.",
+        )
 
 
 def _signs(used: Collection[torch.device], environment: Mapping[str, str], visible: int | None) -> list[str]:

@@ -27,7 +27,7 @@ _SHARED_MEMORY_SHARE = 0.125
 _LONGER_THAN_PLANNED = 1.3
 """A block goes on until the queue is as it was."""
 _SAMPLED_BATCHES = 2
-"""Batches of a block that are looked at where all have been alike."""
+"""Batches of a block that are kept where all have been alike."""
 _FEWEST_BATCHES = 8
 """Batches of a block that are replayed where they differ, though the block be planned shorter."""
 _LONGEST_TAKE_S = 0.5
@@ -36,7 +36,7 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 def shape_of(batch: Any) -> tuple[Hashable, ...]:
-    """Return what tells batches of different sizes apart: the shapes of tensors, the types of everything else."""
+    """Return what distinguishes batches of different sizes: the shapes of tensors, the types of everything else."""
     return tuple(
         (tuple(leaf.shape), leaf.dtype)
         if isinstance(leaf, torch.Tensor)
@@ -90,24 +90,24 @@ class Replays:
 
     @property
     def vary(self) -> bool:
-        """Whether batches of more than one shape were seen."""
+        """Whether batches of more than one shape have come."""
         return len(self._shapes) > 1
 
     def begin(self, batches: int) -> bool:
         """A block of raw begins, of so many batches at least; return whether they are to be added.
 
-        Where all have been alike, a few are looked at, and take the place of as many.
+        Where all have been alike, a few are kept, and take the place of as many.
         """
         longest = math.ceil(_LONGER_THAN_PLANNED * batches)
         wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
         in_time = max(_SAMPLED_BATCHES, int(_LONGEST_TAKE_S / self._copy_s)) if self._copy_s else wanted
-        self._most, self._passed = min(self._room(), wanted, in_time), 0
+        self._most, self._passed = min(self._room_bytes // self._largest_bytes, wanted, in_time), 0
         self._copies = self._room_to_hold() < self._most
         self._stride = max(1, math.ceil(longest / max(1, self._most)))
         return self._most > 0
 
     def add(self, batch: Any, samples: int) -> None:
-        """Keep a batch of the block, or every so-manieth where not all fit."""
+        """Keep a batch of the block, or every nth where not all fit."""
         if self._passed % self._stride == 0 and len(self._gathered) < self._most:
             kept = keep_on_host(batch) if self._copies else batch
             self._gathered.append(CachedBatch(kept, samples))
@@ -132,10 +132,6 @@ class Replays:
         self._shapes.add(shape_of(batch))
         self._largest_bytes = max(self._largest_bytes, trees.nbytes(batch))
         self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
-
-    def _room(self) -> int:
-        """How many batches fit into the caches."""
-        return int(self._room_bytes // self._largest_bytes)
 
     def _room_to_hold(self) -> int:
         """How many batches can be held where they are, without a copy."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.rounds.steal_time import Stolen, StolenTime
+from bottleneck.measure.rounds.steal_time import StealTime, StealTimeMeter
 from bottleneck.measure.training.training import Training
 from bottleneck.measure.usage.full_collections import FullCollections
 from bottleneck.measure.usage.utilisation import Utilisation
@@ -21,36 +21,23 @@ class Counters:
 
     reads: StorageReads = field(default_factory=StorageReads)
     utilisation: Utilisation = field(default_factory=Utilisation)
-    stolen: StolenTime = field(default_factory=StolenTime)
+    stolen: StealTimeMeter = field(default_factory=StealTimeMeter)
     training: Training = field(default_factory=Training)
     collections: FullCollections = field(default_factory=FullCollections)
 
 
 class Visit(NamedTuple):
-    """What a visit gave.
-
-    Attributes:
-        block: What was timed.
-        preparing_s: Seconds of switching, discarding and warming up.
-        stolen: What other virtual machines took meanwhile.
-    """
+    """A block, the seconds of switching and warming up before it, and what other virtual machines took meanwhile."""
 
     block: Block
     preparing_s: float
-    stolen: Stolen
+    stolen: StealTime
 
 
 def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> Visit:
     """Measure one block of an arm, with the counters open for as long as it is steady.
 
     Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it.
-
-    Args:
-        bench: Runs the job.
-        arm: What to run.
-        round_: The round that the block belongs to.
-        batches: Its length; `block_batches` gives good ones.
-        counters: They are being watched and have been started.
     """
     started = bench.clock()
     bench.prepare(arm)

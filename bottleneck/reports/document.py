@@ -1,130 +1,185 @@
-"""A report as paragraphs and tables, told apart from the format that shows it: text, markdown or HTML.
+"""What a report says, apart from the format that shows it: sections of paragraphs, lists, tables, steps and figures.
 
-For reports that are tables and little else. The report of a diagnosis has forms of its own.
+All texts are as they came, the user's among them: each writer makes them safe to show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from bottleneck.reports import sanitize
-from bottleneck.reports.writers.layout import Column, Line, Span, Style, StyledReport, paragraph, table
-from bottleneck.reports.writers.page import render_page
+from bottleneck.results.format import known
 
-_TEMPLATE = "sections.html.j2"
-MAX_ROWS = 50
-"""Rows of a table in markdown, where the whole has to fit into a comment."""
-_LEAST_NAME = 8
-_FINDING_STYLES: dict[str, Style] = {"faster": "green", "slower": "red", "undecided": "cyan"}
+Form = Literal["text", "markdown", "html"]
+ALL: tuple[Form, ...] = ("text", "markdown", "html")
+PAGES: tuple[Form, ...] = ("markdown", "html")
+"""What has room for everything."""
 
-
-@dataclass(frozen=True)
-class Paragraph:
-    """A paragraph; the first of a report is its answer."""
-
-    text: str
-    warns: bool = False
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_FULL = "█"
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table. All texts are as they came from the user's code; each format escapes them."""
+class Bar:
+    """A cell with a bar, as long as the writer has room."""
+
+    fraction: float | None
+    """Of the longest; None where it is not known, or has no meaning."""
+
+    def text(self, width: int) -> str:
+        """At most `width` block characters, in steps of an eighth; empty where nothing is known."""
+        if width <= 0 or not known(self.fraction):
+            return ""
+        eighths = round(min(1.0, max(0.0, self.fraction)) * width * 8)
+        if eighths == 0 and self.fraction > 0:
+            eighths = 1  # little is not nothing
+        whole, rest = divmod(eighths, 8)
+        return _FULL * whole + (_EIGHTHS[rest] if rest else "")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
 
     title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numeric: tuple[int, ...] = ()
-    """Positions of columns that are aligned to the right."""
-    folded: bool = False
-    """Markdown shows it on a click only."""
+    kind: Literal["name", "path", "text", "number", "interval", "finding", "bar"] = "text"
+    """A name or a path is code. An interval stands in brackets, and goes where there is no room for it."""
+    on: tuple[Form, ...] = ALL
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it is aligned to the right, and never cut."""
+        return self.kind in ("number", "interval")
 
 
-Section = Paragraph | Table
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    on: tuple[Form, ...] = ALL
+    """Where it is shown."""
 
 
-def render_sections_text(sections: Sequence[Section], width: int = 80) -> str:
-    """The report as plain text of lines of at most `width` cells."""
-    return styled_sections(sections).plain(width)
+@dataclass(frozen=True)
+class Paragraph(_Block):
+    """A paragraph. The answer is the most important one of its report, a note explains what is above it."""
+
+    text: str
+    role: Literal["plain", "answer", "note", "small"] = "plain"
 
 
-def styled_sections(sections: Sequence[Section]) -> StyledReport:
-    """The report for whoever knows how wide it may be, and whether colours are wanted."""
-    return StyledReport(lambda width: section_lines(sections, width))
+@dataclass(frozen=True)
+class Items(_Block):
+    """A list of sentences; a terminal begins each with the label, which other formats have as their title."""
+
+    texts: tuple[str, ...]
+    label: str = ""
+    warn: bool = False
 
 
-def section_lines(sections: Sequence[Section], width: int) -> Iterator[Line]:
-    """The lines of the report in their styles."""
-    for number, section in enumerate(sections):
-        if number:
-            yield ()
-        if isinstance(section, Paragraph):
-            first = "Warning: " if section.warns else ""
-            style: Style = "yellow" if section.warns else ("" if number else "bold")
-            yield from paragraph(sanitize.one_line(section.text), width, first, style=style)
-            continue
-        last = len(section.columns) - 1
-        columns = [
-            Column(
-                sanitize.one_line(title),
-                align_right=position in section.numeric,
-                shrinks_to=_LEAST_NAME if position in (0, last) and position not in section.numeric else None,
-            )
-            for position, title in enumerate(section.columns)
+@dataclass(frozen=True)
+class Table(_Block):
+    """A table, which is left out where it has no rows; so is a column in which no row says anything."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str | Bar, ...], ...]
+    marked: frozenset[int] = frozenset()
+    """Rows that stand out."""
+    most: int | None = None
+    """Rows that a terminal shows; None: all."""
+
+    def shown(self, form: Form) -> tuple[tuple[Column, ...], tuple[tuple[str | Bar, ...], ...]]:
+        """Columns and rows of a format."""
+        kept = [
+            at
+            for at, column in enumerate(self.columns)
+            if form in column.on and (at == 0 or any(row[at] not in ("", Bar(None)) for row in self.rows))
         ]
-        rows = [[_styled(sanitize.one_line(cell)) for cell in row] for row in section.rows]
-        yield from table(columns, rows, width)
+        rows = self.rows[: self.most] if form == "text" else self.rows
+        return tuple(self.columns[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows)
 
 
-def _styled(cell: str) -> Span:
-    return Span(cell, _FINDING_STYLES.get(cell, ""))
+@dataclass(frozen=True)
+class Step:
+    """Something to do, why, and the code."""
+
+    title: str
+    text: str
+    code: str
 
 
-def render_sections_markdown(sections: Sequence[Section]) -> str:
-    """The report as GitHub markdown: its first paragraph in bold, tables folded where they say so."""
-    made = []
-    for number, section in enumerate(sections):
-        if isinstance(section, Paragraph):
-            text = sanitize.markdown(section.text)
-            made.append(f"> [!WARNING]\n> {text}" if section.warns else text if number else f"**{text}**")
-            continue
-        lines = "\n".join(_markdown_table(section))
-        if section.folded:
-            lines = f"<details><summary>{sanitize.markdown(section.title)}</summary>\n\n{lines}\n\n</details>"
-        made.append(lines)
-    return "\n\n".join(made) + "\n"
+@dataclass(frozen=True)
+class Steps(_Block):
+    """What to do, the most important first."""
+
+    steps: tuple[Step, ...]
 
 
-def _markdown_table(section: Table) -> Iterator[str]:
-    yield f"| {' | '.join(sanitize.markdown(title) for title in section.columns)} |"
-    yield f"|{'|'.join('--:' if at in section.numeric else ':--' for at in range(len(section.columns)))}|"
-    for row in section.rows[:MAX_ROWS]:
-        cells = (sanitize.markdown_code(row[0]), *(sanitize.markdown(cell) for cell in row[1:]))
-        yield f"| {' | '.join(cells)} |"
-    if len(section.rows) > MAX_ROWS:
-        yield f"| … and {len(section.rows) - MAX_ROWS} more {'| ' * len(section.columns)}".rstrip()
+@dataclass(frozen=True)
+class Bars(_Block):
+    """A chart of bars, where it can be drawn by names and numbers alone: in markdown."""
+
+    title: str
+    unit: str
+    bars: tuple[tuple[str, float], ...]
+    on: tuple[Form, ...] = field(default=("markdown",), kw_only=True)
 
 
-def render_sections_html(sections: Sequence[Section]) -> str:
-    """The report as one HTML page that needs nothing else."""
-    return render_page(_TEMPLATE, {"sections": shown_sections(sections)})
+@dataclass(frozen=True)
+class Figure(_Block):
+    """A drawing, which the page has a macro for."""
+
+    kind: Literal["chart", "timeline", "flamegraph"]
+    drawing: Any
+    """A `Chart`, or the SVG of a flamegraph."""
+    on: tuple[Form, ...] = field(default=("html",), kw_only=True)
 
 
-def shown_sections(sections: Sequence[Section]) -> list[dict[str, object]]:
-    """The sections as the templates take them."""
-    return [_shown(section) for section in sections]
+@dataclass(frozen=True)
+class Link:
+    """A file that belongs to a result, at the place where it can be fetched."""
+
+    text: str
+    url: str
 
 
-def _shown(section: Section) -> dict[str, object]:
-    if isinstance(section, Paragraph):
-        return {"kind": "warning" if section.warns else "paragraph", "text": _public(section.text)}
-    return {
-        "kind": "table",
-        "title": _public(section.title),
-        "columns": [(_public(title), at in section.numeric) for at, title in enumerate(section.columns)],
-        "rows": [[(_public(cell), at in section.numeric) for at, cell in enumerate(row)] for row in section.rows],
-    }
+@dataclass(frozen=True)
+class Links(_Block):
+    """Links in one line; pages are to lead nowhere."""
+
+    links: tuple[Link, ...]
+    on: tuple[Form, ...] = field(default=("markdown",), kw_only=True)
 
 
-def _public(text: str) -> str:
-    return sanitize.public(sanitize.one_line(text))
+Block = Paragraph | Items | Table | Steps | Bars | Figure | Links
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report with a title, which a terminal has no room for."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    folded: bool = True
+    """Markdown shows it on a click."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report."""
+
+    sections: tuple[Section, ...]
+    title: str = "bottleneck"
+
+    def shown(self, form: Form) -> Iterator[tuple[Section, tuple[Block, ...]]]:
+        """The sections that say something in a format, and what of them."""
+        for section in self.sections:
+            blocks = tuple(block for block in section.blocks if form in block.on and not _is_empty(block))
+            if blocks:
+                yield section, blocks
+
+
+def _is_empty(block: Block) -> bool:
+    if isinstance(block, Paragraph):
+        return not block.text.strip()
+    held = {Items: "texts", Table: "rows", Steps: "steps", Bars: "bars", Links: "links"}.get(type(block))
+    return held is not None and not getattr(block, held)

@@ -1,40 +1,66 @@
-"""One function for every format; each format is a module of its own, imported when it is asked for."""
+"""The reports in every format; each format is a module of its own, imported when it is asked for."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bottleneck.errors import UsageError
+from bottleneck.results.codec import to_json
+from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.records import Result
 
-Format = Literal["text", "markdown", "html", "json"]
-FORMATS: tuple[str, ...] = get_args(Format)
+if TYPE_CHECKING:
+    from bottleneck.reports.document import Document, Link
+    from bottleneck.reports.writers.text import TextReport
+
+FORMATS = ("text", "markdown", "html", "json")
+
+Reported = Result | Comparison | Sweep
 
 
-def render(result: Result, format: str) -> str:
-    """The report of a result; it ends with one newline.
+def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
+    """A report; it ends with one newline.
 
     Args:
-        result: What to report.
+        reported: What to report.
         format: One of `FORMATS`.
+        compared: The result against what was measured before, for markdown and HTML.
+        links: Files that belong to the result, for markdown.
 
     Raises:
         UsageError: The format is not one of them.
     """
+    if format == "json":
+        return to_json(reported) + "\n"
+    if format not in FORMATS:
+        raise UsageError(f"There is no report format {format!r}.", f"Use one of {', '.join(FORMATS)}.")
+    document = _document(reported, format, compared, links)
     if format == "text":
-        from bottleneck.reports.writers.text import render_text
+        from bottleneck.reports.writers.text import TextReport
 
-        return render_text(result)
+        return TextReport(document).plain()
     if format == "markdown":
         from bottleneck.reports.writers.markdown import render_markdown
 
-        return render_markdown(result)
-    if format == "html":
-        from bottleneck.reports.writers.html import render_html
+        return render_markdown(document)
+    from bottleneck.reports.writers.html import render_html
 
-        return render_html(result)
-    if format == "json":
-        from bottleneck.results.codec import to_json
+    return render_html(document)
 
-        return to_json(result) + "\n"
-    raise UsageError(f"There is no report format {format!r}.", f"Use one of {', '.join(FORMATS)}.")
+
+def for_terminal(reported: Reported) -> TextReport:
+    """The report for a terminal, which knows how wide it is and whether colours are wanted."""
+    from bottleneck.reports.writers.text import TextReport
+
+    return TextReport(_document(reported, "text"))
+
+
+def _document(
+    reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()
+) -> Document:
+    from bottleneck.reports.content.outline import comparison_document, result_document
+
+    if isinstance(reported, Result):
+        return result_document(reported, format, compared, links)
+    return comparison_document(reported)

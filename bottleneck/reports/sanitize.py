@@ -71,6 +71,11 @@ def public(text: str) -> str:
     return _SECRET.sub("[hidden]", text)
 
 
+def shown(text: str, limit: int = MAX_TEXT) -> str:
+    """A text as one line of at most `limit` characters, for a report that gets posted."""
+    return _clip(public(one_line(text)), limit)
+
+
 def is_secret(key: str) -> bool:
     """Whether a key names something that is not for others to see."""
     return bool(_SECRET_KEY.search(key))
@@ -79,9 +84,7 @@ def is_secret(key: str) -> bool:
 def markdown(text: str, limit: int = MAX_TEXT) -> str:
     """A text as one line of GitHub markdown that shows as it is: no markup, no HTML, nobody is notified.
 
-    Args:
-        text: The text of the user's.
-        limit: Characters of it that are shown. Escaped, each can take eight.
+    Of it, `limit` characters are shown; escaped, each can take eight.
     """
     text = public(one_line(text, limit))
     # An underscore inside a word is no emphasis; unescaped, names stay readable in the source.

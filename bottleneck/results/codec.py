@@ -1,7 +1,7 @@
 """Results to JSON of version 1, and back.
 
-The keys and their meaning are the outside contract (DESIGN section 6). Later versions add keys, so that
-unknown ones are ignored in reading; an unknown `schema_version` is refused.
+The keys and their meaning are a contract (`docs/reference/json.md`). Later versions add keys, so that unknown ones are
+ignored in reading; an unknown `schema_version` is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bottleneck.errors import ResultFileError
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.decoding import REMEDY, read_result
 from bottleneck.results.encoding import indented, plain
-from bottleneck.results.files import check_size, read_text, write_text
+from bottleneck.results.files import GIVE_A_RESULT, check_size, read_text, write_text
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Block,
@@ -103,8 +103,7 @@ def _parse(text: str, source: str) -> Any:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             raise ResultFileError(f"{source} is cut off: its JSON ends in line {error.lineno}.", REMEDY) from None
         raise ResultFileError(
-            f"{source} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.",
-            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
+            f"{source} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.", GIVE_A_RESULT
         ) from None
     except RecursionError:
         raise ResultFileError(f"{source} is not a valid result: it is nested too deep.", REMEDY) from None
@@ -117,16 +116,10 @@ def _check_version(document: Any, source: str) -> None:
         return  # reading it says what it is instead
     kind = document.get("kind")
     if kind in ("comparison", "sweep"):
-        raise ResultFileError(
-            f"{source} is a {kind}, not the result of one diagnosis.",
-            "Give the files that `bottleneck diagnose TARGET --json FILE` wrote.",
-        )
+        raise ResultFileError(f"{source} is a {kind}, not the result of one diagnosis.", GIVE_A_RESULT)
     version = document.get("schema_version")
     if version is None:
-        raise ResultFileError(
-            f"{source} is not a result of bottleneck: it has no schema_version.",
-            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
-        )
+        raise ResultFileError(f"{source} is not a result of bottleneck: it has no schema_version.", GIVE_A_RESULT)
     if isinstance(version, bool) or version != SCHEMA_VERSION:
         raise ResultFileError(
             f"{source} has schema_version {repr(version)[:20]}, and this version of bottleneck reads {SCHEMA_VERSION}.",
@@ -148,13 +141,13 @@ def to_measurement(result: Result) -> Measurement:
         pipeline=result.pipeline,
         experiments=tuple(
             MeasuredExperiment(
-                e.name,
-                e.available,
-                e.reason,
-                _blocks(e.coupled),
-                _blocks(e.drained),
-                _blocks(e.workers),
-                _blocks(e.serving),
+                name=e.name,
+                available=e.available,
+                reason=e.reason,
+                coupled=_blocks(e.coupled),
+                drained=_blocks(e.drained),
+                workers=_blocks(e.workers),
+                serving=_blocks(e.serving),
             )
             for e in result.experiments
         ),

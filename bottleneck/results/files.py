@@ -11,6 +11,7 @@ from typing import IO
 from bottleneck.errors import ResultFileError, UsageError
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
+GIVE_A_RESULT = "Give the file that `bottleneck diagnose TARGET --json FILE` wrote."
 
 
 def read_text(path: str | os.PathLike[str], limit_bytes: int = MAX_RESULT_BYTES) -> str:
@@ -50,10 +51,7 @@ def read_stream(stream: IO[bytes], source: str, limit_bytes: int = MAX_RESULT_BY
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ResultFileError(
-            f"{source} is not a result: it is not UTF-8 text.",
-            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
-        ) from None
+        raise ResultFileError(f"{source} is not a result: it is not UTF-8 text.", GIVE_A_RESULT) from None
 
 
 def check_size(size_bytes: int, source: str, limit_bytes: int = MAX_RESULT_BYTES) -> None:
@@ -64,8 +62,7 @@ def check_size(size_bytes: int, source: str, limit_bytes: int = MAX_RESULT_BYTES
     """
     if size_bytes > limit_bytes:
         raise ResultFileError(
-            f"{source} is over {limit_bytes / 2**20:,.0f} MiB, more than any result takes.",
-            "Give the file that `bottleneck diagnose TARGET --json FILE` wrote.",
+            f"{source} is over {limit_bytes / 2**20:,.0f} MiB, more than any result takes.", GIVE_A_RESULT
         )
 
 

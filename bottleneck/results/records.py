@@ -31,16 +31,16 @@ class Block:
     """Samples processed in the block."""
     seconds: Amount
     """Wall-clock time of the block."""
-    batches: Count
+    batches: Count = 0
     """Batches processed in the block."""
     first_half_seconds: Amount | None = None
     """Time until half of the batches were done; shows a block that had not reached its steady state."""
     queue_before: Count | None = None
-    """Batches that lay ready in the loader's queue when it began; None where there is no queue, or it is not known."""
+    """Batches that lay ready in the loader's queue when it began; None without a queue, or where that is unknown."""
     queue_after: Count | None = None
     """The same when it ended."""
     device_clock_hz: Amount | None = None
-    """Clock of the device right after the block; None where it is not known."""
+    """Clock of the device right after the block; None where it is unknown."""
     collecting_s: Amount | None = None
     """Time of the block in which Python collected all garbage of the main process; None where that was not noted."""
 

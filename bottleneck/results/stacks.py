@@ -1,9 +1,11 @@
-"""Stacks that a profiler saw in the workers, before anything is concluded from them."""
+"""Stacks that a profiler sampled in the workers, before anything is concluded from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from bottleneck.results.values import Count
 
 SamplerName = Literal["py-spy", "in-process"]
 DEEPEST = 150
@@ -17,7 +19,7 @@ class Frame:
     function: str
     file: str
     """Relative to the working directory, or shortened; no home directory shows."""
-    line: int | None
+    line: Count | None = None
     """Where the function begins; None for native code."""
 
 
@@ -28,12 +30,12 @@ class Stack:
     frames: tuple[Frame, ...]
     """From the outermost inwards; at least one."""
     stage: str | None
-    """The stage at work; None where the stack does not tell."""
+    """The stage at work; None where the stack does not show it."""
     samples: float
-    """How often it was seen, computing or waiting."""
+    """Computing or waiting."""
     computing: float | None
-    """How often it was seen computing; None where that is not known. It may come from a second pass of the same
-    length, so that it can exceed `samples` by chance."""
+    """Samples in which it computed; None where that is unknown. It may come from a second pass of the same length, so
+    that it can exceed `samples` by chance."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class WorkerStacks:
 
 @dataclass(frozen=True)
 class StackProfile:
-    """What a profiler saw while the loader ran alone."""
+    """The samples of a profiler while the loader ran alone."""
 
     sampler: SamplerName
     rate_hz: float
@@ -58,6 +60,11 @@ class StackProfile:
     """False where there are no workers, and the main process loads the data."""
 
     @property
+    def stacks(self) -> list[Stack]:
+        """Those of all processes."""
+        return [stack for worker in self.workers for stack in worker.stacks]
+
+    @property
     def samples(self) -> float:
         """Samples of the user's code in all processes."""
-        return sum(stack.samples for worker in self.workers for stack in worker.stacks)
+        return sum(stack.samples for stack in self.stacks)

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import MONOKAI
 
-from bottleneck.reports.charts.charts import Chart, block_chart, charts
-from bottleneck.reports.writers.text import styled_text
+from bottleneck.reports.charts.charts import block_chart, charts
+from bottleneck.reports.charts.shapes import Chart
+from bottleneck.reports.render import for_terminal
 from bottleneck.results.codec import load
 from bottleneck.results.records import Result
 
@@ -115,7 +116,7 @@ def draw_terminal(result: Result, sections: int) -> str:
     """
     console = Console(width=_COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     shown: list[list[Segment]] = []
-    for line in console.render_lines(styled_text(result), pad=False):
+    for line in console.render_lines(for_terminal(result), pad=False):
         sections -= not any(segment.text.strip() for segment in line)
         if sections == 0:
             break

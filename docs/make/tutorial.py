@@ -3,7 +3,7 @@
     python -m docs.make.tutorial           measures, keeps the results, and writes what is printed
     python -m docs.make.tutorial --kept    writes what this version prints of the results that were kept
 
-A run that does not tell the story of the page, on a busy machine for example, is refused, and nothing is written.
+A run that contradicts the text of the page, on a busy machine for example, is refused, and nothing is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bottleneck.analysis.comparison import compare
@@ -40,17 +40,18 @@ def main() -> None:
     PAGE.write_text(page, encoding="utf-8")
 
 
-def from_a_run() -> str:
-    """The page of a run of all its commands; its results are kept."""
+def from_a_run(run: Callable[[str, Path], str] | None = None) -> str:
+    """The page of a run of all its commands; its results are kept. `run` runs a command in a folder."""
+    run = run or _run
     with tempfile.TemporaryDirectory() as scratch:
         folder = _copy_of_the_example(scratch)
         commands = [command for part in parts(PAGE.read_text(encoding="utf-8")) for command in part.commands]
-        printed = iter([(command, _run(command, folder)) for command in commands])
+        printed = iter([(command, run(command, folder)) for command in commands])
         refuse_another_story(folder / BASE, folder / HEAD)
         for name in (BASE, HEAD):
-            told = (folder / name).read_text(encoding="utf-8")
-            # The kernel's release tells of whose machine it was, and nothing of the job.
-            (PICTURES / name).write_text(told.replace(f" {platform.release()}", ""), encoding="utf-8")
+            result = (folder / name).read_text(encoding="utf-8")
+            # The kernel's release identifies the machine and says nothing about the job.
+            (PICTURES / name).write_text(result.replace(f" {platform.release()}", ""), encoding="utf-8")
         shutil.copy(folder / "profile" / "workers.svg", PICTURES / "flamegraph.svg")
         # Read again: the text may have been worked on meanwhile.
         return write_anew(PAGE.read_text(encoding="utf-8"), EXAMPLE, lambda command: _next(printed, command))
@@ -62,21 +63,21 @@ def from_kept_results() -> str:
         folder = _copy_of_the_example(scratch)
         for name in (BASE, HEAD):
             shutil.copy(PICTURES / name, folder)
-        return write_anew(PAGE.read_text(encoding="utf-8"), folder, lambda command: _report_kept(command, folder))
+        return write_anew(PAGE.read_text(encoding="utf-8"), folder, lambda command: report_kept(command, folder))
 
 
 def refuse_another_story(base: Path, head: Path) -> None:
     """End here with results of which the page's text would not be true."""
     before, after = load(base), load(head)
     compared = compare(before, after)
-    told = {
+    claims = {
         "the job is input-bound": before.verdict.state == "input_bound",
         "augment is the bottleneck": before.verdict.bottleneck == "augment",
         "it is advised to crop first": "crop-before" in [advice.id for advice in before.advice],
         "the change makes it faster": compared.throughput.finding == "faster",
         "the train step stays as fast": not compared.warnings,
     }
-    missing = [text for text, holds in told.items() if not holds]
+    missing = [text for text, holds in claims.items() if not holds]
     if missing:
         sys.exit(f"The page says that {', that '.join(missing)}; this run does not. Try again on a quiet machine.")
 
@@ -103,7 +104,7 @@ def _run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-def _report_kept(command: str, folder: Path) -> str | None:
+def report_kept(command: str, folder: Path) -> str | None:
     """What a command prints of the kept results; None for what cannot be known of them."""
     words = shlex.split(command)
     if words[0] != "bottleneck":

@@ -4,12 +4,11 @@ import re
 import time
 
 import pytest
-import torch
-from looks import look_until
-from torch.utils.data import Dataset
 
 import bottleneck
 from bottleneck.job.settings import parse_settings
+from tests.support.datasets import Photos
+from tests.support.looks import diagnose_until
 
 pytestmark = pytest.mark.integration
 
@@ -17,8 +16,8 @@ SAMPLE_S = 0.005
 BATCH_SIZE = 4
 
 
-class Planted(Dataset):
-    """Loading and augmentation, of which the augmentation may wait."""
+class Planted(Photos):
+    """Its augmentation may wait."""
 
     def __init__(self, augment_s):
         self.augment_s = augment_s
@@ -26,16 +25,10 @@ class Planted(Dataset):
     def __len__(self):
         return 100_000
 
-    def __getitem__(self, index):
-        return self.augment(self.load(index))
-
-    def load(self, index):
-        return torch.full((8,), float(index))
-
     def augment(self, sample):
         if self.augment_s:
             time.sleep(self.augment_s)
-        return sample + 1.0
+        return super().augment(sample)
 
 
 def pipeline(augment_s, step_s):
@@ -54,14 +47,14 @@ def samples_per_s(diagnosis):
 
 
 def is_clear(diagnosis):
-    """Whether the planted stage is named, and its gain known well enough to be held against what comes of it."""
+    """Whether the planted stage is named, and its gain known well enough to be compared with the real one."""
     named = [stage for stage in diagnosis.stages if stage.name == diagnosis.verdict.bottleneck == "augment"]
     return any(stage.gain_if_free and stage.gain_if_free.low > 2 for stage in named)
 
 
 def test_advice_on_a_planted_wait_brings_what_it_promises_when_it_is_taken():
     job = pipeline(augment_s=SAMPLE_S, step_s=0.002)
-    before = look_until(is_clear, lambda budget_s: bottleneck.diagnose(job, budget=budget_s), (10.0, 20.0, 40.0))
+    before = diagnose_until(is_clear, job, (10.0, 20.0, 40.0))
 
     assert before.verdict.bottleneck == "augment", before.verdict.sentence
     assert {advice.stage for advice in before.advice} <= {None, "augment"}
@@ -77,11 +70,7 @@ def test_advice_on_a_planted_wait_brings_what_it_promises_when_it_is_taken():
 
 def test_a_pipeline_that_its_device_holds_gets_no_advice_about_its_loader():
     job = pipeline(augment_s=0.0, step_s=0.2)
-    diagnosis = look_until(
-        lambda diagnosis: diagnosis.verdict.state == "device_bound",
-        lambda budget_s: bottleneck.diagnose(job, budget=budget_s),
-        (12.0, 25.0, 40.0),
-    )
+    diagnosis = diagnose_until(lambda found: found.verdict.state == "device_bound", job, (12.0, 25.0, 40.0))
 
     assert diagnosis.verdict.state == "device_bound", diagnosis.verdict.sentence
     assert {advice.stage for advice in diagnosis.advice} <= {None, "compute"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rule_case import WORKERS
-from simulated import LADDER, STAGES, Job
+from tests.analysis.rule_case import WORKERS
+from tests.analysis.simulated import LADDER, STAGES, Job
 
 SLOW_S, LITTLE_S, STEP_S = 0.0145, 0.0002, 0.010
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulated import Job, measure
-
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Measurement, Result
+from tests.analysis.simulated import Job, measure
 
 WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}
 """Settings of a loader that has nothing wrong with it."""

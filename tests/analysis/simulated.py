@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from results_factory import evidence_of
 
 from bottleneck.results.records import (
     Block,
@@ -17,6 +16,7 @@ from bottleneck.results.records import (
     Measurement,
     StageSpan,
 )
+from tests.support.results_factory import evidence_of
 
 BATCH_SIZE = 32
 BATCHES = 20

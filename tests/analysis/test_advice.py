@@ -2,12 +2,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 from bottleneck.analysis.advice import advise as advising
-from bottleneck.analysis.advice.rule import Item, rule
+from bottleneck.analysis.advice.rule import Suggestion, rule
 from bottleneck.analysis.analyse import analyse
-from bottleneck.results.records import Advice, Interval
+from bottleneck.results.records import Interval
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}
 
@@ -68,26 +68,26 @@ def test_where_no_gain_is_claimed_there_is_none():
     assert (item.gain, item.gain_basis) == (None, None)
 
 
-def with_rules(monkeypatch, *items):
-    """Let these items be all that the rules yield."""
+def with_rules(monkeypatch, *suggestions):
+    """Let these be all that the rules yield."""
 
     @rule("made-up")
     def made_up(case):
-        yield from items
+        yield from suggestions
 
     monkeypatch.setattr(advising, "RULES", (made_up,))
 
 
-def an_item(stage, title, gain=1.5, **fields):
-    return Item(gain, Advice("made-up", stage, title, "because", "code", {"number": 1}), **fields)
+def suggest(stage, title, gain=1.5, **fields):
+    return Suggestion(stage=stage, title=title, why="because", how="code", evidence={"number": 1}, gain=gain, **fields)
 
 
 def test_a_general_remedy_is_given_only_where_no_specific_one_is(monkeypatch):
     with_rules(
         monkeypatch,
-        an_item("augment", "general", 2.0, fallback=True),
-        an_item("augment", "specific", 1.2),
-        an_item("load", "other general", fallback=True),
+        suggest("augment", "general", 2.0, fallback=True),
+        suggest("augment", "specific", 1.2),
+        suggest("load", "other general", fallback=True),
     )
     titles = [a.title for a in analyse(measure(replace(AUGMENT_BOUND, pipeline=WORKERS))).advice]
 
@@ -95,7 +95,7 @@ def test_a_general_remedy_is_given_only_where_no_specific_one_is(monkeypatch):
 
 
 def test_advice_on_a_stage_that_costs_nothing_is_dropped(monkeypatch):
-    with_rules(monkeypatch, *(an_item(name, name) for name in (None, *AUGMENT_BOUND.without, "compute")))
+    with_rules(monkeypatch, *(suggest(name, name) for name in (None, *AUGMENT_BOUND.without, "compute")))
 
     def stages(job):
         return {a.stage for a in analyse(measure(replace(job, pipeline=WORKERS))).advice}
@@ -109,7 +109,7 @@ def test_advice_on_a_stage_that_costs_nothing_is_dropped(monkeypatch):
 
 
 def test_an_interval_of_an_estimate_is_kept(monkeypatch):
-    with_rules(monkeypatch, an_item(None, "x", 1.3, interval=Interval(1.3, 1.1, 1.5)))
+    with_rules(monkeypatch, suggest(None, "x", Interval(1.3, 1.1, 1.5)))
 
     (item,) = analyse(measure(AUGMENT_BOUND)).advice
 

@@ -3,10 +3,9 @@
 import itertools
 
 import pytest
-from worker_model import Model
 
-from bottleneck.analysis.advice.promise import Promise, is_kept, promise_of
-from bottleneck.results.records import Interval
+from bottleneck.analysis.advice.promise import claims_at_most
+from tests.analysis.worker_model import Model
 
 STEPS_S = (1e-6, 0.005)
 LOADS_S = (31e-6, 0.005, 0.05)
@@ -19,6 +18,8 @@ MODELS = [
     )
 ]
 NOISE = 1.02
+BEYOND = 1.25
+"""Times the realised gain that an advice may promise, where it does not call its gain an upper bound."""
 
 
 def next_workers(result):
@@ -41,7 +42,7 @@ def test_no_advice_about_workers_makes_a_job_slower_and_none_leads_back(model):
             assert realised > 1 / NOISE, (workers, wanted, advice.id)
             assert wanted not in seen, (begin, seen, wanted)
             if advice.gain is not None:
-                assert is_kept(promise_of(advice), Interval(realised, realised, realised)), (workers, wanted, advice)
+                assert claims_at_most(advice) or advice.gain.estimate <= BEYOND * realised, (workers, wanted, advice)
             seen.add(wanted)
             workers = wanted
 
@@ -81,12 +82,3 @@ def test_a_step_on_the_cpu_that_got_fewer_cores_than_threads_needs_them_all_the_
 
     assert next_workers(job.diagnosis(0)) is None
     assert next_workers(job.diagnosis(1)) is None
-
-
-def test_a_promise_is_kept_up_to_a_quarter_or_as_an_upper_bound_but_never_where_the_job_gets_slower():
-    about, up_to = Promise(1.5, at_most=False), Promise(1.5, at_most=True)
-
-    assert is_kept(about, Interval(1.25, 1.2, 1.3))
-    assert not is_kept(about, Interval(1.1, 1.08, 1.12))
-    assert is_kept(up_to, Interval(1.1, 1.08, 1.12))
-    assert not is_kept(up_to, Interval(0.7, 0.68, 0.72))

@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, keep_rounds, map_blocks, measure
 
 from bottleneck.analysis.analyse import analyse, judge
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, keep_rounds, map_blocks, measure
 
 measurements = st.builds(
     measure,

@@ -3,13 +3,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulated import AUGMENT_BOUND, BATCH_SIZE, LAST_STRAW, Job, keep_rounds, map_blocks, measure
 
 from bottleneck.analysis.estimates.attribution import attribute, drop, drop_confidence, with_family_gains
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import experiments, read
 from bottleneck.analysis.estimates.statistics import t_quantile
 from bottleneck.results.records import Block, MeasuredExperiment, MeasuredWithout, StageSpan
+from tests.analysis.simulated import AUGMENT_BOUND, BATCH_SIZE, LAST_STRAW, Job, keep_rounds, map_blocks, measure
 
 
 def stages_of(measurement):

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, measure
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.comparison import compare, differences, lost_throughput, sweep
 from bottleneck.errors import UsageError
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, measure
 
 # What free augmentation would give; a step of 10.5 ms instead of 24.7.
 MENDED = replace(

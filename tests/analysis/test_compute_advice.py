@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from rule_case import result_of
-from rule_cases.computing import _FLOAT32, _MANY, ITEM, TRACE, WAITING, traced
-from simulated import AUGMENT_BOUND, DEVICE_BOUND
 
 from bottleneck.analysis.advice.rules import compute, launch
+from tests.analysis.rule_case import result_of
+from tests.analysis.rule_cases.computing import _FLOAT32, _MANY, ITEM, TRACE, WAITING, traced
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND
 
 OURS = {id for rule in (*compute.RULES, *launch.RULES) for id in rule.ids}
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import AUGMENT_BOUND, BATCHES, DEVICE_BOUND, LAST_STRAW, Job, map_blocks, measure
 
 from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.contradictions import find_contradiction
 from bottleneck.analysis.estimates.series import read
+from tests.analysis.simulated import AUGMENT_BOUND, BATCHES, DEVICE_BOUND, LAST_STRAW, Job, map_blocks, measure
 
 
 def verdict_of(job, **options):

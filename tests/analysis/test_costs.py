@@ -4,13 +4,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from simulated import AUGMENT_BOUND, Job, measure
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.estimates.attribution import attribute
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import read
 from bottleneck.results.evidence import Evidence
+from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
 
 # To load takes 4 ms, to augment 14 ms and to collate 3 ms; 1 ms of the loop is nobody's.
 WORKER = replace(AUGMENT_BOUND, workers=0.022, alone={"collate": 0.019, "augment": 0.008, "load": 0.018})

@@ -1,10 +1,9 @@
 from dataclasses import replace
 
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_blocks, measure
-
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Warning
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_blocks, measure
 
 
 def ids(measurement):

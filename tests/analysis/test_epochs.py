@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rule_case import WORKERS
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.estimates.epochs import find_epoch
 from bottleneck.analysis.estimates.series import read
 from bottleneck.analysis.price import lost_per_hour
+from tests.analysis.rule_case import WORKERS
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 ANEW = {**WORKERS, "persistent_workers": False}
 

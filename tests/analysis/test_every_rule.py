@@ -10,22 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from results_factory import evidence_of
-from rule_case import RuleCase, result_of
-from simulated import Job, measure
 
 from bottleneck.analysis.advice import advise, rules
 from bottleneck.analysis.estimates.series import read
 from bottleneck.errors import ResultFileError
 from bottleneck.results.encoding import plain
+from tests.analysis.rule_case import RuleCase, result_of
+from tests.analysis.simulated import Job, measure
+from tests.support.results_factory import evidence_of
 
 HERE = Path(__file__).parent
 CASES: list[RuleCase] = [
     case
     for path in sorted((HERE / "rule_cases").glob("*.py"))
-    for case in importlib.import_module(f"rule_cases.{path.stem}").CASES
+    for case in importlib.import_module(f"tests.analysis.rule_cases.{path.stem}").CASES
 ]
-IDS = {id for rule in advise.RULES for id in rule.ids}
+IDS = {id for rule in rules.RULES for id in rule.ids}
 
 
 def names(cases):
@@ -112,7 +112,7 @@ def test_every_rule_has_a_case():
 
 
 def test_an_id_belongs_to_one_rule():
-    every = [id for rule in advise.RULES for id in rule.ids]
+    every = [id for rule in rules.RULES for id in rule.ids]
     assert sorted(every) == sorted(set(every))
 
 
@@ -122,4 +122,4 @@ def test_every_module_of_rules_is_asked():
     for name in modules:
         its_rules = importlib.import_module(f"{rules.__name__}.{name}").RULES
         assert its_rules
-        assert set(its_rules) <= set(advise.RULES), f"{name}.RULES is not among advise.RULES"
+        assert set(its_rules) <= set(rules.RULES), f"{name}.RULES is not among rules.RULES"

@@ -4,12 +4,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from simulated import BATCH_SIZE, Job, measure
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.estimates import series
 from bottleneck.analysis.estimates.full_collections import share_out
 from bottleneck.results.records import Block
+from tests.analysis.simulated import BATCH_SIZE, Job, measure
 
 PAUSE_S, EVERY = 0.12, 9
 # Held by receiving the objects: what the step of 8 ms does not hide of it is 17 ms, and 13 ms more of collections.

@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from held_jobs import held_by, transform
-from rule_case import result_of
+
+from tests.analysis.held_jobs import held_by, transform
+from tests.analysis.rule_case import result_of
 
 IMAGES = re.compile(r"image|pixel|jpe?g|crop|jitter|decode small|draft|resize|torchvision", re.IGNORECASE)
 TEXT = {

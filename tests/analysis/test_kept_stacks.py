@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from results_factory import make_result
 
 from bottleneck.analysis.advice.kept_stacks import LEFT_OUT, MOST_BYTES, keep_stacks, kept_stacks
 from bottleneck.errors import ResultFileError
@@ -11,6 +10,7 @@ from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.decoding import read_evidence
 from bottleneck.results.evidence import MOST_ROWS, Evidence, Profile
 from bottleneck.results.stacks import DEEPEST, Frame, Stack, StackProfile, WorkerStacks
+from tests.support.results_factory import make_result
 
 GET, READ = Frame("Photos.__getitem__", "data.py", 1), Frame("read", "data.py", 9)
 LOADING = Stack((GET, READ), "load", 60, 6)
@@ -110,9 +110,14 @@ def test_a_stack_that_makes_no_sense_is_refused(bad):
         read_stacks({"frames": FRAMES, "seen": [GOOD, bad]})
 
 
-def test_a_frame_without_a_name_moves_no_other():
-    kept = read_stacks({"frames": [{}, *FRAMES], "seen": [{"frames": "0 1", "samples": 1}]})
-    assert kept.stacks[0].frames == (Frame("?", "", None), Frame("f", "a.py", 1))
+def test_a_frame_without_a_name_is_refused():
+    with pytest.raises(ResultFileError, match=r"profile\.stacks\.frames\[0\]\.function is missing"):
+        read_stacks({"frames": [{}, *FRAMES], "seen": [{"frames": "0 1", "samples": 1}]})
+
+
+def test_native_code_has_no_line():
+    kept = read_stacks({"frames": [{"function": "f", "file": "a.so", "line": None}], "seen": [GOOD]})
+    assert kept.stacks[0].frames == (Frame("f", "a.so"),)
 
 
 def test_more_than_is_ever_written_is_refused():

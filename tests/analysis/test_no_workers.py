@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from rule_case import WORKERS, result_of, with_stage
-from rule_cases.working import _HANDED
+
+from tests.analysis.rule_case import WORKERS, result_of, with_stage
+from tests.analysis.rule_cases.working import _HANDED
 
 
 def loading_s(core_wait, wall_s, cpu_s):

@@ -11,6 +11,7 @@ from bottleneck.results.format import (
     percent_interval,
     plural,
     significant,
+    size,
 )
 from bottleneck.results.records import Interval
 
@@ -77,3 +78,12 @@ def test_enumerations():
         "a, b and c",
     ]
     assert [plural(1, "round"), plural(1200, "round")] == ["1 round", "1,200 rounds"]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "0.977 KiB"), (370 * 2**20, "370 MiB"), (1.2 * 2**30, "1.20 GiB"),
+     (2**49, "512 TiB"), (1e300, "–")],
+)  # fmt: skip
+def test_size(size_bytes, text):
+    assert size(size_bytes) == text

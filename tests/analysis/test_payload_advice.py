@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from simulated import AUGMENT_BOUND, Job, measure
 
 from bottleneck.analysis.analyse import analyse
+from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
 
 COPY_BOUND = Job(
     coupled={"device": 0.010, "host": 0.020, "after_collate": 0.0201, "before_collate": 0.0202, "raw": 0.0204},

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import read
 from bottleneck.analysis.estimates.statistics import Spread
 from bottleneck.analysis.stopping import costs_are_precise, further_rounds, is_precise, loss, state
 from bottleneck.results.records import Interval
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from rule_case import WORKERS, result_of
-from rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, _QUEUE, of, usage
-from simulated import AUGMENT_BOUND, DEVICE_BOUND
+
+from tests.analysis.rule_case import WORKERS, result_of
+from tests.analysis.rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, _QUEUE, of, usage
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND
 
 COPY_BOUND = replace(
     AUGMENT_BOUND,

@@ -1,9 +1,9 @@
 """What is used up is named with its numbers; where nothing is, the job works too little in parallel."""
 
 import pytest
-from results_factory import evidence_of
 
 from bottleneck.analysis.advice.saturation import find_saturation
+from tests.support.results_factory import evidence_of
 
 QUIET = {
     "name": "raw", "mode": "coupled", "cores_busy": 3.0, "cores_main": 0.2, "cores_workers": 2.7, "cores_other": 0.1,

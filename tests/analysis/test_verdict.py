@@ -1,12 +1,12 @@
 from dataclasses import replace
 
 import pytest
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.verdict import choose
 from bottleneck.results.records import Interval, Stage
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 
 def near(estimate, half_width=0.01):
@@ -299,7 +299,7 @@ def test_the_sentence_still_gives_the_loss_where_no_stage_can_be_named():
 
     assert sentence == (
         "The input pipeline holds this job at 50.0 % (50.0–50.0 %) of what its device can do. "
-        "Which stage does it could not be told: give it a larger --budget. "
+        "Which stage it is cannot be resolved yet: give it a larger --budget. "
         "Upper bound: 3,200 samples/s, now 1,600."
     )
 

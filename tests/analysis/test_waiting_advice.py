@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from rule_case import WORKERS, result_of
-from rule_cases.waiting import _LOADING, _STALLING, cold, loading
-from rule_cases.waiting import _reads as reads
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
+from tests.analysis.rule_case import WORKERS, result_of
+from tests.analysis.rule_cases.waiting import _LOADING, _STALLING, cold, loading
+from tests.analysis.rule_cases.waiting import _reads as reads
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 
 
 def advice(case):

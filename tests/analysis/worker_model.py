@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulated import Job, measure
-
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Measurement, Result
+from tests.analysis.simulated import Job, measure
 
 
 @dataclass(frozen=True)

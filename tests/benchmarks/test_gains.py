@@ -13,7 +13,7 @@ from benchmarks.plain import plain_loader
 from benchmarks.taken_out import CannotBeTakenOut, MadeBatch, without
 from benchmarks.uneven import UnevenImages
 from benchmarks.work import Work
-from bottleneck.measure.rounds.steal_time import Stolen
+from bottleneck.measure.rounds.steal_time import StealTime
 from bottleneck.results.records import Interval
 
 STAGES = [(job, stage) for job in JOBS for stage in job.stages]
@@ -78,7 +78,7 @@ class Loop:
     def run_block(self, batches):
         Loop.drift *= 1.02
         self.blocks.append(batches)
-        return Timed(self.pace_s * Loop.drift, Stolen())
+        return Timed(self.pace_s * Loop.drift, StealTime())
 
 
 def test_pairs_take_turns_in_coming_first_so_that_drift_does_not_matter(monkeypatch):
@@ -104,7 +104,9 @@ def test_what_was_made_while_nobody_took_it_is_in_no_block(monkeypatch):
             yield [torch.zeros(1)]
 
     monkeypatch.setattr(observer, "plain_loader", lambda fields: batches())
-    monkeypatch.setattr(observer, "StolenTime", lambda: SimpleNamespace(begin=lambda: None, end=lambda processes: None))
+    monkeypatch.setattr(
+        observer, "StealTimeMeter", lambda: SimpleNamespace(begin=lambda: None, end=lambda processes: None)
+    )
     monkeypatch.setattr(observer, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def step(batch):

@@ -11,6 +11,7 @@ from benchmarks import gpu
 from benchmarks.gpu import NO_GPU, Rung, Trial, check_trials, climb, render_page, run_trial, samples_per_s
 from benchmarks.gpu_job import FIRST, LADDER, Job, Settings
 from bottleneck.results.records import Interval
+from tests.support.clock import FakeClock
 
 TINY = Settings(workers=0, batch_size=2, side=16)
 CPU = torch.device("cpu")
@@ -24,20 +25,12 @@ def make(settings):
     return Job(replace(settings, workers=0, side=16, compiled=False), CPU, tiny_model)
 
 
-class Clock:
-    def __init__(self):
-        self.now_s = 0.0
-
-    def __call__(self):
-        return self.now_s
-
-
 def test_a_plain_loop_counts_after_its_warm_up_and_waits_for_the_device_at_both_ends():
-    clock, log = Clock(), []
+    clock, log = FakeClock(), []
 
     def steps():
         for number in itertools.count():
-            clock.now_s += 1.0 if number < 5 else 0.5  # slow at first
+            clock.advance(1.0 if number < 5 else 0.5)  # slow at first
             log.append("step")
             yield 10
 

@@ -4,7 +4,6 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from results_factory import evidence_of
 
 from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, percent
 from benchmarks.evidence_cost import TIMES_AS_OFTEN, EvidenceCost, check_evidence_cost, evidence_cost_table
@@ -14,6 +13,7 @@ from benchmarks.planted import find_planted
 from benchmarks.resources import Footprint, agree, check_length, check_slow_steps, check_time
 from benchmarks.verdicts import CostFound, Trial, check_trials, read_trial, verdicts_table
 from bottleneck.results.records import Interval
+from tests.support.results_factory import evidence_of
 
 LAST_STRAW = find_planted("last_straw")
 
@@ -229,7 +229,7 @@ def test_without_git_there_is_no_revision(monkeypatch):
         raise FileNotFoundError("git")
 
     monkeypatch.setattr("benchmarks.machine.subprocess.run", fail)
-    assert describe_revision() == "a revision that git does not tell"
+    assert describe_revision() == "a revision unknown to git"
 
 
 def test_the_steadiness_of_the_machine_is_told_from_best_to_worst():

@@ -12,24 +12,12 @@ from benchmarks.efficiencies import Judged, check_judged, judged_table
 from benchmarks.loop import LoopTime, TimedLoop, ratio_with_error
 from benchmarks.work import Work, wait
 from bottleneck.results.records import Interval
-
-
-class Clock:
-    """Time passes by being told to."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-    def advance(self, seconds):
-        self.now += seconds
+from tests.support.clock import FakeClock
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock()
+    clock = FakeClock()
     # A step takes a tenth longer than it was planned to.
     monkeypatch.setattr(Work, "complete", lambda self, mark, times=1.0: clock.advance(1.1 * self.seconds * times))
     return clock
@@ -64,7 +52,7 @@ def test_steps_of_different_lengths_are_compared_over_the_very_same_batches(cloc
     # Large batches are in the beginning only, as where they are grouped by length.
     sizes = [5] * 200 + [1] * 10**5
     found = timed(clock, monkeypatch, sizes, [0.009], step=StepBySize(wait(0.01))).run(60, most_times=1)
-    large = 200 - loop._FEWEST_WARM_UP
+    large = 200 - loop.FEWEST_WARM_UP
     small = found.batches - large
     steps = 0.011 * (5 * large + small)
     assert found.efficiency == pytest.approx(steps / (steps + 0.009 * found.batches), rel=1e-3)

@@ -32,7 +32,7 @@ def test_every_planted_stage_has_a_clock(planted: Planted):
     # Without work in it, so that nothing has to be waited for.
     idle = replace(planted, step_s=0.0, stages=tuple(replace(s, cost_s_per_batch=0.0) for s in planted.stages))
     fields = clocked_fields(idle)
-    truth._clocks_s.clear()
+    truth.clocks_s.clear()
     dataset = fields["dataset"]
     source = iter(dataset) if isinstance(dataset, IterableDataset) else (dataset[i] for i in range(100))
     _, clocks = fields["collate_fn"]([next(source) for _ in range(planted.batch_size)])
@@ -45,7 +45,7 @@ def test_every_planted_stage_has_a_clock(planted: Planted):
 def test_the_clocks_go_on_from_batch_to_batch_once_warm(name):
     planted = find_planted(name)
     idle = replace(planted, stages=tuple(replace(s, cost_s_per_batch=0.0) for s in planted.stages))
-    truth._clocks_s.clear()
+    truth.clocks_s.clear()
     (seen,) = truth.Stages(clocked_fields(idle), seconds=0.0)
     assert len(seen) == 2
     assert 0 < seen[0][COLLATION] < seen[1][COLLATION]
@@ -96,11 +96,11 @@ def test_estimates_are_judged_by_what_was_real():
 def test_most_stages_can_be_taken_out_and_nothing_else_goes_with_them(planted, monkeypatch):
     done = []
     monkeypatch.setattr(Work, "complete", lambda self, mark, times=1.0: done.append(self))
-    truth._maker(planted.build())()
+    truth.batch_maker(planted.build())()
     whole = Counter(done)
     for stage in set(planted.costs_s_per_batch) - IN_THE_MAIN_PROCESS:
         try:
-            make = truth._maker(without(planted.build(), stage))
+            make = truth.batch_maker(without(planted.build(), stage))
         except CannotBeTakenOut:
             assert stage in ("load", "other", "collate", "Crop", "Blur", "Jitter")
             continue

@@ -1,17 +1,50 @@
 """Fixtures of the command line's tests."""
 
-import sys
-
 import pytest
+
+import bottleneck.api
+from bottleneck.api import Attempt, Diagnosis
+from tests.support.results_factory import make_result
+
+JOB = """
+import os
+print("hello from the module")
+
+def build():
+    os.write(1, b"hello from a child\\n")
+    return {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
+"""
+
+
+class Measuring:
+    """Stands in for `attempt_diagnosis`: keeps what it is asked, and answers with a result that is given."""
+
+    def __init__(self):
+        self.calls = []
+        self.answer(make_result())
+
+    def answer(self, result, failure=None, **made):
+        self.attempt = Attempt(Diagnosis(**vars(result)), failure, **made)
+
+    def __call__(self, pipeline, options, progress=None):
+        self.calls.append((pipeline, options, progress))
+        return self.attempt
+
+    @property
+    def options(self):
+        return [options for _, options, _ in self.calls]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty working directory; what is imported from it is forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+def asked(folder, monkeypatch):
+    """What is asked of the measuring, in a working directory with a job."""
+    (folder / "job.py").write_text(JOB)
+    measuring = Measuring()
+    monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", measuring)
+    return measuring
+
+
+@pytest.fixture
+def no_machine(monkeypatch):
+    """`doctor` looks at no machine."""
+    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())

@@ -5,7 +5,6 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
-from results_factory import make_result
 
 import bottleneck
 from bottleneck.api import Diagnosis, attempt_diagnosis
@@ -16,6 +15,7 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import Outcome
 from bottleneck.results.codec import save, to_measurement
 from bottleneck.results.records import Interval
+from tests.support.results_factory import make_result
 
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
 

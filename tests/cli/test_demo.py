@@ -1,19 +1,17 @@
 """The demo: the order of what it does, and the job it builds. The measuring itself is replaced or short."""
 
 import pytest
-from results_factory import make_empty_result, make_result
 
-from bottleneck import api
 from bottleneck.cli import demo
 from bottleneck.cli.main import run
 from bottleneck.demo.photographs import ensure_photographs
 from bottleneck.errors import ExitStatus, MeasurementError
+from tests.support.results_factory import make_empty_result, make_result
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def no_cache(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
 
 
 @pytest.fixture
@@ -31,20 +29,8 @@ def few_photographs(monkeypatch, tmp_path):
     return asked
 
 
-def answer_with(monkeypatch, result, failure=None):
-    asked = []
-
-    def attempt(pipeline, options, progress):
-        asked.append((pipeline, options))
-        return api.Attempt(api._as_diagnosis(result), failure)
-
-    monkeypatch.setattr(api, "attempt_diagnosis", attempt)
-    return asked
-
-
-def test_it_prints_the_verdict_and_writes_the_report(monkeypatch, few_photographs, tmp_path, capsys):
+def test_it_prints_the_verdict_and_writes_the_report(asked, few_photographs, tmp_path, capsys):
     result = make_result()
-    asked = answer_with(monkeypatch, result)
     assert run(["demo"]) == ExitStatus.OK
     out, err = capsys.readouterr()
     first_words = " ".join(result.verdict.sentence.split()[:8])
@@ -53,14 +39,13 @@ def test_it_prints_the_verdict_and_writes_the_report(monkeypatch, few_photograph
     assert "Wrote report.md" in err
     assert err.rstrip().endswith("bottleneck diagnose myjob.py:build")
     assert few_photographs == [300]
-    assert [options.budget_s for _, options in asked] == [40.0]
+    assert [(options.budget_s, options.restore) for options in asked.options] == [(40.0, False)]
 
 
-def test_its_options_reach_the_measuring(monkeypatch, few_photographs, tmp_path):
-    asked = answer_with(monkeypatch, make_result())
+def test_its_options_reach_the_measuring(asked, few_photographs, tmp_path):
     assert run(["demo", "--budget", "1m30s", "--images", "64", "--report", "other.md"]) == ExitStatus.OK
     assert few_photographs == [64]
-    assert asked[0][1].budget_s == 90.0
+    assert asked.options[0].budget_s == 90.0
     assert (tmp_path / "other.md").is_file()
     assert not (tmp_path / "report.md").exists()
 
@@ -71,21 +56,21 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_made(few_
     assert few_photographs == []
 
 
-def test_what_was_measured_before_a_failure_is_written(monkeypatch, few_photographs, tmp_path, capsys):
-    answer_with(monkeypatch, make_result(), MeasurementError("Worker 1 was killed.", "Give it more memory."))
+def test_what_was_measured_before_a_failure_is_written(asked, few_photographs, tmp_path, capsys):
+    asked.answer(make_result(), MeasurementError("Worker 1 was killed.", "Give it more memory."))
     assert run(["demo"]) == ExitStatus.COULD_NOT_MEASURE
     assert (tmp_path / "report.md").is_file()
     assert "Error: Worker 1 was killed. Give it more memory." in capsys.readouterr().err
 
 
-def test_an_interrupted_demo_says_so(monkeypatch, few_photographs, tmp_path):
-    answer_with(monkeypatch, make_result(), KeyboardInterrupt())
+def test_an_interrupted_demo_says_so(asked, few_photographs, tmp_path):
+    asked.answer(make_result(), KeyboardInterrupt())
     assert run(["demo"]) == ExitStatus.INTERRUPTED
     assert (tmp_path / "report.md").is_file()
 
 
-def test_nothing_is_written_when_nothing_was_measured(monkeypatch, few_photographs, tmp_path):
-    answer_with(monkeypatch, make_empty_result(), MeasurementError("It failed at once."))
+def test_nothing_is_written_when_nothing_was_measured(asked, few_photographs, tmp_path):
+    asked.answer(make_empty_result(), MeasurementError("It failed at once."))
     assert run(["demo"]) == ExitStatus.COULD_NOT_MEASURE
     assert not (tmp_path / "report.md").exists()
 

@@ -5,43 +5,13 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from textwrap import dedent
 
 import pytest
-from results_factory import make_empty_result, make_interrupted_result, make_result
 
-import bottleneck.api
-from bottleneck.api import Attempt, Diagnosis
 from bottleneck.cli.main import run
 from bottleneck.errors import MeasurementError
 from bottleneck.results.records import Interval
-
-JOB = """
-import os
-print("hello from the module")
-
-def build():
-    os.write(1, b"hello from a child\\n")
-    return {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
-"""
-
-
-def as_diagnosis(result):
-    return Diagnosis(**vars(result))
-
-
-@pytest.fixture
-def asked(folder, monkeypatch):
-    """A working directory with a job; what the command asks to have measured, and what it is given."""
-    (folder / "job.py").write_text(dedent(JOB))
-    record = {"attempt": Attempt(as_diagnosis(make_result()), None), "calls": []}
-
-    def attempt_diagnosis(pipeline, options, progress=None):
-        record["calls"].append((pipeline, options, progress))
-        return record["attempt"]
-
-    monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", attempt_diagnosis)
-    return record
+from tests.support.results_factory import make_empty_result, make_interrupted_result, make_result
 
 
 def test_the_report_is_on_standard_output_and_what_the_job_prints_is_not(asked, capfd):
@@ -57,9 +27,10 @@ def test_options_reach_the_measuring(asked):
     arguments = ["--budget", "1m30s", "--quick", "--seed", "7", "--device", "cpu", "--set", "batch_size=4"]
     arguments += ["--cache-bytes", "8GiB"]
     assert run(["diagnose", "job:build", *arguments, "--set", "shuffle=true"]) == 0
-    [(pipeline, options, progress)] = asked["calls"]
+    [(pipeline, options, progress)] = asked.calls
     assert (options.budget_s, options.quick, options.seed) == (90.0, True, 7)
     assert options.cache_budget_bytes == 8 << 30
+    assert not options.restore  # the process ends
     assert (pipeline.device, dict(pipeline.loader_args)) == ("cpu", {"batch_size": 4, "shuffle": True})
     assert progress is None  # standard error is no terminal here
 
@@ -114,7 +85,7 @@ def test_wrong_options_are_refused_before_the_job_is_loaded(asked, arguments, wo
     assert words in output.err
     assert output.err.startswith("Error: ")
     assert output.err.count("\n") == 1
-    assert asked["calls"] == []
+    assert asked.calls == []
 
 
 def test_outputs_are_where_the_command_was_given_wherever_the_job_goes(asked, tmp_path):
@@ -146,7 +117,7 @@ def test_a_folder_without_permission_is_refused(asked, tmp_path, capsys):
 
 def test_looking_whether_a_path_can_be_written_leaves_no_trace(asked, tmp_path):
     (tmp_path / "old.json").write_text("old")
-    asked["attempt"] = Attempt(as_diagnosis(make_empty_result()), MeasurementError("It failed."))
+    asked.answer(make_empty_result(), MeasurementError("It failed."))
     assert run(["diagnose", "job:build", "--json", "old.json", "--markdown", "new.md"]) == 3
     assert (tmp_path / "old.json").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["job.py", "old.json"]
@@ -160,7 +131,7 @@ def test_looking_whether_a_path_can_be_written_leaves_no_trace(asked, tmp_path):
     ],
 )
 def test_what_was_measured_until_a_failure_is_kept(asked, tmp_path, failure, status, message, capsys):
-    asked["attempt"] = Attempt(as_diagnosis(make_interrupted_result()), failure)
+    asked.answer(make_interrupted_result(), failure)
     assert run(["diagnose", "job:build", "--json", "r.json"]) == status
     output = capsys.readouterr()
     assert output.err.rstrip().splitlines()[-1] == message
@@ -170,7 +141,7 @@ def test_what_was_measured_until_a_failure_is_kept(asked, tmp_path, failure, sta
 
 @pytest.mark.parametrize(("share", "status"), [("0.9", 1), ("90%", 1), ("0.38", 0), ("0.1", 0)])
 def test_the_gate(asked, share, status, capsys):
-    result = asked["attempt"].diagnosis
+    result = asked.attempt.diagnosis
     assert result.verdict.efficiency.low < 0.38 < result.verdict.efficiency.high
     assert run(["diagnose", "job:build", "--fail-under", share]) == status
     assert ("Gate failed" in capsys.readouterr().err) == bool(status)
@@ -180,11 +151,11 @@ def test_the_gate_goes_by_the_whole_epoch_where_that_is_lower(asked, capsys):
     # Guards: a job that lost a third of its time to starting workers passed the gate with 99 %.
     steady, whole = Interval(0.99, 0.98, 1.0), Interval(0.67, 0.66, 0.68)
     verdict = replace(make_result().verdict, efficiency=steady, epoch_efficiency=whole, judged_by="epoch_efficiency")
-    asked["attempt"] = Attempt(as_diagnosis(make_result(verdict=verdict)), None)
+    asked.answer(make_result(verdict=verdict))
     assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 1
     assert "the efficiency over a whole epoch is 67.0 % and at most 68.0 %" in capsys.readouterr().err
     long = replace(verdict, judged_by="efficiency")
-    asked["attempt"] = Attempt(as_diagnosis(make_result(verdict=long)), None)
+    asked.answer(make_result(verdict=long))
     assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 0
 
 
@@ -198,13 +169,13 @@ def test_the_price_of_a_gpu_hour_tells_what_is_lost(asked, tmp_path, capsys):
 
 
 def test_a_gate_that_cannot_be_judged_does_not_fail(asked, capsys):
-    asked["attempt"] = Attempt(as_diagnosis(make_empty_result()), None)
+    asked.answer(make_empty_result())
     assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 0
     assert "cannot be judged" in capsys.readouterr().err
 
 
 def test_a_failed_job_is_reported_before_its_gate(asked):
-    asked["attempt"] = Attempt(as_diagnosis(make_interrupted_result()), MeasurementError("It failed."))
+    asked.answer(make_interrupted_result(), MeasurementError("It failed."))
     assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 3
 
 

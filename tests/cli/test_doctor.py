@@ -5,7 +5,7 @@ import pytest
 
 from bottleneck.cli.doctor import render_findings
 from bottleneck.cli.main import run
-from bottleneck.doctor.finding import Finding, first_line, format_bytes, format_seconds
+from bottleneck.doctor.finding import Finding, first_line
 
 
 def test_this_environment_is_examined(capsys):
@@ -18,11 +18,6 @@ def test_this_environment_is_examined(capsys):
         assert f"  {subject} " in text
     assert "matches torch" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-@pytest.fixture
-def no_machine(monkeypatch):
-    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())
 
 
 @pytest.mark.parametrize("limit", ["soon", "0"])
@@ -66,20 +61,6 @@ def test_text_of_the_users_cannot_act_on_the_terminal():
 def test_an_error_without_a_message_is_told_by_its_type():
     assert first_line(KeyError()) == "KeyError"
     assert first_line(ValueError("a\nb")) == "a"
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3.0 TiB")]
-)
-def test_bytes_are_shown_in_powers_of_1024(count, shown):
-    assert format_bytes(count) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(2e-5, "20 µs"), (0.0234, "23.4 ms"), (0.5, "500 ms"), (12.34, "12.3 s")]
-)
-def test_times_are_shown_in_a_unit_that_fits(seconds, shown):
-    assert format_seconds(seconds) == shown
 
 
 def test_without_the_packages_that_it_looks_for_it_says_so_and_does_not_fail():

@@ -1,19 +1,18 @@
-from collections import namedtuple
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from bottleneck import Pipeline
+from bottleneck.analysis.advice.rules.workers import LARGE_PICKLE_BYTES, LONG_START_S
 from bottleneck.doctor.job_checks import first_batch, job
 from bottleneck.doctor.job_checks.first_batch import examine_batch, judge_memory, judge_queue, judge_threads
-from bottleneck.doctor.job_checks.structure import describe_structure, tensors_in
 from bottleneck.doctor.job_checks.traceback_place import find_place
+from bottleneck.loader.worker.worker_facts import WorkerFacts
 from bottleneck.measure.facts.pickling import PickleSize
+from bottleneck.results.evidence import LoaderFacts
+from tests.support.clock import FakeClock
+from tests.support.datasets import Stream
 
-Pair = namedtuple("Pair", "image label")
 MIB = 1 << 20
 
 
@@ -33,22 +32,6 @@ class Numbers(Dataset):
 class Broken(Numbers):
     def __getitem__(self, index):
         raise ValueError("no such file")
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(10))
-
-
-class Clock:
-    """Advances by a second at each reading."""
-
-    def __init__(self):
-        self.now_s = 0.0
-
-    def __call__(self):
-        self.now_s += 1.0
-        return self.now_s
 
 
 def make(dataset=None, **arguments):
@@ -88,31 +71,28 @@ def size(stream_bytes=1000, duration_s=0.01, **changes):
         (size(), "spawn", "ok"),
         (size(100 * MIB), "spawn", "warning"),
         (size(100 * MIB), "fork", "ok"),
-        (size(duration_s=3.0), "forkserver", "warning"),
+        (size(LARGE_PICKLE_BYTES), "spawn", "warning"),
+        (size(duration_s=LONG_START_S), "forkserver", "warning"),
         (size(complete=False), "spawn", "warning"),
         (size(complete=False, failure="TypeError: no"), "spawn", "problem"),
         (size(complete=False, failure="TypeError: no"), "fork", "ok"),
     ],
 )
 def test_a_pickle_matters_where_it_is_sent(measure, method, status):
-    assert job.examine_pickle(make(num_workers=1), measure, method).status == status
+    pipeline = make(num_workers=1, multiprocessing_context=method)
+    assert job.examine_pickle(pipeline, measure).status == status
 
 
 def test_a_pickle_that_goes_to_nobody_is_no_problem():
-    finding = job.examine_pickle(make(), size(complete=False, failure="TypeError: no"), "spawn")
+    finding = job.examine_pickle(make(), size(complete=False, failure="TypeError: no"))
     assert finding.status == "ok"
 
 
 def test_what_cannot_be_pickled_is_named():
-    finding = job.examine_pickle(make(num_workers=1, collate_fn=lambda samples: samples), start_method="spawn")
+    pipeline = make(num_workers=1, collate_fn=lambda samples: samples, multiprocessing_context="spawn")
+    finding = job.examine_pickle(pipeline)
     assert finding.message.startswith("collate_fn cannot be pickled")
     assert "spawn" in finding.message
-
-
-@pytest.mark.parametrize("context", ["spawn", torch.multiprocessing.get_context("spawn")])
-def test_the_start_method_is_the_loaders_own(context):
-    loader = make(num_workers=1, multiprocessing_context=context).make_loader()
-    assert job.start_method_of(loader) == "spawn"
 
 
 # --- samples ----------------------------------------------------------------------------------------------
@@ -128,9 +108,9 @@ def test_samples_are_those_of_the_second_batch():
 
 def test_slow_samples_end_soon():
     dataset = Numbers()
-    finding = job.examine_samples(make(dataset), Clock())
+    finding = job.examine_samples(make(dataset), FakeClock(per_reading_s=1.0))
     assert len(dataset.taken) == 2
-    assert "the first in 1.0 s, 1 more in 1.0 s each" in finding.message
+    assert "the first in 1.00 s, 1 more in 1.00 s each" in finding.message
 
 
 def test_a_sample_that_raises_is_a_problem_with_its_index():
@@ -155,10 +135,9 @@ def test_samples_that_nothing_batches():
 
 
 def test_a_batch_in_the_main_process(tmp_path):
-    loaded = examine_batch(make().make_loader(), tmp_path / "trace", 60.0)
-    (finding,) = loaded.findings
+    (finding,), _ = examine_batch(make().make_loader(), tmp_path / "trace", 60.0)
     assert finding.status == "ok"
-    assert finding.message.startswith("[float32 [4, 3], int64 [4]], 80 B, ")
+    assert finding.message.startswith("[float32 [4, 3], int64 [4]], 80 bytes, ")
     assert finding.message.endswith(" from the main process")
 
 
@@ -166,19 +145,18 @@ def test_a_batch_in_the_main_process(tmp_path):
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_a_batch_from_a_worker_tells_what_the_worker_is_like(tmp_path):
     loader = make(num_workers=3).make_loader()
-    loaded = examine_batch(loader, tmp_path / "trace", 60.0)
-    found = {finding.subject: finding for finding in loaded.findings}
+    findings, _ = examine_batch(loader, tmp_path / "trace", 60.0)
+    found = {finding.subject: finding for finding in findings}
     assert found["batch"].message.endswith("from one worker, its start included")
     assert found["worker threads"].message.startswith("in a worker torch uses 1")
-    assert found["queue"].message.startswith("up to 6 batches under way take 480 B")
+    assert found["queue"].message.startswith("up to 7 batches in flight take 560 bytes")
     assert "for 3" in found["worker memory"].message
 
 
 @pytest.mark.integration
 def test_an_exception_in_a_worker_is_told_with_its_place(tmp_path):
-    loaded = examine_batch(make(Broken(), num_workers=1).make_loader(), tmp_path / "trace", 60.0)
-    assert loaded.also_in_main
-    (finding,) = loaded.findings
+    (finding,), also_in_main = examine_batch(make(Broken(), num_workers=1).make_loader(), tmp_path / "trace", 60.0)
+    assert also_in_main
     assert finding.status == "problem"
     assert "a worker raised ValueError: no such file (test_doctor_job.py, line" in finding.message
 
@@ -200,71 +178,54 @@ def test_a_batch_that_does_not_come_has_a_remedy(error, words):
 
 
 @pytest.mark.parametrize(
-    ("facts", "workers", "status"),
+    ("facts", "cores", "workers", "status"),
     [
-        ({"torch_threads": 1}, 8, "ok"),
-        ({"torch_threads": 1, "opencv_threads": 4}, 8, "warning"),
-        ({"torch_threads": 1, "opencv_threads": 0}, 8, "ok"),
-        ({"torch_threads": 4}, 1, "ok"),
-        ({"torch_threads": 4}, 8, "warning"),
-        ({"torch_threads": 1, "cores": 1}, 2, "warning"),
-        ({"torch_threads": 1, "cores": 4}, 2, "ok"),
-        ({}, 2, "ok"),
+        (WorkerFacts(1), None, 8, "ok"),
+        (WorkerFacts(1, opencv_threads=4), 4, 8, "warning"),
+        (WorkerFacts(1, opencv_threads=0), 4, 8, "ok"),
+        (WorkerFacts(4), 4, 1, "ok"),
+        (WorkerFacts(4), 4, 2, "ok"),
+        (WorkerFacts(4), 4, 3, "warning"),
+        (WorkerFacts(1), 1, 2, "warning"),
+        (WorkerFacts(1), 4, 2, "ok"),
     ],
 )
-def test_threads_of_workers_against_the_cores(monkeypatch, facts, workers, status):
+def test_threads_of_workers_against_the_cores(monkeypatch, facts, cores, workers, status):
     monkeypatch.setattr(first_batch, "usable_cores", lambda: 4.0)
     monkeypatch.setattr(first_batch, "allowed_cores", lambda: 4)
-    assert judge_threads(facts, workers).status == status
+    assert judge_threads(facts, cores, workers).status == status
 
 
 def test_the_remedy_for_threads_names_the_library(monkeypatch):
     monkeypatch.setattr(first_batch, "usable_cores", lambda: 2.0)
     monkeypatch.setattr(first_batch, "allowed_cores", lambda: 2)
-    assert "cv2.setNumThreads(0)" in judge_threads({"torch_threads": 1, "opencv_threads": 8}, 4).remedy
-    assert "torch.set_num_threads(1)" in judge_threads({"torch_threads": 8}, 4).remedy
+    assert "cv2.setNumThreads(0)" in judge_threads(WorkerFacts(1, opencv_threads=8), 2, 4).remedy
+    assert "torch.set_num_threads(1)" in judge_threads(WorkerFacts(8), 2, 4).remedy
 
 
 @pytest.mark.parametrize(
-    ("tensors", "free_bytes", "status"), [(2, 64 * MIB, "ok"), (2, 15 * MIB, "warning"), (100, 64 * MIB, "warning")]
+    ("descriptors", "free_bytes", "status"),
+    [
+        (32, 64 * MIB, "ok"),
+        (32, None, "ok"),
+        (32, 15 * MIB, "warning"),
+        (900, 64 * MIB, "warning"),
+        (None, 64 * MIB, "ok"),
+    ],
 )
-def test_batches_under_way_against_shared_memory_and_descriptors(monkeypatch, tensors, free_bytes, status):
-    monkeypatch.setattr(first_batch, "sharing_strategy", lambda: "file_descriptor")
-    assert judge_queue(16, MIB, tensors, 1024, free_bytes).status == status
+def test_batches_in_flight_against_shared_memory_and_descriptors(descriptors, free_bytes, status):
+    facts = LoaderFacts(shared_memory_bytes_needed=16 * MIB, descriptors_needed=descriptors, descriptor_limit=1024)
+    finding = judge_queue(facts, 16, free_bytes)
+    assert finding.status == status
+    assert finding.message.startswith("up to 16 batches in flight take 16.0 MiB")
 
 
-def test_descriptors_do_not_matter_to_named_files(monkeypatch):
-    monkeypatch.setattr(first_batch, "sharing_strategy", lambda: "file_system")
-    assert judge_queue(16, MIB, 100, 1024, 64 * MIB).status == "ok"
-
-
-@pytest.mark.parametrize(("private", "status"), [(100 * MIB, "ok"), (600 * MIB, "warning"), (None, "ok")])
+@pytest.mark.parametrize(("private", "status"), [(200 * MIB, "ok"), (210 * MIB, "warning"), (None, "ok")])
 def test_the_memory_of_all_workers_against_what_is_free(private, status):
     assert judge_memory(private, 4, 1024 * MIB).status == status
 
 
 # --- words ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (torch.zeros(2, 3), "float32 [2, 3]"),
-        ((np.zeros((4, 4), np.uint8), 3), "(array uint8 [4, 4], int)"),
-        (Pair(Image.new("RGB", (5, 7)), "cat"), "(image: image RGB 5x7, label: str of 3)"),
-        ({"x": [torch.zeros(1), None]}, "{x: [float32 [1], NoneType]}"),
-        ([torch.zeros(2)] * 9, "list of 9 times float32 [2]"),
-        (list(range(3)) + ["a"] * 5, "[int, int, int, str of 1, str of 1, str of 1, 2 more]"),
-        ([[[[1, 2]]]], "[[[list of 2]]]"),
-    ],
-)
-def test_structures_in_words(value, words):
-    assert describe_structure(value) == words
-
-
-def test_tensors_are_found_in_nested_batches():
-    batch = {"a": [torch.zeros(1), "text"], "b": Pair(torch.zeros(2), 3)}
-    assert [len(tensor) for tensor in tensors_in(batch)] == [1, 2]
 
 
 def test_the_place_is_the_innermost_frame_of_the_users(tmp_path):

@@ -31,7 +31,7 @@ def test_torch_that_cannot_be_imported_is_a_problem(monkeypatch):
     findings = {finding.subject: finding for finding in examine_environment()}
     assert findings["torch"].status == "problem"
     assert findings["torchvision"].status == "warning"
-    assert findings["threads"].message.startswith("not looked at")
+    assert findings["threads"].message.startswith("not examined")
 
 
 def test_a_torchvision_that_does_not_match_is_told(monkeypatch):
@@ -212,7 +212,7 @@ def test_load_by_other_processes_is_told(monkeypatch, busy, usable, status):
 def test_swap_in_use_and_little_memory_are_told(monkeypatch, free, swapped, status):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=32 * GIB, available=free))
     monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=swapped))
-    monkeypatch.setattr("bottleneck.measure.system.environment.memory_free_bytes", lambda root, proc: None)
+    monkeypatch.setattr("bottleneck.measure.system.environment.bytes_below_limit", lambda root, proc: None)
     assert memory.examine_memory().status == status
 
 

@@ -11,7 +11,7 @@ from bottleneck.doctor.job_checks.inspected import inspect
 from bottleneck.doctor.job_checks.target import examine_target
 from bottleneck.errors import ExitStatus
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("no_machine")]
 
 JOB = """
 import os, time
@@ -54,11 +54,6 @@ def job(folder):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def no_machine(monkeypatch):
-    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())
-
-
 def test_a_good_target(job, capfd):
     assert run(["doctor", "job_doctor:good"]) == 0
     output = capfd.readouterr()
@@ -87,7 +82,7 @@ class Heard:
     def begin(self, step):
         self.steps.append(step)
 
-    def tell(self, *findings):
+    def report(self, *findings):
         self.findings += findings
 
 

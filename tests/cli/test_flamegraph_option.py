@@ -6,10 +6,8 @@ from textwrap import dedent
 from xml.etree import ElementTree
 
 import pytest
-from results_factory import make_result
 
 import bottleneck
-from bottleneck.api import Attempt, Diagnosis
 from bottleneck.cli.main import run
 from bottleneck.errors import UsageError
 from bottleneck.measure import session
@@ -17,35 +15,24 @@ from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.session import Outcome
 from bottleneck.results.codec import to_measurement
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
+from tests.support.results_factory import make_result
 
 PROFILE = StackProfile("py-spy", 100, 2.0, (WorkerStacks(0, (Stack((Frame("read", "data.py", 9),), "load", 60, 6),)),))
 FILES = {"workers.svg", "worker-0.svg", "profile.speedscope.json", "stacks.txt"}
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
 
 
-@pytest.fixture
-def asked(folder, monkeypatch):
-    (folder / "job.py").write_text("def build(): return {'dataset': [1, 2], 'train_step': print, 'batch_size': 2}\n")
-    calls = []
-
-    def attempt_diagnosis(pipeline, options, progress=None):
-        calls.append(options)
-        return Attempt(Diagnosis(**vars(make_result())), None, PROFILE if options.profile else None)
-
-    monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", attempt_diagnosis)
-    return calls
-
-
 def test_the_files_are_written_and_said_so(asked, tmp_path, capsys):
+    asked.answer(make_result(), profile=PROFILE)
     assert run(["diagnose", "job:build", "--flamegraph", "fg", "--native", "--idle", "--rate", "50"]) == 0
-    assert asked[0].profile == ProfileOptions(rate_hz=50, native=True, idle=True)
+    assert asked.options[0].profile == ProfileOptions(rate_hz=50, native=True, idle=True)
     assert {path.name for path in (tmp_path / "fg").iterdir()} == FILES
     assert "Wrote fg/workers.svg\n" in capsys.readouterr().err
 
 
 def test_nothing_is_profiled_unless_asked_for(asked):
     assert run(["diagnose", "job:build"]) == 0
-    assert asked[0].profile is None
+    assert asked.options[0].profile is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +53,7 @@ def test_what_cannot_work_is_refused_before_the_job_is_loaded(asked, tmp_path, a
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert asked == []
+    assert asked.calls == []
     assert not (tmp_path / "fg").exists()
 
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from results_factory import make_result
 
 from benchmarks.large_results import SIZE_BYTES, enlarge
 from bottleneck.reports.render import FORMATS
 from bottleneck.results.codec import save
+from tests.support.results_factory import make_result
 
 FAR_TOO_LONG_S = 20
 """A bound that only another order of growth breaks; what it really takes is measured by `make bench`."""

@@ -134,9 +134,8 @@ def test_a_fault_of_ours_asks_to_report_it(monkeypatch, capsys):
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error(tmp_path):
-    from results_factory import make_result
-
     from bottleneck.results.codec import save
+    from tests.support.results_factory import make_result
 
     path = tmp_path / "result.json"
     save(make_result(), path)

@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from results_factory import make_result
 
 from bottleneck.cli.main import run
 from bottleneck.results.codec import load, save
+from tests.support.results_factory import make_result
 
 
 @pytest.fixture

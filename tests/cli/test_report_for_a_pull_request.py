@@ -1,9 +1,9 @@
 import pytest
-from results_factory import make_device_bound_result, make_result
 from test_compare import slowed
 
 from bottleneck.cli.main import run
 from bottleneck.results.codec import save
+from tests.support.results_factory import make_device_bound_result, make_result
 
 
 @pytest.fixture

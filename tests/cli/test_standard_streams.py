@@ -9,12 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from results_factory import make_device_bound_result, make_result
 
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus
 from bottleneck.results.codec import save, to_json
 from bottleneck.results.files import MAX_RESULT_BYTES
+from tests.support.results_factory import make_device_bound_result, make_result
 
 MAIN = "from bottleneck.cli.main import main; main()"
 ESCAPE = "\x1b"
@@ -237,7 +237,7 @@ def test_a_result_can_be_compared_with_one_on_standard_input(saved, monkeypatch,
 )
 def test_standard_input_holds_one_result_only(arguments, capsys):
     assert run(arguments) == ExitStatus.USAGE
-    assert "Error: Standard input holds one result only. " in capsys.readouterr().err
+    assert "Error: Standard input holds only one result. " in capsys.readouterr().err
 
 
 def test_no_command_shows_the_help_and_is_wrong_usage(capsys):

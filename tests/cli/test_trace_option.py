@@ -5,38 +5,25 @@ import json
 from textwrap import dedent
 
 import pytest
-from results_factory import make_result
 
 import bottleneck
-from bottleneck.api import Attempt, Diagnosis
 from bottleneck.cli.main import run
 from bottleneck.errors import UsageError
 from bottleneck.measure import session
 from bottleneck.measure.session import Outcome
 from bottleneck.results.codec import to_measurement
 from bottleneck.results.traces import TraceFile
+from tests.support.results_factory import make_result
 
 TRACES = tuple(TraceFile(name, gzip.compress(b'{"traceEvents": []}')) for name in ("device", "raw"))
 FILES = {"device.json.gz", "raw.json.gz"}
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
 
 
-@pytest.fixture
-def asked(folder, monkeypatch):
-    (folder / "job.py").write_text("def build(): return {'dataset': [1, 2], 'train_step': print, 'batch_size': 2}\n")
-    calls = []
-
-    def attempt_diagnosis(pipeline, options, progress=None):
-        calls.append(options)
-        return Attempt(Diagnosis(**vars(make_result())), None, None, TRACES if options.trace else ())
-
-    monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", attempt_diagnosis)
-    return calls
-
-
 def test_the_files_are_written_and_said_so(asked, tmp_path, capsys):
+    asked.answer(make_result(), traces=TRACES)
     assert run(["diagnose", "job:build", "--trace", "made/tr"]) == 0
-    assert asked[0].trace
+    assert asked.options[0].trace
     assert {path.name for path in (tmp_path / "made" / "tr").iterdir()} == FILES
     assert json.loads(gzip.decompress((tmp_path / "made" / "tr" / "raw.json.gz").read_bytes())) == {"traceEvents": []}
     assert "Wrote made/tr/device.json.gz\n" in capsys.readouterr().err
@@ -44,7 +31,7 @@ def test_the_files_are_written_and_said_so(asked, tmp_path, capsys):
 
 def test_nothing_is_traced_unless_asked_for(asked):
     assert run(["diagnose", "job:build"]) == 0
-    assert not asked[0].trace
+    assert not asked.options[0].trace
 
 
 @pytest.mark.parametrize(
@@ -60,7 +47,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_job_is_loaded(ask
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert asked == []
+    assert asked.calls == []
 
 
 def test_from_python_a_bad_folder_is_refused_first(monkeypatch, tmp_path):

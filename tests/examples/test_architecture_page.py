@@ -4,9 +4,14 @@ import re
 import textwrap
 from pathlib import Path
 
-from bottleneck.analysis import names
+import pytest
+
 from bottleneck.analysis.advice import rule
-from bottleneck.results import format, records
+from bottleneck.reports import document
+from bottleneck.reports.content import outline
+from bottleneck.reports.render import render
+from bottleneck.results import format, names, records
+from tests.support.results_factory import evidence_of, make_result
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -49,3 +54,16 @@ def test_the_rule_of_the_page_is_one():
         made |= vars(module)
     exec(textwrap.dedent(code), made)
     assert made["_deeper_queue"].ids == ("deeper-queue",)
+
+
+@pytest.mark.parametrize("form", document.ALL)
+def test_the_table_of_the_page_is_one_in_every_format(form, monkeypatch):
+    [code] = re.findall(r"^ {4}```python\n(    def handoff.*?)^ {4}```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    made = {"__annotations__": {}}
+    for module in (document, format, records):
+        made |= vars(module)
+    exec("from __future__ import annotations\n" + textwrap.dedent(code), made)
+    monkeypatch.setitem(outline._OUTLINES, form, (made["handoff"],))
+    evidence = {"handoff": {"s_per_batch": 0.004, "main_cpu_s_per_batch": 0.003, "worker_cpu_s_per_batch": 0.002}}
+    report = render(make_result(evidence=evidence_of(evidence)), form)
+    assert all(text in report for text in ("CPU time a batch", "worker", "3.00 ms", "By the clock it takes 4.00 ms."))

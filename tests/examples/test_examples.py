@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from looks import look_until
+
+from tests.support.looks import diagnose_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = {
@@ -44,12 +45,11 @@ def test_what_it_builds_can_be_run(name):
 @pytest.mark.integration
 @pytest.mark.parametrize("name", SMALL)
 def test_it_can_be_diagnosed(name):
-    from bottleneck.api import diagnose
-
-    diagnosis = look_until(
+    diagnosis = diagnose_until(
         lambda diagnosis: diagnosis.verdict.efficiency is not None and diagnosis.verdict.efficiency.estimate < 1.5,
-        lambda budget_s: diagnose(build(name, **SMALL[name]), budget=budget_s, quick=True),
+        build(name, **SMALL[name]),
         (6.0, 15.0, 30.0),
+        quick=True,
     )
     assert diagnosis.verdict.state in ("input_bound", "device_bound", "undecided")
     assert 0 < diagnosis.verdict.efficiency.estimate < 1.5

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 import pytest
-from results_factory import make_result
 
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import ExitStatus
 from bottleneck.reports.render import render
+from tests.support.results_factory import make_result
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

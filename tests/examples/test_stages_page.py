@@ -8,6 +8,7 @@ import torch
 from bottleneck.job import marks
 from bottleneck.loader.modes import MOST_MARKS
 from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.loader.record.plan import Plan
 from bottleneck.measure.ladder import Capabilities, build_ladder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,8 +28,9 @@ def rows_under(heading: str) -> list[list[str]]:
 
 
 def test_the_ladder_is_the_one_that_is_measured():
-    plan = MarkPlan(sample=("@read", "@decode", "@augment_pixels"), collate=("@mix_up",))
-    ladder = build_ladder(Capabilities(copies=False, hands_over=True, within_sample=(), marks=plan))
+    planned = MarkPlan(sample=("@read", "@decode", "@augment_pixels"), collate=("@mix_up",))
+    plan = Plan("marks", within_sample=(), marks=planned)
+    ladder = build_ladder(Capabilities(copies=False, hands_over=True, plan=plan))
     measured = [(span.outer, span.name) for span in ladder.spans if span.name != "compute"]
     told = [(cells[0].strip("`"), re.match(r"`(\w+)`", cells[2]).group(1)) for cells in rows_under("The ladder")]
     assert told == measured

@@ -7,10 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from looks import look_until, names
 from PIL import Image
 
 import bottleneck
+from tests.support import looks
+from tests.support.looks import diagnose_until, names
 
 BUDGETS_S = (4.0, 12.0, 30.0)
 STEP_S = 0.001
@@ -32,36 +33,24 @@ def slowly(value):
     return value
 
 
-def diagnose(dataset, budget_s=BUDGETS_S[-1], **options):
-    """The diagnosis of a job with one worker and a quick step."""
-    job = {"batch_size": BATCH_SIZE, "num_workers": 1, "train_step": train_step, "device": "cpu", **options}
-    return bottleneck.diagnose({"dataset": dataset, **job}, budget=budget_s)
-
-
 def check_verdict(dataset, expected, *, cost=False, **options):
-    """The slow part is named; on a busy machine after a longer look."""
-    diagnosis = look_until(
-        _is_right(expected, cost), lambda budget_s: diagnose(dataset, budget_s, **options), BUDGETS_S
-    )
-    assert diagnosis.verdict.state == "input_bound", diagnosis.verdict.sentence
-    assert diagnosis.verdict.bottleneck == expected, str(diagnosis)
+    """The slow part is named; on a busy machine after a longer diagnosis."""
+    job = {"batch_size": BATCH_SIZE, "num_workers": 1, "train_step": train_step, "device": "cpu", **options}
+    diagnosis = diagnose_until(_is_right(expected, cost), {"dataset": dataset, **job}, BUDGETS_S)
+    looks.check_verdict(diagnosis, expected)
     assert not cost or _cost_is_right(diagnosis), str(diagnosis)
     return diagnosis
 
 
 def check_cost(dataset, expected, **options):
-    """The slow part is named, and what it costs is told within 30 %."""
+    """The slow part is named, and its cost is right within 30 %."""
     return check_verdict(dataset, expected, cost=True, **options)
 
 
 def check_cost_of_loader(loader, expected):
     """The same for a loader that exists already."""
-
-    def look(budget_s):
-        pipeline = bottleneck.Pipeline.from_loader(loader, train_step=train_step, device="cpu")
-        return bottleneck.diagnose(pipeline, budget=budget_s)
-
-    diagnosis = look_until(_is_right(expected, cost=True), look, BUDGETS_S)
+    pipeline = bottleneck.Pipeline.from_loader(loader, train_step=train_step, device="cpu")
+    diagnosis = diagnose_until(_is_right(expected, cost=True), pipeline, BUDGETS_S)
     assert _is_right(expected, cost=True)(diagnosis), str(diagnosis)
 
 

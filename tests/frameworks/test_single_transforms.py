@@ -7,12 +7,12 @@ import monai.transforms as mt
 import numpy as np
 import pytest
 import torch
-from as_json import said
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from bottleneck.measure.facts.observation import observe, summarise
 from tests.loader.staged_datasets import switched
+from tests.support.as_json import said
 
 pytestmark = pytest.mark.integration
 

@@ -1,7 +1,5 @@
 """Train steps of these tests compute on one core: where others want the cores too, two threads wait for each other."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -12,10 +10,3 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is in this folder runs in a target of its own: `make test-frameworks`."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker("frameworks")

@@ -2,11 +2,11 @@
 
 import lightning
 import torch
-from slow_data import FEATURES, Accelerator, Rows, make_loader, tensors
 from torch import nn
 
 import bottleneck
 from bottleneck.job.train_step import make_train_step
+from tests.frameworks_training.slow_data import FEATURES, Accelerator, Rows, make_loader, tensors
 
 CPU = torch.device("cpu")
 BATCH = (torch.arange(4.0 * FEATURES).view(4, FEATURES).sin(), torch.tensor([0, 1, 0, 1]))

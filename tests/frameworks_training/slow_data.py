@@ -5,11 +5,10 @@ import time
 
 import numpy as np
 import torch
-from looks import look_until, names
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-import bottleneck
+from tests.support.looks import diagnose_until, names
 
 SLOW_S = 0.012
 STEP_S = 0.004
@@ -77,6 +76,4 @@ def model_state(model):
 
 def diagnose(pipeline, expected="augment"):
     """A short diagnosis, and longer ones should others have kept the machine busy, as the report advises."""
-    return look_until(
-        names(expected), lambda budget_s: bottleneck.diagnose(pipeline, budget=budget_s), (9.0, 20.0, 35.0)
-    )
+    return diagnose_until(names(expected), pipeline, (9.0, 20.0, 35.0))

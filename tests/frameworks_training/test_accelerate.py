@@ -6,11 +6,20 @@ import pytest
 import torch
 from accelerate import Accelerator as Accelerate
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from slow_data import FEATURES, Accelerator, Rows, diagnose, make_loader, model_state, random_state, tensors
 from torch import nn
 
 import bottleneck
 from bottleneck.job.train_step import make_train_step
+from tests.frameworks_training.slow_data import (
+    FEATURES,
+    Accelerator,
+    Rows,
+    diagnose,
+    make_loader,
+    model_state,
+    random_state,
+    tensors,
+)
 
 CPU = torch.device("cpu")
 BATCH = (torch.arange(4.0 * FEATURES).view(4, FEATURES).sin(), torch.tensor([0, 1, 0, 1]))

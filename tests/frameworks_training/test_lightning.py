@@ -10,12 +10,20 @@ import numpy as np
 import pytest
 import pytorch_lightning
 import torch
-from lightning_jobs import BATCH, CPU, make_datamodule, make_module, make_trainer, step_of, weights
-from slow_data import Rows, diagnose, make_loader, model_state, random_state
 from torch import nn
 
 import bottleneck
 from bottleneck.job.train_step import make_train_step
+from tests.frameworks_training.lightning_jobs import (
+    BATCH,
+    CPU,
+    make_datamodule,
+    make_module,
+    make_trainer,
+    step_of,
+    weights,
+)
+from tests.frameworks_training.slow_data import Rows, diagnose, make_loader, model_state, random_state
 
 
 @pytest.mark.integration

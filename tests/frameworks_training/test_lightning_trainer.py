@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 import torch
-from lightning_jobs import BATCH, make_module, make_trainer, step_of, weights
-from slow_data import make_loader, model_state
 from torch import nn
 
 import bottleneck
+from tests.frameworks_training.lightning_jobs import BATCH, make_module, make_trainer, step_of, weights
+from tests.frameworks_training.slow_data import make_loader, model_state
 
 
 def test_precision_and_clipping_are_the_trainers(tmp_path):

@@ -5,13 +5,21 @@ import itertools
 import lightning
 import pytest
 import torch
-from slow_data import FEATURES, Accelerator, Rows, diagnose, model_state, random_state, tensors
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import bottleneck
 from bottleneck.errors import MeasurementError
 from bottleneck.job.train_step import make_train_step
+from tests.frameworks_training.slow_data import (
+    FEATURES,
+    Accelerator,
+    Rows,
+    diagnose,
+    model_state,
+    random_state,
+    tensors,
+)
 
 CPU = torch.device("cpu")
 

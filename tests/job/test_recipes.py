@@ -10,10 +10,7 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.job.recipes import registry
 from bottleneck.job.recipes.interface import FoundCallable, Item, entries
 
-
-@pytest.fixture(autouse=True)
-def no_recipe_stays(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", [])
+pytestmark = pytest.mark.usefixtures("no_recipes")
 
 
 class Shards:

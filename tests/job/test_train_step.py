@@ -6,7 +6,7 @@ from torch import nn
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import describe_batch, make_train_step, model_device
+from bottleneck.job.train_step import make_train_step, model_device
 
 CPU = torch.device("cpu")
 INPUTS, TARGETS = torch.ones(4, 3), torch.zeros(4, 2)
@@ -109,11 +109,11 @@ def test_batches_for_a_model_with_its_own_loss(batch):
 @pytest.mark.parametrize(
     ("batch", "shape"),
     [
-        (INPUTS, r"Tensor\[4, 3\]"),
-        ((INPUTS, TARGETS, TARGETS), r"\(Tensor\[4, 3\], Tensor\[4, 2\], Tensor\[4, 2\]\)"),
-        ({"x": INPUTS, "extra": TARGETS}, "dict with keys 'x', 'extra'"),
+        (INPUTS, r"float32 \[4, 3\]"),
+        ((INPUTS, TARGETS, TARGETS), r"\(float32 \[4, 3\], float32 \[4, 2\], float32 \[4, 2\]\)"),
+        ({"x": INPUTS, "extra": TARGETS}, r"\{x: float32 \[4, 3\], extra: float32 \[4, 2\]\}"),
         (None, "None"),
-        (SimpleNamespace(x=1), "a SimpleNamespace"),
+        (SimpleNamespace(x=1), "SimpleNamespace"),
     ],
 )
 def test_a_batch_that_is_not_understood_is_shown(batch, shape):
@@ -122,12 +122,12 @@ def test_a_batch_that_is_not_understood_is_shown(batch, shape):
 
 
 def test_a_model_with_its_own_loss_refuses_an_object_as_batch():
-    with pytest.raises(PipelineError, match=r"a SimpleNamespace.*train_step"):
+    with pytest.raises(PipelineError, match=r"SimpleNamespace.*train_step"):
         step_of(Net("loss"))(SimpleNamespace(x=INPUTS))
 
 
 def test_a_mapping_whose_keys_are_no_names_is_refused():
-    with pytest.raises(PipelineError, match=r"by keyword.*keys 0"):
+    with pytest.raises(PipelineError, match=r"by keyword.*\{0: float32"):
         step_of(Net("loss"))({0: INPUTS})
 
 
@@ -135,10 +135,10 @@ def test_a_mapping_whose_keys_are_no_names_is_refused():
     ("model", "fields", "words"),
     [
         (Net("nothing"), {}, "must return its loss, and it returned None"),
-        (Net("other mapping"), {}, "keys 'logits'.*loss_fn=nn.CrossEntropyLoss"),
-        (Net("output"), {}, r"one number, and gave Tensor\[4, 2\].*loss_fn="),
+        (Net("other mapping"), {}, r"\{logits: float32.*loss_fn=nn.CrossEntropyLoss"),
+        (Net("output"), {}, r"one number, and gave float32 \[4, 2\].*loss_fn="),
         (Net(), {"loss_fn": nn.MSELoss(reduction="none")}, "loss_fn must give one number.*reduction='mean'"),
-        (Net(), {"loss_fn": lambda output, target: 0.5}, "as a tensor, and gave a float"),
+        (Net(), {"loss_fn": lambda output, target: 0.5}, "as a tensor, and gave float"),
         (Net().requires_grad_(False), {"loss_fn": squared}, "no parameter that requires a gradient"),
     ],
 )
@@ -168,9 +168,3 @@ def test_the_models_device():
     assert model_device(nn.ReLU()) is None
     assert model_device(print) is None
     assert model_device(nn.Sequential(Net(), Net().to("meta"))) is None
-
-
-def test_a_long_batch_is_described_shortly():
-    text = describe_batch([INPUTS] * 50)
-    assert text == "list[Tensor[4, 3], Tensor[4, 3], Tensor[4, 3], Tensor[4, 3], ...]"
-    assert len(describe_batch({str(number): number for number in range(50)})) < 80

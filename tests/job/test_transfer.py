@@ -13,7 +13,6 @@ from bottleneck.job.transfer import (
     make_transfer,
     move_to_device,
     resolve_device,
-    transfer_is_default,
 )
 
 META = torch.device("meta")  # a device that every machine has beside the CPU
@@ -162,13 +161,11 @@ def test_non_blocking_reaches_the_copy(monkeypatch):
 def test_the_users_own_transfer_is_used():
     pipeline = Pipeline(dataset=[1], train_step=print, to_device=lambda batch, device: (batch, device))
     assert make_transfer(pipeline, META, pinned=True)("batch") == ("batch", META)
-    assert not transfer_is_default(pipeline)
     assert not copies_nothing(pipeline, CPU)
 
 
 def test_only_the_default_transfer_to_the_cpu_copies_nothing():
     pipeline = Pipeline(dataset=[1], train_step=print)
-    assert transfer_is_default(pipeline)
     assert copies_nothing(pipeline, CPU)
     assert not copies_nothing(pipeline, META)
 

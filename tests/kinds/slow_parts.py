@@ -8,10 +8,10 @@ import threading
 import time
 
 import torch
-from looks import look_until, names
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 import bottleneck
+from tests.support.looks import check_verdict, diagnose_until, names
 
 BUDGETS_S = (8.0, 15.0, 30.0)
 STEP_S = 0.001
@@ -23,39 +23,30 @@ def train_step(batch):
     time.sleep(STEP_S)
 
 
-def diagnose(dataset, budget=None, **options):
-    """The diagnosis of a job with a quick step, and one worker unless told otherwise."""
+def job_of(dataset, **options):
+    """A job with a quick step, and with one worker by default."""
     workers = max(1, options.get("num_workers", 1))
-    budget = budget or BUDGETS_S[0] * (1 + workers) / 2
     given = {"batch_size": BATCH_SIZE * workers, "num_workers": 1, "train_step": train_step, "device": "cpu"}
     if "batch_sampler" in options:
         del given["batch_size"]
-    return bottleneck.diagnose({"dataset": dataset, **given, **options}, budget=budget)
-
-
-def check_verdict(diagnosis, expected):
-    """The one thing that counts: the slow part is named."""
-    verdict = diagnosis.verdict
-    assert verdict.state == "input_bound", verdict.sentence
-    assert verdict.bottleneck == expected, str(diagnosis)
+    return {"dataset": dataset, **given, **options}
 
 
 def check_slow_part(expected, dataset, budget=None, **options):
     """Diagnose and check; at length, should others have kept the machine busy in so short a time."""
-    budgets = (budget, *BUDGETS_S[1:])
-    diagnosis = look_until(names(expected), lambda budget_s: diagnose(dataset, budget_s, **options), budgets)
-    check_verdict(diagnosis, expected)
-    return diagnosis
+    first_s = budget or BUDGETS_S[0] * (1 + max(1, options.get("num_workers", 1))) / 2
+    return _check(expected, job_of(dataset, **options), first_s)
 
 
 def check_slow_part_of(expected, loader):
     """The same for a loader."""
+    _check(expected, bottleneck.Pipeline.from_loader(loader, train_step=train_step, device="cpu"), BUDGETS_S[0])
 
-    def look(budget_s):
-        pipeline = bottleneck.Pipeline.from_loader(loader, train_step=train_step, device="cpu")
-        return bottleneck.diagnose(pipeline, budget=budget_s)
 
-    check_verdict(look_until(names(expected), look, BUDGETS_S), expected)
+def _check(expected, job, first_s):
+    diagnosis = diagnose_until(names(expected), job, (first_s, *BUDGETS_S[1:]))
+    check_verdict(diagnosis, expected)
+    return diagnosis
 
 
 def rest(slow, samples=1):

@@ -4,8 +4,9 @@ import dataclasses
 from typing import NamedTuple
 
 import torch
-from slow_parts import Map, rest
 from torch.utils.data import default_collate
+
+from tests.kinds.slow_parts import Map, rest
 
 
 class Pair(NamedTuple):

@@ -5,7 +5,10 @@ import functools
 import numpy as np
 import pytest
 import torch
-from slow_parts import (
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from tests.kinds.slow_parts import (
     BATCH_SIZE,
     Map,
     NamedBySplit,
@@ -21,8 +24,6 @@ from slow_parts import (
     collate_slowly,
     name_folder,
 )
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 pytestmark = pytest.mark.integration
 

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from slow_parts import (
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
+
+from tests.kinds.slow_parts import (
     Archive,
     Columns,
     Large,
@@ -15,7 +17,6 @@ from slow_parts import (
     check_slow_part,
     collate_of,
 )
-from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 pytestmark = pytest.mark.integration
 

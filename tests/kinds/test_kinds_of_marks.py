@@ -1,8 +1,9 @@
 """Stages that the user marked: the slow one is named, wherever its author put it."""
 
 import pytest
-from marked_parts import Marked, Outside, Pad, Stream, WithItems, marked_step
-from slow_parts import check_slow_part
+
+from tests.kinds.marked_parts import Marked, Outside, Pad, Stream, WithItems, marked_step
+from tests.kinds.slow_parts import check_slow_part
 
 pytestmark = pytest.mark.integration
 

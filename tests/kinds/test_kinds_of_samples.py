@@ -1,8 +1,11 @@
 """Samples of every type: the slow part is named."""
 
 import pytest
-from slow_parts import check_slow_part, collate_of
-from slow_samples import (
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
+
+from tests.kinds.slow_parts import check_slow_part, collate_of
+from tests.kinds.slow_samples import (
     Samples,
     as_list,
     like_dict,
@@ -15,8 +18,6 @@ from slow_samples import (
     stack_images,
     without_none,
 )
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import default_collate
 
 pytestmark = pytest.mark.integration
 

@@ -1,7 +1,9 @@
 """Iterable datasets: the slow part is named, however items come and end."""
 
 import pytest
-from slow_parts import (
+from torch.utils.data import ChainDataset
+
+from tests.kinds.slow_parts import (
     Batches,
     Shards,
     Shuffled,
@@ -11,7 +13,6 @@ from slow_parts import (
     collate_of,
     give_shard,
 )
-from torch.utils.data import ChainDataset
 
 pytestmark = pytest.mark.integration
 

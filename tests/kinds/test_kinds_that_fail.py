@@ -5,10 +5,11 @@ import sys
 
 import pytest
 import torch
-from slow_parts import Locked, Map, Stream, diagnose
 
+import bottleneck
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, MeasurementError
+from tests.kinds.slow_parts import BUDGETS_S, Locked, Map, Stream, job_of
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +54,7 @@ class BreakingStream(Stream):
 
 def failure_of(dataset, **options):
     with pytest.raises(MeasurementError) as caught:
-        diagnose(dataset, **options)
+        bottleneck.diagnose(job_of(dataset, **options), budget=BUDGETS_S[0])
     assert caught.value.exit_status == ExitStatus.COULD_NOT_MEASURE
     return caught.value
 

@@ -141,29 +141,29 @@ def _innermost(dataset):
 class Bench:
     def __init__(self, engine, control, log, size):
         self.engine, self.control, self.log, self.size = engine, control, log, size
-        self.stream = engine.iterate() if engine._iterable else None
+        self.stream = engine.iterate() if engine.iterable else None
         self.plan = None
 
     def ask(self, mode, request):
         """One batch in a mode, as a worker makes it."""
         self.control.mode = mode
         if self.stream is not None:
-            samples = list(itertools.islice(self.stream, self.size)) if self.engine._batched else next(self.stream)
+            samples = list(itertools.islice(self.stream, self.size)) if self.engine.batched else next(self.stream)
         else:
             samples = self.engine.fetch(request)
         return self.engine.collate(samples)
 
     def record(self, number=0):
         first = number * self.size
-        request = list(range(first, first + self.size)) if self.engine._batched else first
+        request = list(range(first, first + self.size)) if self.engine.batched else first
         return self.ask(modes.RECORD | modes.ALL, request)
 
     def run(self, experiment, first=50):
         """One batch in an experiment's mode, and the stages that ran for it."""
         mode = modes.MODE_OF_EXPERIMENT.get(experiment, experiment)
-        request = list(range(first, first + self.size)) if self.engine._batched else first
+        request = list(range(first, first + self.size)) if self.engine.batched else first
         if not modes.reads_indices(mode):
-            request = Blank(self.size if self.engine._batched else 1, self.control.generation)
+            request = Blank(self.size if self.engine.batched else 1, self.control.generation)
         self.log.clear()
         batch = self.ask(mode, request)
         return batch, set(self.log)

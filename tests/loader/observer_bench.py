@@ -166,9 +166,8 @@ class Bench:
         self.engine._tape.clock = lambda: CLOCK.wall_s
         user_code = self.engine._user_code
         self.engine._observer = Observer(
-            user_code, self.engine._tape, self.control, 0, self.engine._observer._roots,
-            iterable=self.iterable,
-            clocks=Clocks(lambda: CLOCK.wall_s, lambda: CLOCK.cpu_s, lambda: CLOCK.ready_s),
+            user_code, self.engine._tape, self.control, self.engine._observer._roots,
+            Clocks(lambda: CLOCK.wall_s, lambda: CLOCK.cpu_s, lambda: CLOCK.ready_s),
         )  # fmt: skip
         self.stream = self.engine.iterate() if self.iterable else None
         for number in range(3):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from engine_bench import NothingBehind, Photos, engines, work
 from PIL import Image
 
 from bottleneck.loader import modes
 from bottleneck.loader.record.change_watch import Change, Snapshot
 from bottleneck.loader.record.plan import with_copies
+from tests.loader.engine_bench import NothingBehind, Photos, engines, work
 
 make = pytest.fixture(engines)
 BEFORE_AUGMENT = modes.MODE_OF_EXPERIMENT["before_augment"]

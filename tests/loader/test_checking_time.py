@@ -3,10 +3,10 @@
 import math
 
 import pytest
-from engine_bench import RUN_AUGMENT, RUN_LOAD, Batched, NothingBehind, Photos, engines
-from marked_datasets import Marked
 
 from bottleneck.loader.record.verification import BRIEF_FETCHES, THOROUGH_FETCHES
+from tests.loader.engine_bench import RUN_AUGMENT, RUN_LOAD, Batched, NothingBehind, Photos, engines
+from tests.loader.marked_datasets import Marked
 
 make = pytest.fixture(engines)
 ITEM_S = 3e-3

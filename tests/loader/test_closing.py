@@ -10,15 +10,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from staged_datasets import FailsAt, LargePickles, SlowAt, Stream, Traced, give_list, plain, switched, take
 from torch.utils.data import default_collate
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader import switched_loader as loader_module
+from bottleneck.loader import running_loader as loader_module
 from bottleneck.loader.shutdown import detach_sigchld, stop_workers
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker_errors import find_failure
+from tests.loader.staged_datasets import FailsAt, LargePickles, SlowAt, Stream, Traced, give_list, plain, switched, take
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from engine_bench import (
+from torch.utils.data import ConcatDataset, Subset, default_collate
+
+from bottleneck.loader import modes, requests, trees
+from bottleneck.loader.record.store import storages
+from bottleneck.loader.replay.replay import Replay
+from bottleneck.loader.replay.strategies import WholeSamples
+from bottleneck.loader.requests import Blank, Request, Single
+from bottleneck.loader.worker import engine as engine_module
+from tests.loader.engine_bench import (
     EVERYTHING,
     LADDER,
     RUN_AUGMENT,
@@ -21,14 +29,6 @@ from engine_bench import (
     engines,
     work,
 )
-from torch.utils.data import ConcatDataset, Subset, default_collate
-
-from bottleneck.loader import modes, requests, trees
-from bottleneck.loader.record.store import storages
-from bottleneck.loader.replay.replay import Replay
-from bottleneck.loader.replay.strategies import WholeSamples
-from bottleneck.loader.requests import Blank, Request, Single
-from bottleneck.loader.worker import engine as engine_module
 
 run_replay = Replay.run
 
@@ -284,6 +284,13 @@ def test_indices_that_arrive_after_a_switch_away_from_loading_do_no_harm(make):
     bench = make(Photos())
     assert bench.ask(modes.HANDOFF, [7, 8])[1].tolist() == [0, 1]
     assert bench.ask(modes.HANDOFF | modes.COLLATE, [7, 8])[1].tolist() == [2, 3]
+
+
+def test_the_users_own_objects_are_let_go_once_they_are_recorded(make):
+    bench = make(Photos())
+    calls = [call for batch in bench.engine._store.batches for item in batch.items for call in item.calls]
+    assert calls
+    assert all(call.original is None for call in calls)
 
 
 @pytest.mark.parametrize("experiment", ["raw", "before_augment", "before_collate"])

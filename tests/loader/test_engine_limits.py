@@ -2,12 +2,23 @@
 
 import pytest
 import torch
-from engine_bench import RUN_FINISH, RUN_LOAD, Batched, NothingBehind, Opaque, Photos, Stream, Tail, engines, work
 from torch.utils.data import Subset, default_collate
 
 import bottleneck
 from bottleneck.loader import modes, trees
 from bottleneck.loader.worker_errors import UserCodeError, find_failure
+from tests.loader.engine_bench import (
+    RUN_FINISH,
+    RUN_LOAD,
+    Batched,
+    NothingBehind,
+    Opaque,
+    Photos,
+    Stream,
+    Tail,
+    engines,
+    work,
+)
 
 make = pytest.fixture(engines)
 

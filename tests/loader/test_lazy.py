@@ -4,13 +4,13 @@ import io
 
 import numpy as np
 import pytest
-from engine_bench import NothingBehind, engines, work
 from PIL import Image
 from torch.utils.data import Dataset
 
 import bottleneck
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.lazy import is_lazy_image, is_mapped, name_lazy
+from tests.loader.engine_bench import NothingBehind, engines, work
 
 make = pytest.fixture(engines)
 held = pytest.mark.leaks("an array over a mapped file keeps its descriptor for as long as pytest keeps the fixture")

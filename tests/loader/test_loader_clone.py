@@ -6,7 +6,12 @@ import pickle
 
 import pytest
 import torch
-from staged_datasets import (
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+
+from bottleneck.job.cuts import find_sites
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import SwitchedLoader
+from tests.loader.staged_datasets import (
     INDEX,
     LOAD_CALL,
     AsksForItself,
@@ -19,11 +24,6 @@ from staged_datasets import (
     switched,
     take,
 )
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
-
-from bottleneck.job.cuts import find_sites
-from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import SwitchedLoader
 
 
 class MyLoader(DataLoader):
@@ -116,7 +116,7 @@ def test_attributes_of_the_dataset_answer_through_the_clone():
     assert clone.dataset.length == 40
     with pytest.raises(AttributeError):
         _ = clone.dataset.no_such_thing
-    assert pickle.loads(pickle.dumps(clone.dataset.engine._sites)) == clone.dataset.engine._sites
+    assert pickle.loads(pickle.dumps(clone.dataset.engine.sites)) == clone.dataset.engine.sites
 
 
 @pytest.mark.integration

@@ -2,9 +2,18 @@
 
 import pytest
 import torch
-from engine_bench import RUN_AUGMENT, RUN_COLLATE, RUN_FINISH, RUN_LOAD, NothingBehind, Photos, engines, work
 
 from bottleneck.loader import modes
+from tests.loader.engine_bench import (
+    RUN_AUGMENT,
+    RUN_COLLATE,
+    RUN_FINISH,
+    RUN_LOAD,
+    NothingBehind,
+    Photos,
+    engines,
+    work,
+)
 
 make = pytest.fixture(engines)
 

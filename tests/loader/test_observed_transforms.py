@@ -4,10 +4,10 @@ import threading
 
 import pytest
 import torch
-from observer_bench import CLOCK, Flip, Marked, Photos, Work, benches, patience, times
 from torchvision.transforms import v2
 
 from bottleneck.loader.worker_errors import UserCodeError
+from tests.loader.observer_bench import CLOCK, Flip, Marked, Photos, Work, benches, patience, times
 
 make = pytest.fixture(benches)
 patient = pytest.fixture(autouse=True)(patience)

@@ -1,7 +1,11 @@
 """What the pass of observation charges to which stage, in invented time."""
 
 import pytest
-from observer_bench import (
+
+from bottleneck.loader import modes
+from bottleneck.loader.observe import observer
+from bottleneck.loader.observe.observation import Clocks
+from tests.loader.observer_bench import (
     CLOCK,
     OBSERVE,
     SIZE,
@@ -17,10 +21,6 @@ from observer_bench import (
     patience,
     times,
 )
-
-from bottleneck.loader import modes
-from bottleneck.loader.observe import observer
-from bottleneck.loader.observe.observation import Clocks
 
 make = pytest.fixture(benches)
 patient = pytest.fixture(autouse=True)(patience)

@@ -56,7 +56,7 @@ def order_of(control, loader, iterable=False):
 
 
 def take(order, count):
-    return [asked.index if isinstance(asked, Single) else asked for asked in itertools.islice(order, count)]
+    return [asked.content if isinstance(asked, Single) else asked for asked in itertools.islice(order, count)]
 
 
 # --- the permutation ---------------------------------------------------------------------------------------

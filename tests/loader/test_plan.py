@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from bottleneck.loader.record.item_times import Facts, ItemTimes
 from bottleneck.loader.record.plan import Report, make_plan
-from bottleneck.loader.record.verification import Facts, ItemTimes, Verification
+from bottleneck.loader.record.verification import Verification
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
 GOOD = Verification(reproducible=True, recorded=True, alone=True, replay=True, stop=True, tail=True)

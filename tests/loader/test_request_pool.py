@@ -78,7 +78,7 @@ def test_a_loader_that_does_not_batch_asks_for_single_items(control):
     order = RequestOrder(DataLoader(range(8), batch_size=None), control, iterable=False)
     control.mode = modes.ALL
     assert order.fill_pool(50) == 8
-    assert [next(order).index for _ in range(3)] == [0, 1, 2]
+    assert [next(order).content for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_pool_that_is_released_leaves_the_users_order():

@@ -16,7 +16,6 @@ from bottleneck.loader.record.store import (
     RecordedItem,
     RecordingStore,
     ServedBatch,
-    forget_originals,
     private_copy,
     shared_copy,
     storages,
@@ -200,12 +199,6 @@ def test_several_outputs_go_into_one_sample():
     slots = [OutputSlot(0, (), (0,)), OutputSlot(1, (), (1, "a", 1))]
     assert make_fill(sample, slots)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
     assert make_fill(sample, [])(sample, []) == sample
-
-
-def test_originals_are_let_go():
-    item = RecordedItem(0, None, [call(torch.ones(1))])
-    forget_originals(item)
-    assert item.calls[0].original is None
 
 
 # --- the store ----------------------------------------------------------------------------------------------

@@ -7,7 +7,11 @@ import time
 import psutil
 import pytest
 import torch
-from staged_datasets import (
+from torch.utils.data import ConcatDataset, Subset
+
+from bottleneck.loader import modes
+from bottleneck.loader.switched_loader import LoaderEnded
+from tests.loader.staged_datasets import (
     AUGMENT_CALL,
     INDEX,
     LOAD_CALL,
@@ -25,10 +29,6 @@ from staged_datasets import (
     switched,
     take,
 )
-from torch.utils.data import ConcatDataset, Subset
-
-from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import LoaderEnded
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,9 @@ from torch.utils.data import Dataset
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader.record.cutting import install
+from bottleneck.loader.record.item_times import Facts, ItemTimes
 from bottleneck.loader.record.tape import Call, RngState, Tape
-from bottleneck.loader.record.verification import FETCHES, Facts, ItemTimes, verify
+from bottleneck.loader.record.verification import FETCHES, verify
 from bottleneck.loader.replay.tail import make_tail
 
 SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))

@@ -1,21 +1,18 @@
-"""Jobs whose code does what a recording does not bear, each in a way of its own."""
+"""Jobs whose code breaks recordings, each in its own way."""
 
 import time
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 import bottleneck
+from tests.support.datasets import Photos
 
 WORK_S = 0.002
 
 
-class Mixing(Dataset):
+class Mixing(Photos):
     """What follows the augmentation combines its output with what was loaded: both have the length of the item."""
-
-    def __len__(self):
-        return 10_000
 
     def __getitem__(self, index):
         image = self.load(index)
@@ -29,7 +26,7 @@ class Mixing(Dataset):
 
     def augment(self, image):
         time.sleep(WORK_S)
-        return image + 0.5
+        return super().augment(image)
 
 
 class MarkedMixing(Mixing):
@@ -44,17 +41,11 @@ class MarkedMixing(Mixing):
         return image + 0.5
 
 
-class Erasing(Dataset):
+class Erasing(Photos):
     """Erases in place, once in a while: in a tensor, or with a key that is gone then."""
 
     def __init__(self, kind, one_in=10):
         self.kind, self.one_in, self.calls = kind, one_in, 0
-
-    def __len__(self):
-        return 10_000
-
-    def __getitem__(self, index):
-        return self.augment(self.load(index)), index
 
     def load(self, index):
         if self.kind == "key":

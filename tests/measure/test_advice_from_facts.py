@@ -67,7 +67,7 @@ def test_a_blur_before_the_crop_is_found_by_what_the_workers_saw():
         evidence = summarise(seen, ())
         evidence = replace(evidence, loader=describe_loader(pipeline, loader, running, seen.pixels, evidence))
     case = held_by_augment(evidence)
-    given = {item.advice.id: item.advice for rule in augment.RULES for item in rule(case)}
+    given = {found.id: found for rule in augment.RULES for found in rule(case)}
     assert "transform.transforms[1] (RandomCrop)" in given["crop-before"].how
     assert given["crop-before"].evidence["pixels_before"] == 80 * 60
     assert given["crop-before"].evidence["pixels_after"] == 32 * 32

@@ -4,14 +4,15 @@ import pytest
 
 from bottleneck.loader import modes
 from bottleneck.loader.modes import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD, PAY_SERVING
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
+from tests.measure.ladders import make_ladder
 
 WHOLE = ("finish", "augment", "load")
 
 
 def ladder_of(**options):
     given = {"copies": True, "hands_over": True, "within_sample": ("augment", "load"), "can_stop": True, **options}
-    return build_ladder(Capabilities(**given))
+    return make_ladder(**given)
 
 
 def reasons(ladder):
@@ -83,7 +84,7 @@ def test_a_cost_is_what_the_workers_alone_gain_without_one_stage():
     assert {rung.name: rung.workers for rung in ladder.rungs if rung.workers is not None} == {"raw": everything}
     assert dict(ladder.without_alone) == left_out
     assert ladder.serving == serving
-    assert set(ladder.cost_arms()) == {everything, serving, *left_out.values()} <= set(ladder.naming_arms())
+    assert set(ladder.cost_arms()) == {everything, serving, *left_out.values()} <= set(ladder.deciding_arms())
 
 
 def test_without_workers_a_cost_is_what_the_loader_alone_gains():
@@ -109,7 +110,7 @@ def test_an_arm_that_several_experiments_share_is_measured_once():
 
 def test_the_arms_that_name_the_bottleneck():
     ladder = ladder_of(within_sample=WHOLE)
-    naming = ladder.naming_arms()
+    naming = ladder.deciding_arms()
     assert set(naming) >= {ladder.device, ladder.raw, *dict(ladder.without).values()}
     assert set(naming) < set(ladder.arms())
     assert len(set(naming)) == len(naming)
@@ -142,7 +143,7 @@ def test_where_nothing_follows_the_augmentation():
 
 
 def test_fetch_where_nothing_can_be_cut():
-    ladder = ladder_of(within_sample=("fetch",), fetch_reason="it is written in one piece")
+    ladder = ladder_of(within_sample=("fetch",), reason="it is written in one piece")
     for name in ("after_augment", "before_augment"):
         assert "it is written in one piece" in reasons(ladder)[name]
     assert spans(ladder)[-1] == ("fetch", "before_collate", "raw")

@@ -3,7 +3,8 @@
 from bottleneck.loader import modes
 from bottleneck.loader.modes import ALL, COLLATE, HANDOFF, SKIP_COLLATE_REST, SKIP_OTHER, skip_bit
 from bottleneck.loader.record.marking import MarkPlan
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
+from tests.measure.ladders import make_ladder
 
 SAMPLE = ("@decode", "@crop", "@normalize")
 COLLATION = ("@pad",)
@@ -12,9 +13,7 @@ COLLATION = ("@pad",)
 def ladder_of(sample=SAMPLE, collate=(), **options):
     marks = MarkPlan(sample=sample, collate=collate, sample_alone=True, collate_alone=True)
     within = ("other", *(site[1:] for site in reversed(sample))) if sample else ("augment", "load")
-    return build_ladder(
-        Capabilities(**{"copies": True, "hands_over": True, "within_sample": within, "marks": marks, **options})
-    )
+    return make_ladder(**{"copies": True, "within_sample": within, "marks": marks, **options})
 
 
 def modes_of(ladder):
@@ -78,9 +77,7 @@ def test_without_each_of_them():
 
 def test_the_rest_is_not_left_out_where_stages_cannot_work_alone():
     marks = MarkPlan(sample=SAMPLE, collate=COLLATION)
-    ladder = build_ladder(
-        Capabilities(copies=False, hands_over=True, within_sample=("other", "normalize", "crop", "decode"), marks=marks)
-    )
+    ladder = make_ladder(within_sample=("other", "normalize", "crop", "decode"), marks=marks)
     assert {"other", "collate"}.isdisjoint(stage for stage, _ in ladder.without)
     assert {"decode", "crop", "normalize", "pad"} <= {stage for stage, _ in ladder.without}
     # What they cost is measured between their neighbours.

@@ -55,8 +55,8 @@ def test_where_there_is_room_for_one_batch_only_the_main_process_gets_it():
 def test_a_batch_that_does_not_fit_is_refused_with_a_remedy_that_works(options):
     with pytest.raises(MeasurementError, match="One batch takes") as caught:
         choose(10 * MB, **options)
-    wanted = int(caught.value.remedy.split("--cache-bytes ")[1].split("MB")[0]) * MB
-    assert f"cache_bytes={wanted // MB}_000_000" in caught.value.remedy
+    wanted = int(caught.value.remedy.split("--cache-bytes ")[1].split("MiB")[0]) << 20
+    assert f"cache_bytes={wanted >> 20} << 20" in caught.value.remedy
     budget = choose(10 * MB, **options | {"given": wanted})
     assert budget.worker_bytes >= 3 * 10 * MB
     assert budget.host_bytes >= 8 * 10 * MB

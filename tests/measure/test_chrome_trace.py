@@ -1,9 +1,9 @@
 """Reading a Chrome trace: what lies within what, and which call the device's work belongs to."""
 
 import pytest
-from kineto_events import BACKWARD, Events
 
 from bottleneck.measure.passes.chrome_trace import busy_s, read_trace
+from tests.measure.kineto_events import BACKWARD, Events
 
 
 def calls(events):

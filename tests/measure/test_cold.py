@@ -6,20 +6,20 @@ import time
 
 import pytest
 import torch
-from as_json import said
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
-from bottleneck.job.description import Pipeline
 from bottleneck.loader import modes
 from bottleneck.loader.observe.file_watch import NotedFiles
 from bottleneck.measure.cold import choose, pool
 from bottleneck.measure.cold.page_cache import DataFile
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes, with_cold
 from bottleneck.measure.facts.io import IoCounters
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.session import measure
-from bottleneck.results.records import Judgement
+from tests.measure.ladders import make_ladder
+from tests.support.as_json import said
+from tests.support.datasets import Stream
+from tests.support.sessions import pipeline_of, run
 
 RAW = Arm(modes.ALL, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)
@@ -102,7 +102,7 @@ def test_files_that_stay_in_memory_are_not_called_cold(cache):
 
 def test_a_file_system_that_does_not_tell_is_not_believed(cache):
     cache["tells"] = False
-    with pytest.raises(NoColdError, match="does not tell"):
+    with pytest.raises(NoColdError, match="does not report"):
         pool_of().drop()
 
 
@@ -150,12 +150,12 @@ def noted(requested, opens=20, too_many=False):
     return [NotedFiles(tuple(file.path for file in FILES), opens, requested, too_many)]
 
 
-def check_reads(requested, storage, asked=800_000, seen=True, opens=20):
-    choose._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), seen=seen)
+def check_reads(requested, storage, asked=800_000, dropped=True, opens=20):
+    choose._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), dropped=dropped)
 
 
 def test_reads_that_come_from_storage_prove_it():
-    check_reads(800_000, 790_000, seen=False)
+    check_reads(800_000, 790_000, dropped=False)
 
 
 def test_files_seen_to_be_gone_that_explain_what_is_asked_for_prove_it_too():
@@ -166,7 +166,7 @@ def test_files_seen_to_be_gone_that_explain_what_is_asked_for_prove_it_too():
 @pytest.mark.parametrize(
     ("reads", "why"),
     [
-        ({"requested": 800_000, "storage": 0, "seen": False}, "little of its files was in memory"),
+        ({"requested": 800_000, "storage": 0, "dropped": False}, "little of its files was in memory"),
         ({"requested": 9_000_000, "storage": 800_000, "asked": 9_000_000}, "code in C opens the others"),
         ({"requested": 1_000, "storage": 0}, "reads nothing twice"),
     ],
@@ -181,7 +181,7 @@ def test_files_that_are_not_known_or_do_not_fit_are_refused():
     for files, found, free, why in (
         ((), noted(5), 10**9, "opens no file"),
         (FILES, noted(5, too_many=True), 10**9, "more files than"),
-        (FILES, noted(None), 10**9, "does not tell"),
+        (FILES, noted(None), 10**9, "does not report"),
         (FILES, noted(10**6), 10**6, "do not fit"),
     ):
         with pytest.raises(NoColdError, match=why):
@@ -189,21 +189,20 @@ def test_files_that_are_not_known_or_do_not_fit_are_refused():
 
 
 def test_the_experiment_lies_beyond_raw_and_adds_storage():
-    can = Capabilities(copies=False, hands_over=True, within_sample=("augment", "load"))
-    ladder = build_ladder(can)
+    ladder = make_ladder(within_sample=("augment", "load"))
     made = with_cold(ladder, None)
     assert made.rungs[-1].name == "cold"
     assert made.rungs[-1].coupled == COLD
     assert made.rungs[-1].drained is None
     assert made.rungs[-1].workers.cold
     assert (made.spans[-1].name, made.spans[-1].inner, made.spans[-1].outer) == ("storage", "raw", "cold")
-    assert COLD in made.naming_arms()
+    assert COLD in made.deciding_arms()
     assert made.raw == ladder.raw
     gone = with_cold(made, "no")
     assert [rung.reason for rung in gone.rungs if rung.name == "cold"] == ["no"]
     assert gone.spans == ladder.spans
     assert not any(arm.cold for arm in gone.arms())
-    alone = with_cold(build_ladder(Capabilities(copies=False, hands_over=False, within_sample=("load",))), None)
+    alone = with_cold(make_ladder(hands_over=False, within_sample=("load",)), None)
     assert alone.rungs[-1].drained.cold
 
 
@@ -236,18 +235,9 @@ class Files(Dataset):
             return torch.frombuffer(bytearray(file.read(1_000)), dtype=torch.uint8)
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(torch.arange(50.0))
-
-
-def run(dataset, budget_s=6.0, workers=1):
-    pipeline = Pipeline(
-        dataset=dataset, train_step=lambda batch: time.sleep(0.002), batch_size=2, num_workers=workers, device="cpu"
-    )
-    options = MeasureOptions(budget_s=budget_s, cold=True)
-    precise = Judgement("device_bound", None, precise=True)
-    outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
+def diagnosed(dataset, budget_s=6.0, workers=1):
+    pipeline = pipeline_of(dataset, train_step=lambda batch: time.sleep(0.002), batch_size=2, num_workers=workers)
+    outcome = run(pipeline, MeasureOptions(budget_s=budget_s, cold=True))
     assert outcome.failure is None
     return outcome.measurement
 
@@ -260,7 +250,7 @@ def seconds_per_batch(blocks):
 def test_what_a_job_waits_for_cold_files_is_storage(disk_folder):
     files = Files(disk_folder)
     for budget_s in (6.0, 25.0):  # at length where others keep the machine busy
-        found = run(files, budget_s)
+        found = diagnosed(files, budget_s)
         evidence, measured = found.evidence.cold, {e.name: e for e in found.experiments}
         if measured["cold"].coupled and measured["raw"].coupled:
             break
@@ -285,7 +275,7 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
     folder = f"/dev/shm/cold-{os.getpid()}"
     os.mkdir(folder)
     try:
-        found = run(Files(folder), budget_s=3.0)
+        found = diagnosed(Files(folder), budget_s=3.0)
     finally:
         shutil.rmtree(folder)
     assert not found.evidence.cold.verified
@@ -296,10 +286,12 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
     assert found.evidence.reads.label == "warm"
 
 
-@pytest.mark.parametrize(("dataset", "workers", "why"), [(Stream(), 1, "stream"), (range(50), 0, "num_workers is 0")])
+@pytest.mark.parametrize(
+    ("dataset", "workers", "why"), [(Stream(range(50)), 1, "stream"), (range(50), 0, "num_workers is 0")]
+)
 @pytest.mark.integration
 def test_streams_and_the_main_process_have_no_cold_files(dataset, workers, why):
-    found = run(dataset, budget_s=2.0, workers=workers)
+    found = diagnosed(dataset, budget_s=2.0, workers=workers)
     assert why in found.evidence.cold.reason
     assert [e.name for e in found.experiments][-1] == "cold"
 
@@ -321,16 +313,12 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
             return torch.zeros(1)
 
     monkeypatch.setattr("bottleneck.measure.cold.cold_session.make_cold_pool", make_cold_pool)
-    pipeline = Pipeline(dataset=Noted(), train_step=lambda batch: None, batch_size=2, device="cpu")
-    options, precise = MeasureOptions(budget_s=1.0, cold=True), Judgement("device_bound", None, precise=True)
-    outcome = measure(pipeline, options, judge=lambda _: precise, on_progress=lambda _: None)
+    outcome = run(pipeline_of(Noted(), num_workers=0), MeasureOptions(budget_s=1.0, cold=True))
     assert outcome.measurement.evidence.cold.reason == "no"
     assert len(asked) > 20
 
 
 def test_without_the_option_there_is_no_such_experiment():
-    pipeline = Pipeline(dataset=range(64), train_step=lambda batch: None, batch_size=2, device="cpu")
-    precise = Judgement("device_bound", None, precise=True)
-    found = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
+    found = run(pipeline_of(range(64), num_workers=0), MeasureOptions(budget_s=1.0))
     assert "cold" not in {e.name for e in found.measurement.experiments}
     assert found.measurement.evidence.cold.reason is None

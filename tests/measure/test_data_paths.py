@@ -1,36 +1,41 @@
 """Where data lies is found without reading it: by mounts, open files, maps and what the dataset names."""
 
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from bottleneck.measure.system.data_paths import is_data, mapped_data, named_paths, open_data
 from bottleneck.measure.system.file_systems import Mount, mount_of, read_mounts
 
-MOUNTINFO = """\
-22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 22 0:26 / /data\\040sets rw,nosuid shared:9 master:3 - nfs4 server:/export rw,vers=4.2
-31 22 0:27 / /dev/shm rw - tmpfs tmpfs rw
-32 22 0:28 / /mnt/s3 rw - fuse.s3fs s3fs rw
-33 30 0:29 / /data\\040sets/local rw - xfs /dev/sdb rw
-short line
-"""
+MOUNTS = (
+    Mount("/", "ext4"),
+    Mount("/data sets", "nfs4"),
+    Mount("/dev/shm", "tmpfs"),
+    Mount("/mnt/s3", "fuse.s3fs"),
+    Mount("/data sets/local", "xfs"),
+)
 
 
-@pytest.fixture
-def proc(tmp_path):
-    (tmp_path / "self").mkdir()
-    (tmp_path / "self" / "mountinfo").write_text(MOUNTINFO)
-    return tmp_path
-
-
-def test_a_path_lies_on_the_longest_mount_that_holds_it(proc):
-    mounts = read_mounts(proc)
-    kinds = {path: mount_of(path, mounts).kind for path in ("/x", "/data sets/a", "/data sets/local/a", "/mnt/s3")}
+def test_a_path_lies_on_the_longest_mount_that_holds_it():
+    kinds = {path: mount_of(path, MOUNTS).kind for path in ("/x", "/data sets/a", "/data sets/local/a", "/mnt/s3")}
     assert kinds == {"/x": "ext4", "/data sets/a": "nfs4", "/data sets/local/a": "xfs", "/mnt/s3": "fuse.s3fs"}
-    assert mount_of("/data setsish", mounts).kind == "ext4"
+    assert mount_of("/data setsish", MOUNTS).kind == "ext4"
+    assert mount_of("/data sets/a", (*MOUNTS, Mount("/data sets", "ceph"))).kind == "ceph"
     assert mount_of("/x", ()) is None
-    assert read_mounts(proc / "none") == ()
+
+
+def test_the_mounts_of_this_machine(monkeypatch):
+    assert mount_of(os.sep, read_mounts()).point == os.sep
+    assert not Path("/proc/self/stat").exists() or mount_of("/proc/self/stat", read_mounts()).kind == "proc"
+
+    def refuse(**_):
+        raise FileNotFoundError("/proc/self/mounts")
+
+    monkeypatch.setattr(psutil, "disk_partitions", refuse)
+    assert read_mounts() == ()
 
 
 def test_what_counts_reads_and_what_is_memory():
@@ -59,15 +64,29 @@ def test_code_devices_and_what_is_gone_are_no_data(path, data):
     assert is_data(path) is data
 
 
-def test_files_that_are_open_for_reading_and_mapped_are_found(tmp_path):
+def test_files_that_are_open_for_reading_are_found(tmp_path):
+    paths = {mode: tmp_path / f"{mode}.bin" for mode in ("rb", "wb", "ab", "r+b", "w+b")}
+    for path in paths.values():
+        path.touch()
+    opened = [path.open(mode) for mode, path in paths.items()]
+    try:
+        found = open_data((os.getpid(), 2**22 - 1))
+    finally:
+        for file in opened:
+            file.close()
+    here = {path for path in found if path.startswith(str(tmp_path))}
+    assert here == {str(paths[mode]) for mode in ("rb", "r+b", "w+b")}
+
+
+def test_a_system_without_modes_shows_all_open_files(monkeypatch):
+    files = [SimpleNamespace(path="/data/a.h5"), SimpleNamespace(path="/code/job.py")]
+    monkeypatch.setattr(psutil.Process, "open_files", lambda self: files)
+    assert open_data((os.getpid(),)) == ["/data/a.h5"]
+
+
+def test_files_that_are_mapped_are_found(tmp_path):
     folder = tmp_path / "42"
-    (folder / "fd").mkdir(parents=True)
-    (folder / "fdinfo").mkdir()
-    for number, (path, flags) in enumerate(
-        [("/data/a.h5", "0100000"), ("/data/log", "0100001"), ("/data/b", "0100002"), ("/dev/pts/0", "0")]
-    ):
-        os.symlink(path, folder / "fd" / str(number))
-        (folder / "fdinfo" / str(number)).write_text(f"pos:\t0\nflags:\t{flags}\nmnt_id:\t30\n")
+    folder.mkdir()
     (folder / "maps").write_text(
         "7f00-7f10 r--p 00000000 fe:00 12 /data/set.npy\n"
         "7f10-7f20 r--p 00000000 fe:00 13 /opt/engine\n"
@@ -76,7 +95,6 @@ def test_files_that_are_open_for_reading_and_mapped_are_found(tmp_path):
         "7f40-7f50 r--p 00000000 fe:00 14 /usr/lib/locale/locale-archive\n"
         "7f50-7f60 rw-s 00000000 00:19 15 /dev/shm/torch_1_2_0 (deleted)\n"
     )
-    assert sorted(open_data((42, 43), tmp_path)) == ["/data/a.h5", "/data/b"]
     assert mapped_data((42, 43), tmp_path) == ["/data/set.npy"]
 
 

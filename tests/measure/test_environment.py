@@ -86,6 +86,14 @@ def test_cores_within_the_affinity(monkeypatch, tmp_path):
     assert usable_cores(tmp_path, tmp_path) == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
+def test_the_affinity_of_a_process(monkeypatch):
+    assert cores.allowed_cpus(os.getpid()) == cores.allowed_cpus() == sorted(os.sched_getaffinity(0))
+    assert cores.allowed_cpus(2**22 - 1) is None  # gone
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores.allowed_cpus() is None
+
+
 def test_cores_where_there_is_neither_affinity_nor_proc(monkeypatch, tmp_path):
     monkeypatch.setattr(cores, "allowed_cpus", lambda: None)
     assert usable_cores(tmp_path, tmp_path) == os.cpu_count()
@@ -236,7 +244,9 @@ def test_a_load_that_was_not_started_is_none():
 def test_only_cpus_that_we_may_use_count(monkeypatch):
     Times = namedtuple("Times", "user nice system idle iowait steal")
     table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
-    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: table)
+    whole = Times(*map(sum, zip(*table, strict=True)))
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: table if percpu else whole)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
     monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [70])  # numbers that do not match the table

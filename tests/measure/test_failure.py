@@ -13,7 +13,7 @@ from bottleneck.measure.explain_errors import (
     loader_failures,
     name_mode,
 )
-from bottleneck.measure.passes.time_limit import TookTooLong
+from bottleneck.measure.passes.time_limit import TimeLimitExceeded
 
 
 def caught(error):
@@ -122,7 +122,7 @@ def test_an_exception_whose_text_fails_is_told_by_its_kind():
     assert "Mute" in explain_step_failure(caught(Mute()), "raw").message
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), TookTooLong()])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeLimitExceeded()])
 def test_what_is_not_the_users_passes(error):
     with pytest.raises(type(error)), loader_failures("raw"):
         raise error

@@ -43,13 +43,13 @@ def text():
 def test_operators_and_their_types_are_seen(text):
     found = find_steps(read_trace(json.loads(text)))
     made = summarise(found)
-    assert made["steps"] == 2
-    assert {"aten::mm", "aten::sum"} <= {row["name"] for row in made["top"]}
-    assert sum(row["share"] for row in made["top"]) == pytest.approx(1, abs=0.05)
-    assert sum(row["self_s_per_step"] for row in made["top"]) <= made["seconds_per_step"]
-    assert made["device_busy_share"] is None
+    assert made.steps == 2
+    assert {"aten::mm", "aten::sum"} <= {row.name for row in made.top}
+    assert sum(row.share for row in made.top) == pytest.approx(1, abs=0.05)
+    assert sum(row.self_s_per_step for row in made.top) <= made.seconds_per_step
+    assert made.device_busy_share is None
     # What a CPU does when it is asked for a number is no wait for a device.
-    assert made["synchronisations"] == []
+    assert made.synchronisations == ()
     assert computed_types(found) == {"float32": 6}
 
 
@@ -103,7 +103,7 @@ def test_what_the_steps_raise_comes_out_and_the_profiler_has_ended():
 
 def test_a_trace_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(kineto, "MOST_BYTES", 100)
-    with pytest.raises(TraceError, match="MB"):
+    with pytest.raises(TraceError, match="100 bytes"):
         record_trace(steps, CPU)
 
 

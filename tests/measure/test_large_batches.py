@@ -4,33 +4,27 @@ import time
 
 import pytest
 import torch
-from sessions import blocks, known_helpers, pipeline_of, run
-from torch.utils.data import Dataset
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.loader import trees
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.preparation import make_caches
+from bottleneck.measure.warm_up import make_caches
+from tests.support.datasets import Photos
+from tests.support.sessions import blocks, known_helpers, pipeline_of, run
 
 known = pytest.fixture(autouse=True)(known_helpers)
 BATCH_SIZE = 16
 BATCH_BYTES = BATCH_SIZE * 40_000
 
 
-class Large(Dataset):
-    def __len__(self):
-        return 10_000
-
-    def __getitem__(self, index):
-        return self.augment(self.load(index))
-
+class Large(Photos):
     def load(self, index):
         return torch.full((10_000,), float(index))
 
     def augment(self, image):
         time.sleep(0.5e-3)
-        return image + 0.5
+        return super().augment(image)
 
 
 def diagnosed(cache_bytes):
@@ -57,7 +51,7 @@ def test_a_hand_off_that_is_not_told_apart_is_not_called_collation():
     assert "collate" not in {w.stage for w in result.without}
 
     # The memory that the reason asks for is enough.
-    wanted = int(reasons(outcome)["after_collate"].split("--cache-bytes ")[1].split("MB")[0]) * 10**6
+    wanted = int(reasons(outcome)["after_collate"].split("--cache-bytes ")[1].split("MiB")[0]) << 20
     assert wanted >= outcome.measurement.evidence.cache_bytes_wanted
     outcome = diagnosed(wanted)
     assert "after_collate" not in reasons(outcome)

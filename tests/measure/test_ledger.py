@@ -2,14 +2,15 @@
 
 from bottleneck.loader import modes
 from bottleneck.measure.describe import describe_arm
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Block
+from tests.measure.ladders import make_ladder
 
 
 def ladder():
-    return build_ladder(Capabilities(copies=True, hands_over=True, within_sample=("augment", "load"), can_stop=True))
+    return make_ladder(copies=True, within_sample=("augment", "load"), can_stop=True)
 
 
 def block(number):

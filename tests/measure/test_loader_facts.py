@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from as_json import said
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
@@ -15,10 +14,10 @@ from bottleneck.measure.facts.loader_facts import describe_loader
 from bottleneck.measure.facts.observation import observe, summarise
 from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.session import measure
-from bottleneck.results.records import Judgement
 from tests.loader.staged_datasets import switched
 from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Listed, OpenedLate, Photos
+from tests.support.as_json import said
+from tests.support.sessions import pipeline_of, run
 
 
 def facts_of(dataset, pipeline=None, **options):
@@ -107,9 +106,7 @@ def test_a_diagnosis_has_the_facts_and_what_the_step_does_not_read():
     def step(batch):
         batch[0].sum()
 
-    pipeline = Pipeline(dataset=Photos(), train_step=step, batch_size=4, num_workers=0, device="cpu")
-    precise = Judgement("input_bound", None, precise=True)
-    outcome = measure(pipeline, MeasureOptions(budget_s=1.0), judge=lambda _: precise, on_progress=lambda _: None)
+    outcome = run(pipeline_of(Photos(), train_step=step, num_workers=0), MeasureOptions(budget_s=1.0))
     evidence = outcome.measurement.evidence
     assert evidence.loader.used_pixels_per_sample == 32 * 32
     assert evidence.payload.unread == ("[1]",)

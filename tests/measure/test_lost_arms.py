@@ -1,19 +1,19 @@
 """What cannot be served costs its own experiment, and neither the run nor another number."""
 
 import pytest
-from hazardous_jobs import Erasing, MarkedMixing, Mixing
-from sessions import pipeline_of, run
 
 from bottleneck.loader import modes
-from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.lost_arms import without_mode
+from tests.measure.hazardous_jobs import Erasing, MarkedMixing, Mixing
+from tests.measure.ladders import make_ladder
+from tests.support.sessions import pipeline_of, run
 
 BUDGETS_S = (5.0, 12.0, 30.0)
 
 
 def ladder_of(*within):
-    return build_ladder(Capabilities(copies=False, hands_over=True, within_sample=within, can_stop=True))
+    return make_ladder(within_sample=within, can_stop=True)
 
 
 def test_an_experiment_without_a_stage_is_lost_alone():

@@ -2,6 +2,7 @@
 
 import os
 
+import psutil
 import pytest
 
 from bottleneck.measure.usage.machine import KernelFile, MachineUsage, is_rotational
@@ -25,6 +26,7 @@ NET = (
 def machine(tmp_path, monkeypatch):
     """Opens a made-up machine with two CPUs; closes it at the end."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
     opened = []
 
     def write(files, cpus=(0, 1), real=("block/nvme0n1", "class/net/eth0")):
@@ -108,6 +110,10 @@ def test_without_the_kernels_files_each_is_told_in_one_line(machine):
     assert nothing.shm_bytes() is None
     assert len(nothing.missing) == 4
     assert all(line.endswith(".") and "\n" not in line for line in nothing.missing)
+
+
+def test_cpus_that_the_system_does_not_list_are_not_counted_as_others(machine):
+    assert "busy_s" not in machine(FILES, cpus=(7,)).counters()
 
 
 def test_a_system_that_counts_nothing_is_not_taken_for_an_idle_one(machine):

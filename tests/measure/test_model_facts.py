@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from as_json import said
-from kineto_events import Events
 from torch import nn
 
 from bottleneck.job.description import Pipeline
@@ -13,6 +11,8 @@ from bottleneck.measure.facts.model_facts import cpu_multiplies_bfloat16, descri
 from bottleneck.measure.passes.chrome_trace import read_trace
 from bottleneck.measure.passes.trace_summary import find_steps, summarise
 from bottleneck.results.evidence import TracedSteps
+from tests.measure.kineto_events import Events
+from tests.support.as_json import said
 
 CPU = torch.device("cpu")
 
@@ -152,11 +152,11 @@ def test_settings_are_read(monkeypatch):
 )
 def test_what_the_processor_multiplies(tmp_path, text, answer):
     (tmp_path / "cpuinfo").write_text(text)
-    assert cpu_multiplies_bfloat16(tmp_path / "cpuinfo") is answer
+    assert cpu_multiplies_bfloat16(tmp_path) is answer
 
 
 def test_a_system_without_such_a_file_does_not_tell(tmp_path):
-    assert cpu_multiplies_bfloat16(tmp_path / "none") is None
+    assert cpu_multiplies_bfloat16(tmp_path) is None
 
 
 def test_nothing_is_changed():

@@ -1,10 +1,7 @@
 """What new shapes cost inside timed blocks is counted, and not taken for loading."""
 
 import pytest
-import sessions
 import torch
-from as_json import said
-from sessions import UNDECIDED, Photos, pipeline_of, run
 from torch.utils.data import default_collate
 
 from bottleneck.loader import modes
@@ -12,6 +9,9 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds import new_shapes
 from bottleneck.measure.rounds.new_shapes import Counts, NewShapes, make_counts, shapes_of
+from tests.support.as_json import said
+from tests.support.datasets import Photos
+from tests.support.sessions import UNDECIDED, invented_time, pipeline_of, run
 
 RAW, DRAINED, DEVICE = Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False), Arm(None, "device")
 
@@ -110,7 +110,7 @@ def test_nothing_is_imported_to_count(monkeypatch):
 
 
 def diagnose(lengths):
-    clock = sessions.Clock()
+    clock = invented_time()
     take_time = clock.step(0.01)
 
     def pad(samples):

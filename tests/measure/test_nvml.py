@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_nvml import FakeNvml
 
 from bottleneck.measure.usage.nvml import GpuUsage, NoGpuError
+from tests.measure.fake_nvml import FakeNvml
 
 CUDA = torch.device("cuda:0")
 

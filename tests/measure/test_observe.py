@@ -3,12 +3,12 @@
 from collections import Counter
 
 import pytest
-from as_json import in_json
 
 from bottleneck.loader import modes
 from bottleneck.loader.observe.observation import Observation, Spent, TransformSpent, describe_output
 from bottleneck.measure.facts.observation import observe, summarise, with_times
-from bottleneck.measure.ladder import Capabilities, build_ladder
+from tests.measure.ladders import make_ladder
+from tests.support.as_json import in_json
 
 summarise = in_json(summarise)
 
@@ -27,7 +27,7 @@ def seen(stage_times, transforms=(), *, workers=1, batches=10, samples=40, core_
 
 
 def ladder(*within, **more):
-    return build_ladder(Capabilities(copies=False, hands_over=True, within_sample=within, **more))
+    return make_ladder(within_sample=within, **more)
 
 
 def times(ladder):

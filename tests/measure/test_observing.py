@@ -5,9 +5,6 @@ import time
 
 import pytest
 import torch
-from as_json import said
-from looks import look_until, names
-from results_factory import evidence_of
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
@@ -20,6 +17,9 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
 from tests.loader.staged_datasets import switched
+from tests.support.as_json import said
+from tests.support.looks import diagnose_until, names
+from tests.support.results_factory import evidence_of
 
 pytestmark = [
     pytest.mark.integration,
@@ -191,9 +191,7 @@ def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_muc
     dataset = Sleeping()
     dataset.transform = v2.Compose([v2.Identity(), v2.Resize(8)])
     job = {"dataset": dataset, "train_step": lambda batch: None, "batch_size": 2, "num_workers": 1, "device": "cpu"}
-    diagnosis = look_until(
-        names("load"), lambda budget_s: bottleneck.diagnose(job, budget=budget_s), (10.0, 20.0, 40.0)
-    )
+    diagnosis = diagnose_until(names("load"), job, (10.0, 20.0, 40.0))
     assert diagnosis.verdict.bottleneck == "load"
     assert "wait-less" in {advice.id for advice in diagnosis.advice}
     load = next(stage for stage in diagnosis.stages if stage.name == "load")

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 import torch
-from as_json import in_json
 
 from bottleneck.measure.facts.payload import describe_payload
+from tests.support.as_json import in_json
 
 describe_payload = in_json(describe_payload)
 

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from bottleneck.measure.facts.pickling import pickle_size
+from tests.support.clock import FakeClock
 
 
 class Numbers:
@@ -15,17 +16,6 @@ class Numbers:
 
     def __init__(self, values):
         self.values = values
-
-
-class Clock:
-    """Advances by one step at each reading."""
-
-    def __init__(self, step_s):
-        self.now_s, self._step_s = 0.0, step_s
-
-    def __call__(self):
-        self.now_s += self._step_s
-        return self.now_s
 
 
 class Refusing:
@@ -76,7 +66,9 @@ def test_an_array_over_the_limit_is_not_copied_first():
 
 
 def test_it_ends_at_the_limit_of_time():
-    size = pickle_size(Numbers([Numbers(None) for _ in range(1000)]), limit_s=10.0, read_clock_s=Clock(1.0))
+    size = pickle_size(
+        Numbers([Numbers(None) for _ in range(1000)]), limit_s=10.0, read_clock_s=FakeClock(per_reading_s=1.0)
+    )
     assert not size.complete
     assert size.failure == ""
     assert 10.0 < size.duration_s < 20.0

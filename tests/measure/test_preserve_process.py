@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
 from bottleneck.measure.preserve.preserved import preserved
-from bottleneck.measure.preserve.restoration import Notes, Restoration, interrupts_deferred
+from bottleneck.measure.preserve.restoration import Notes, Restoration
 
 
 def draw():
@@ -82,29 +82,24 @@ def test_switches_go_back(name):
 
 
 def test_values_go_back():
-    before = (
-        torch.get_default_dtype(),
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cuda.matmul.allow_tf32,
-        torch.get_autocast_dtype("cpu"),
-        torch.multiprocessing.get_sharing_strategy(),
-    )
+    def settings():
+        return (
+            torch.get_default_dtype(),
+            torch.get_num_threads(),
+            torch.get_float32_matmul_precision(),
+            torch.backends.cuda.matmul.allow_tf32,
+            torch.get_autocast_dtype("cpu"),
+            torch.multiprocessing.get_sharing_strategy(),
+        )
+
+    before = settings()
     with preserved() as kept:
         torch.set_default_dtype(torch.float64)
         torch.set_num_threads(before[1] + 1)
         torch.set_float32_matmul_precision("medium")
         torch.set_autocast_dtype("cpu", torch.float16)
         torch.multiprocessing.set_sharing_strategy("file_system")
-    after = (
-        torch.get_default_dtype(),
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cuda.matmul.allow_tf32,
-        torch.get_autocast_dtype("cpu"),
-        torch.multiprocessing.get_sharing_strategy(),
-    )
-    assert after == before
+    assert settings() == before
     assert kept.notes == []
 
 
@@ -244,21 +239,20 @@ class Step:
 
 def test_an_error_in_one_step_keeps_no_other_from_running():
     steps = [Step("first"), Step("second", OSError("no"), OSError("no")), Step("third")]
-    notes, last = Notes(), Step("last")
-    Restoration(steps, last, notes).run()
-    assert [step.restored for step in (*steps, last)] == [1, 0, 1, 1]
+    notes = Notes()
+    Restoration(steps, notes).run()
+    assert [step.restored for step in steps] == [1, 0, 1]
     assert notes.sentences == ["second could not be put back as it was (OSError: no)."]
 
 
 def test_an_interrupt_inside_a_step_repeats_the_step_and_comes_out_at_the_end():
     steps = [Step("first"), Step("second", KeyboardInterrupt()), Step("third")]
-    last = Step("last")
-    restoration = Restoration(steps, last, Notes())
+    restoration = Restoration(steps, Notes())
     with pytest.raises(KeyboardInterrupt):
         restoration.run()
-    assert [step.restored for step in (*steps, last)] == [1, 1, 1, 1]
+    assert [step.restored for step in steps] == [1, 1, 1]
     restoration.run()
-    assert [step.restored for step in (*steps, last)] == [1, 1, 1, 1]
+    assert [step.restored for step in steps] == [1, 1, 1]
 
 
 def test_ctrl_c_during_the_restoring_takes_effect_when_everything_is_back():
@@ -268,11 +262,10 @@ def test_ctrl_c_during_the_restoring_takes_effect_when_everything_is_back():
             super().restore()
 
     steps = [Step("first"), Interrupting("second"), Step("third")]
-    last = Step("last")
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        Restoration(steps, last, Notes()).run()
-    assert [step.restored for step in (*steps, last)] == [1, 1, 1, 1]
+        Restoration(steps, Notes()).run()
+    assert [step.restored for step in steps] == [1, 1, 1]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -299,14 +292,6 @@ def test_an_interrupt_between_any_two_steps_loses_nothing(interrupted_at, monkey
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.weight.grad is None
     assert len(optimizer.state) == 0
-
-
-def test_deferred_interrupts_are_collected():
-    before = signal.getsignal(signal.SIGINT)
-    with interrupts_deferred() as arrived:
-        signal.raise_signal(signal.SIGINT)
-        assert arrived == [signal.SIGINT]
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_failures_of_one_kind_share_a_sentence():

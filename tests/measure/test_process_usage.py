@@ -10,7 +10,6 @@ import pytest
 from bottleneck.measure.usage import process
 from bottleneck.measure.usage.process import (
     MemoryReading,
-    affinity,
     cpu_seconds,
     memory_growth,
     read_memory,
@@ -43,8 +42,6 @@ def test_a_process_that_is_gone_gives_nothing():
     assert cpu_seconds(NOBODY) is None
     assert thread_count(NOBODY) is None
     assert read_memory([os.getpid(), NOBODY], 0.0) is None
-    if hasattr(os, "sched_getaffinity"):
-        assert affinity(NOBODY) is None
 
 
 def test_a_process_that_may_not_be_looked_at_gives_nothing(monkeypatch):
@@ -59,11 +56,6 @@ def test_a_process_that_may_not_be_looked_at_gives_nothing(monkeypatch):
     assert read_memory([os.getpid()], 0.0) is None
     assert thread_count(os.getpid()) is None
     assert cpu_seconds(os.getpid()) is None
-
-
-def test_a_system_without_affinity_gives_none(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert affinity(0) is None
 
 
 def test_memory_of_processes_is_added_up(monkeypatch):

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
 from torch.utils.data import DataLoader
 
 from bottleneck.analysis.advice.hotspots import find_hotspots
@@ -12,8 +11,9 @@ from bottleneck.loader import proxies
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.passes import profile, pyspy
-from bottleneck.measure.session import measure
-from bottleneck.results.records import Judgement
+from tests.measure.profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
+from tests.support import sessions
+from tests.support.sessions import pipeline_of, warnings_of
 
 pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
@@ -24,29 +24,17 @@ def train_step(batch):
 
 
 def run(dataset, *, workers=1, **options):
-    pipeline = Pipeline(
-        dataset=dataset, train_step=train_step, batch_size=4, num_workers=workers, device="cpu", **options
-    )
-    return measure_pipeline(pipeline)
+    return measure_pipeline(pipeline_of(dataset, train_step=train_step, num_workers=workers, **options))
 
 
 def measure_pipeline(pipeline, profile=ProfileOptions()):  # noqa: B008 - it is immutable
-    return measure(
-        pipeline,
-        MeasureOptions(budget_s=4.0, profile=profile),
-        judge=lambda _: Judgement("device_bound", None, precise=True),
-        on_progress=lambda _: None,
-    )
+    return sessions.run(pipeline, MeasureOptions(budget_s=4.0, profile=profile))
 
 
 def top(outcome):
     assert outcome.failure is None
     assert outcome.profile is not None, outcome.measurement.warnings
     return find_hotspots(outcome.profile, [span.name for span in outcome.measurement.stages])[0]
-
-
-def told(outcome):
-    return {warning.id: warning.message for warning in outcome.measurement.warnings}
 
 
 @pytest.fixture
@@ -69,8 +57,8 @@ def no_py_spy(monkeypatch):
 
 
 def needs_py_spy(outcome):
-    if "profile-in-process" in told(outcome):
-        pytest.skip(told(outcome)["profile-in-process"])
+    if "profile-in-process" in warnings_of(outcome):
+        pytest.skip(warnings_of(outcome)["profile-in-process"])
 
 
 def test_a_function_that_computes_tops_the_table():
@@ -130,7 +118,7 @@ def test_without_py_spy_a_sampler_in_the_workers_takes_over(no_py_spy, workers):
     assert spot.own_share > 0.6
     assert outcome.profile.sampler == "in-process"
     assert len(outcome.profile.workers) == max(1, workers)
-    assert "pip install py-spy" in told(outcome)["profile-in-process"]
+    assert "pip install py-spy" in warnings_of(outcome)["profile-in-process"]
 
 
 def test_the_sampler_in_the_workers_sees_waiting(no_py_spy):
@@ -173,7 +161,7 @@ def test_a_py_spy_that_fails_costs_nothing(fake_py_spy, monkeypatch, script, wor
     outcome = run(Computing())
     assert outcome.failure is None
     assert [e.name for e in outcome.measurement.experiments if e.coupled]
-    assert words in told(outcome)["profile-in-process"]
+    assert words in warnings_of(outcome)["profile-in-process"]
     assert top(outcome).frame.function.endswith("hot_decode")
     assert time.monotonic() - started < 40
 
@@ -187,7 +175,7 @@ def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
     outcome = run(Computing())
     assert outcome.failure is None
     assert outcome.profile is None
-    assert "(RuntimeError: DataLoader worker (pid 1) is killed)" in told(outcome)["profile-failed"]
+    assert "(RuntimeError: DataLoader worker (pid 1) is killed)" in warnings_of(outcome)["profile-failed"]
 
 
 @pytest.mark.parametrize("asked_for", [True, False])
@@ -204,5 +192,5 @@ def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_pat
 
 def test_nothing_is_profiled_unless_asked_for(monkeypatch):
     monkeypatch.setattr(profile, "find_py_spy", lambda: pytest.fail("py-spy was looked for"))
-    pipeline = Pipeline(dataset=Computing(), train_step=train_step, batch_size=4, num_workers=0, device="cpu")
+    pipeline = pipeline_of(Computing(), train_step=train_step, num_workers=0)
     assert measure_pipeline(pipeline, None).profile is None

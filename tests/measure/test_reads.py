@@ -2,9 +2,10 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
-from as_json import said
 
 from bottleneck.loader import modes
 from bottleneck.measure.facts.io import (
@@ -15,9 +16,11 @@ from bottleneck.measure.facts.io import (
     name_source,
     read_counters,
 )
-from bottleneck.measure.ladder import Arm, Capabilities, build_ladder
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.system.file_systems import Mount
 from bottleneck.results.evidence import Reads
+from tests.measure.ladders import make_ladder
+from tests.support.as_json import said
 
 RAW, CACHED = Arm(modes.ALL, "loader"), Arm(modes.HANDOFF, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)
@@ -59,8 +62,7 @@ def test_reads_from_storage_are_cold_and_from_the_page_cache_warm():
 
 
 def test_each_experiment_says_where_it_read_from():
-    can = Capabilities(copies=False, hands_over=True, within_sample=("augment", "load"))
-    ladder = build_ladder(can)
+    ladder = make_ladder(within_sample=("augment", "load"))
     drained = next(rung.drained for rung in ladder.rungs if rung.name == "raw")
     reads = reads_of((RAW, 1_000_000, 900_000, 10), (drained, 1_000_000, 700_000, 10), (CACHED, 500, 0, 10))
     rows = {row["name"]: row for row in said(reads.summary(ladder))["experiments"]}
@@ -81,17 +83,17 @@ def test_blocks_with_cold_files_are_not_counted_with_the_others():
 def test_mapped_files_are_read_without_asking():
     # Guards: np.memmap and LMDB do not show among the bytes asked for.
     mapped = BlindSpots(maps=True)
-    assert name_source(IoCounters(100, 0), 10, BlindSpots()) == "none"
-    assert name_source(IoCounters(100, 0), 10, mapped) == "page cache"
-    assert name_source(IoCounters(100, 50_000), 10, mapped) == "disk"
-    assert name_source(IoCounters(100, 5_000), 10, mapped) == "page cache"  # a page, for ten samples
+    assert name_source(IoCounters(100, 0, samples=10), BlindSpots()) == "none"
+    assert name_source(IoCounters(100, 0, samples=10), mapped) == "page cache"
+    assert name_source(IoCounters(100, 50_000, samples=10), mapped) == "disk"
+    assert name_source(IoCounters(100, 5_000, samples=10), mapped) == "page cache"  # a page, for ten samples
     assert "mapped" in said(reads_of((RAW, 100, 0, 10), spots=mapped).summary())["missing"][0]
 
 
 def test_a_network_file_system_leaves_it_unknown():
     spots = BlindSpots(uncounted=("nfs4",))
-    assert name_source(IoCounters(1_000_000, 0), 10, spots) == "unknown"
-    assert name_source(IoCounters(1_000_000, 900_000), 10, spots) == "disk"
+    assert name_source(IoCounters(1_000_000, 0, samples=10), spots) == "unknown"
+    assert name_source(IoCounters(1_000_000, 900_000, samples=10), spots) == "disk"
     assert "nfs4" in said(reads_of((RAW, 1_000_000, 0, 10), spots=spots).summary())["missing"][0]
 
 
@@ -102,11 +104,10 @@ def test_data_on_a_network_file_system_is_found_by_what_the_dataset_names(tmp_pa
             self.samples = [(str(root / "a.jpg"), 0)] * 1000
 
     local, remote = Mount("/", "ext4"), Mount(str(tmp_path), "nfs4")
-    nobody = tmp_path / "proc"
-    assert find_blind_spots(Files(tmp_path), (), (local, remote), nobody) == BlindSpots(("nfs4",))
-    assert find_blind_spots(Files(Path("/usr")), (), (local, remote), nobody) == BlindSpots()
-    assert find_blind_spots(object(), (), (local, remote), nobody) == BlindSpots(("",))  # nobody knows
-    assert find_blind_spots(object(), (), (local,), nobody) == BlindSpots()
+    assert find_blind_spots(Files(tmp_path), (), (local, remote)) == BlindSpots(("nfs4",))
+    assert find_blind_spots(Files(Path("/usr")), (), (local, remote)) == BlindSpots()
+    assert find_blind_spots(object(), (), (local, remote)) == BlindSpots(("",))  # nobody knows
+    assert find_blind_spots(object(), (), (local,)) == BlindSpots()
 
 
 def test_where_the_system_does_not_tell_nothing_is_said():
@@ -122,14 +123,23 @@ def test_a_worker_that_is_gone_is_no_error():
     assert reads.read() is None
 
 
-def test_counters_of_several_processes_are_added_up(tmp_path):
-    for pid in (7, 8):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "io").write_text(f"rchar: {pid}00\nwchar: 5\nsyscr: {pid}\nread_bytes: {pid}0\n")
-    assert read_counters((7, 8), tmp_path) == IoCounters(1500, 150, 15)
-    assert read_counters((7, 9), tmp_path) is None
-    (tmp_path / "8" / "io").write_text("rchar: many\n")
-    assert read_counters((8,), tmp_path) is None
+def test_counters_of_several_processes_are_added_up(monkeypatch):
+    me = os.getpid()
+    read = SimpleNamespace(read_chars=700, read_bytes=70, read_count=7)
+    monkeypatch.setattr(psutil.Process, "io_counters", lambda self: read, raising=False)
+    assert read_counters((me, me)) == IoCounters(1400, 140, 14)
+    assert read_counters((me, 2**22 - 1)) is None
+    monkeypatch.delattr(psutil.Process, "io_counters")  # as on macOS
+    assert read_counters((me,)) is None
+
+
+@pytest.mark.parametrize("error", [psutil.AccessDenied(), psutil.NoSuchProcess(1), RuntimeError("empty")])
+def test_a_process_that_may_not_be_looked_at_is_no_error(monkeypatch, error):
+    def refuse(self):
+        raise error
+
+    monkeypatch.setattr(psutil.Process, "io_counters", refuse, raising=False)
+    assert read_counters((os.getpid(),)) is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not tell what a process reads")

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from as_json import in_json
 
 from bottleneck.loader.record.plan import Plan
 from bottleneck.measure.batch_cache import CachedBatch
-from bottleneck.measure.preparation import Recorded, describe_recorded
+from bottleneck.measure.preparation import Recording, describe_recorded
+from tests.support.as_json import in_json
 
 describe_recorded = in_json(describe_recorded)
 
@@ -17,10 +17,10 @@ def batches(*lengths):
 
 @pytest.mark.parametrize(("lengths", "size_cv"), [((8, 8, 8), 0.0), ((8,), 0.0), ((0, 0), 0.0), ((10, 20, 30), 0.5)])
 def test_the_sizes_of_batches_are_told_by_their_deviation_over_their_mean(lengths, size_cv):
-    described = describe_recorded(Recorded(Plan("cut"), batches(*lengths)))
+    described = describe_recorded(Recording(Plan("cut"), batches(*lengths)))
     assert described == {"count": len(lengths), "size_cv": pytest.approx(size_cv)}
 
 
 def test_workers_may_have_recorded_more_than_was_kept_of_them():
     plan = Plan("cut", batch_sizes=(4,) * 12)
-    assert describe_recorded(Recorded(plan, batches(3, 5)))["count"] == 12
+    assert describe_recorded(Recording(plan, batches(3, 5)))["count"] == 12

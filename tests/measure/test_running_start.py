@@ -1,11 +1,11 @@
 """A job too slow to be switched about is measured as it was started."""
 
 import pytest
-from uneven_workers import DEVICE, RAW, UnevenWorkers
 
 from bottleneck.loader import modes
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.rounds.running_start import ROUNDS, is_slow, measure_running_start, too_slow_for_stages
+from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
 
 
 def started(**job):
@@ -46,7 +46,7 @@ def test_which_jobs_are_slow():
 
 
 def test_a_budget_that_is_enough_for_the_stages_is_said_where_this_one_is_not():
-    assert too_slow_for_stages(2.0, spent_s=5.0, left_s=50.0) is None
-    id_, message = too_slow_for_stages(60.0, spent_s=200.0, left_s=100.0)
+    assert too_slow_for_stages(2.0, spent_s=5.0, budget_s=55.0) is None
+    id_, message = too_slow_for_stages(60.0, spent_s=200.0, budget_s=300.0)
     assert id_ == "too-slow-for-stages"
     assert "--budget 19m" in message

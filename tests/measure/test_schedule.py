@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.measure.rounds.schedule import (
     LEAST_ROUNDS,
     MIN_ROUNDS,
@@ -15,10 +14,9 @@ from bottleneck.measure.rounds.schedule import (
     lengths_for,
     total_budget_s,
 )
+from tests.measure.ladders import make_ladder
 
-LADDER = build_ladder(
-    Capabilities(copies=True, hands_over=True, within_sample=("finish", "augment", "load"), can_stop=True)
-)
+LADDER = make_ladder(copies=True, within_sample=("finish", "augment", "load"), can_stop=True)
 ARMS = LADDER.arms()
 WORKERS = 4
 

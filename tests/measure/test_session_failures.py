@@ -7,11 +7,15 @@ import signal
 import time
 
 import pytest
-from sessions import (
+from torch.utils.data import default_collate
+
+from bottleneck.errors import MeasurementError
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.options import MeasureOptions
+from tests.support.datasets import Photos, Stream
+from tests.support.sessions import (
     PRECISE,
     UNDECIDED,
-    Numbers,
-    Photos,
     blocks,
     known_helpers,
     pipeline_of,
@@ -19,10 +23,6 @@ from sessions import (
     run_simulated,
     workers_left,
 )
-from torch.utils.data import default_collate
-
-from bottleneck.errors import MeasurementError
-from bottleneck.measure.options import MeasureOptions
 
 known = pytest.fixture(autouse=True)(known_helpers)
 
@@ -253,7 +253,7 @@ def test_a_worker_that_is_killed_while_we_are_elsewhere(where):
 
 @pytest.mark.integration
 def test_a_stream_without_anything():
-    check_failed(run(pipeline_of(Numbers(start=50))), "gave no batch", measured=False)
+    check_failed(run(pipeline_of(Stream(range(0)))), "gave no batch", measured=False)
 
 
 @pytest.mark.integration
@@ -271,6 +271,22 @@ def test_ctrl_c_keeps_what_was_measured(phase):
     assert "it was interrupted" in next(w.message for w in outcome.measurement.warnings if w.id == "ended-early")
     assert not workers_left()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_workers_are_stopped_is_not_lost(monkeypatch):
+    close = SwitchedLoader.close
+    closed = []
+
+    def interrupted(loader):
+        signal.raise_signal(signal.SIGINT)
+        close(loader)
+        closed.append(loader)
+
+    monkeypatch.setattr(SwitchedLoader, "close", interrupted)
+    outcome = run_simulated(0.01, MeasureOptions(), judge=lambda _: PRECISE)
+    assert closed
+    assert isinstance(outcome.failure, KeyboardInterrupt)
+    assert any(blocks(outcome).values())
 
 
 @pytest.mark.integration

@@ -3,7 +3,8 @@
 import itertools
 
 import pytest
-from uneven_workers import DEVICE, RAW, UnevenWorkers
+
+from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
 
 
 def mean_visited_loss(repeats=12, **job):

@@ -1,53 +1,55 @@
 """What other virtual machines take away is seen, and blocks that lost much to them are measured again."""
 
+import os
 from collections import namedtuple
 
 import psutil
 import pytest
-from sessions import NAMED, PRECISE, Clock, blocks, pipeline_of, run
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds.steal_time import Repeats, Stolen, StolenTime, _read_stolen_s
+from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime, StealTimeMeter, _read_stolen_s
 from bottleneck.measure.system import cpu_times
+from tests.support.sessions import NAMED, PRECISE, blocks, invented_time, pipeline_of, run
 
 RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
-MUCH, LITTLE, NONE = Stolen(0.4, 0.2), Stolen(0.01, 0.02), Stolen()
+MUCH, LITTLE, NONE = StealTime(0.4, 0.2), StealTime(0.01, 0.02), StealTime()
 
 
 def stolen_of(*, seconds, elapsed_s, processes, cpus):
     readings, times = iter((100.0, 100.0 + seconds)), iter((50.0, 50.0 + elapsed_s))
-    watch = StolenTime(lambda: next(readings), lambda: next(times), cpus)
+    watch = StealTimeMeter(lambda: next(readings), lambda: next(times), cpus)
     watch.begin()
     return watch.end(processes)
 
 
 def test_the_share_is_of_the_cores_that_the_job_could_use():
-    assert stolen_of(seconds=0.1, elapsed_s=0.5, processes=3, cpus=64) == Stolen(
+    assert stolen_of(seconds=0.1, elapsed_s=0.5, processes=3, cpus=64) == StealTime(
         pytest.approx(0.1), pytest.approx(0.1 / 1.5)
     )
     assert stolen_of(seconds=0.1, elapsed_s=0.5, processes=9, cpus=2).share == pytest.approx(0.1)
-    assert stolen_of(seconds=0.0, elapsed_s=0.5, processes=3, cpus=64) == Stolen()
-    assert stolen_of(seconds=0.1, elapsed_s=0.0, processes=3, cpus=64) == Stolen()
+    assert stolen_of(seconds=0.0, elapsed_s=0.5, processes=3, cpus=64) == StealTime()
+    assert stolen_of(seconds=0.1, elapsed_s=0.0, processes=3, cpus=64) == StealTime()
 
 
 def test_only_cpus_that_we_may_use_are_looked_at(monkeypatch):
     Times = namedtuple("Times", "user steal")
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2.0), Times(1, 8.0), Times(1, 1.0)])
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
     assert _read_stolen_s() == 3.0
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("/proc/stat"), psutil.AccessDenied()])
 def test_nothing_is_stolen_where_that_cannot_be_seen(monkeypatch, error):
-    def refuse(percpu):
+    def refuse(percpu=False):
         raise error
 
     monkeypatch.setattr(psutil, "cpu_times", refuse)
     assert _read_stolen_s() == 0.0
     Times = namedtuple("Times", "user system")  # as on macOS
-    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2)] * 64)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [Times(1, 2)] * 64 if percpu else Times(1, 2))
     assert _read_stolen_s() == 0.0
 
 
@@ -56,7 +58,7 @@ def test_nothing_is_stolen_where_that_cannot_be_seen(monkeypatch, error):
 
 def repeats_after(passed_s, kept=()):
     times = iter([10.0] + [10.0 + passed_s] * 100)
-    repeats = Repeats(lambda: next(times))
+    repeats = RepeatPolicy(lambda: next(times))
     for stolen in kept:
         repeats.keep(RAW, stolen)
     return repeats
@@ -67,18 +69,18 @@ def test_a_block_is_measured_again_when_much_was_stolen():
     assert repeats.wanted(RAW, MUCH)
     assert not repeats.wanted(RAW, LITTLE)
     assert not repeats.wanted(RAW, NONE)
-    assert not repeats.wanted(RAW, Stolen(0.02, 0.2))  # two ticks of the kernel's clock
+    assert not repeats.wanted(RAW, StealTime(0.02, 0.2))  # two ticks of the kernel's clock
 
 
 def test_what_is_usual_on_a_machine_is_not_measured_again():
-    assert not repeats_after(1.0, [Stolen(0.3, 0.15)] * 5).wanted(RAW, MUCH)
+    assert not repeats_after(1.0, [StealTime(0.3, 0.15)] * 5).wanted(RAW, MUCH)
     assert repeats_after(1.0, [LITTLE] * 5).wanted(RAW, MUCH)
 
 
 def test_what_is_usual_for_one_experiment_is_no_measure_of_another():
     # Guards: one that computes always loses more to steal than one that waits for the device; by a common level only
     # its worst blocks were exchanged, and the efficiency came out too high.
-    repeats = repeats_after(1.0, [Stolen(0.3, 0.15)] * 3)
+    repeats = repeats_after(1.0, [StealTime(0.3, 0.15)] * 3)
     for _ in range(7):
         repeats.keep(DEVICE, NONE)
     assert not repeats.wanted(RAW, MUCH)
@@ -98,13 +100,13 @@ def test_only_a_share_of_the_time_goes_into_measuring_again():
 
 
 class Machine:
-    """Stands for what `StolenTime` sees: in some visits the job takes twice the time, and the machine is why."""
+    """Stands for what `StealTimeMeter` sees: in some visits the job takes twice the time, and the machine is why."""
 
     def __init__(self, monkeypatch, is_disturbed):
         self.visits, self.disturbed, self.is_disturbed = 0, False, is_disturbed
-        self.clock = Clock()
-        monkeypatch.setattr(StolenTime, "begin", lambda _: self.begin())
-        monkeypatch.setattr(StolenTime, "end", lambda _, processes: MUCH if self.disturbed else LITTLE)
+        self.clock = invented_time()
+        monkeypatch.setattr(StealTimeMeter, "begin", lambda _: self.begin())
+        monkeypatch.setattr(StealTimeMeter, "end", lambda _, processes: MUCH if self.disturbed else LITTLE)
 
     def begin(self):
         self.visits += 1
@@ -112,7 +114,7 @@ class Machine:
 
     def measure(self, judgement, *, fails=False):
         def step(batch):
-            self.clock.now_s += 0.05 * (1 + self.disturbed)
+            self.clock.advance(0.05 * (1 + self.disturbed))
 
         pipeline = pipeline_of(train_step=step, num_workers=0)
         outcome = run(pipeline, MeasureOptions(budget_s=60.0), lambda _: judgement, clock=self.clock)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from kineto_events import Events
 from torch import nn
 from torch.autograd.profiler import profile
 from torch.utils.data import Dataset
@@ -16,10 +15,12 @@ from bottleneck.job.description import Pipeline
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
-from bottleneck.measure.passes.trace import Wish, steps_to_trace
-from bottleneck.measure.session import measure
+from bottleneck.measure.passes.trace import TraceRequest, steps_to_trace
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
+from tests.measure.kineto_events import Events
+from tests.support import sessions
+from tests.support.sessions import warnings_of
 
 
 class Numbers(Dataset):
@@ -46,16 +47,8 @@ def diagnosed(*, state="device_bound", trace=False, workers=0, step=None, **fiel
     if step is not None:
         fields["train_step"] = step
     pipeline = Pipeline(dataset=Numbers(), batch_size=4, num_workers=workers, device="cpu", **fields)
-    return measure(
-        pipeline,
-        MeasureOptions(budget_s=2.0, trace=trace),
-        judge=lambda _: Judgement(state, None, precise=True),
-        on_progress=lambda _: None,
-    )
-
-
-def told(outcome):
-    return {warning.id: warning.message for warning in outcome.measurement.warnings}
+    judgement = Judgement(state, None, precise=True)
+    return sessions.run(pipeline, MeasureOptions(budget_s=2.0, trace=trace), lambda _: judgement)
 
 
 def multiply(batch):
@@ -84,7 +77,7 @@ def test_a_dear_step_is_run_as_often_as_it_is_traced(monkeypatch, step_s, steps)
     events = Events().steps((0, 1000)).operator("aten::mm", 10, 50)
     monkeypatch.setattr(trace, "record_trace", lambda run, device: (run(), json.dumps(events.document()))[1])
     ladder = SimpleNamespace(device=Arm(None, "device"))
-    made = trace.trace(bench, ladder, torch.device("cpu"), Wish(asked_for=False, step_s=lambda arm: step_s))
+    made = trace.trace(bench, ladder, torch.device("cpu"), TraceRequest(asked_for=False, step_s=lambda arm: step_s))
     assert made.evidence.device.steps
     assert made.evidence.raw == TracedSteps()
     assert len(ran) == steps
@@ -111,7 +104,7 @@ def test_a_job_that_the_device_holds_is_traced_by_itself():
     assert product.calls_per_step == 1
     assert outcome.measurement.evidence.model.computed_dtypes == {"float32": 3}
     assert outcome.traces == ()
-    assert not told(outcome).keys() & {"trace-failed", "model-unknown"}
+    assert not warnings_of(outcome).keys() & {"trace-failed", "model-unknown"}
 
 
 @pytest.mark.integration
@@ -140,7 +133,7 @@ def test_facts_about_the_model_come_with_every_diagnosis():
 def failure_of(step):
     outcome = run(step=step)
     assert outcome.measurement.evidence.trace == Traces()
-    return told(outcome)["trace-failed"]
+    return warnings_of(outcome)["trace-failed"]
 
 
 def is_traced():
@@ -192,4 +185,4 @@ def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
 
     monkeypatch.setattr("bottleneck.measure.passes.passes.describe_model", refuse)
     outcome = run(step=multiply)
-    assert told(outcome)["model-unknown"] == "The model could not be looked at (TypeError: of no known kind)."
+    assert warnings_of(outcome)["model-unknown"] == "The model could not be described (TypeError: of no known kind)."

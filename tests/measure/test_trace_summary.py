@@ -1,12 +1,12 @@
 """What is kept of a trace: shares of the steps, per step, from events as Kineto writes them for CUDA."""
 
 import pytest
-from as_json import in_json
-from kineto_events import BACKWARD, Events
 
 from bottleneck.measure.passes.chrome_trace import read_trace
 from bottleneck.measure.passes.trace_products import computed_types, convolves_channels_last
 from bottleneck.measure.passes.trace_summary import find_steps, summarise
+from tests.measure.kineto_events import BACKWARD, Events
+from tests.support.as_json import in_json
 
 summarise = in_json(summarise)
 

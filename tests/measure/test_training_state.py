@@ -6,31 +6,20 @@ from functools import partial
 from queue import SimpleQueue
 
 import pytest
-import sessions
 import torch
-from sessions import UNDECIDED, Photos, pipeline_of, run
 from torch import nn
 
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.training.training_state import TrainingState
+from tests.support.clock import FakeClock
+from tests.support.datasets import Photos
+from tests.support.sessions import UNDECIDED, invented_time, pipeline_of, run
 
 
-class Clock:
-    def __init__(self):
-        self.now_s = 0.0
-        self.synchronize_s = 0.0
-
-    def __call__(self):
-        return self.now_s
-
-    def synchronize(self):
-        self.now_s += self.synchronize_s
-
-
-def state_of(clock=None, free_bytes=1 << 30, **roots):
-    clock = clock or Clock()
+def state_of(clock=None, synchronize_s=0.0, free_bytes=1 << 30, **roots):
+    clock = clock or FakeClock()
     roots = {key.replace("_", " "): value for key, value in roots.items()}
-    return TrainingState(roots, clock.synchronize, clock, lambda: free_bytes)
+    return TrainingState(roots, lambda: clock.advance(synchronize_s), clock, lambda: free_bytes)
 
 
 def net():
@@ -119,24 +108,22 @@ def test_frozen_weights_are_not_copied():
 
 
 def test_what_takes_much_of_the_time_is_done_seldom():
-    clock, model = Clock(), net()
-    state = state_of(clock, the_model=model)
-    clock.synchronize_s = 1.0
+    clock, model = FakeClock(), net()
+    state = state_of(clock, synchronize_s=1.0, the_model=model)
     state.begin_round()
     for _ in range(8):  # a second each, of rounds of ten: over three per cent
-        clock.now_s += 10.0
+        clock.advance(10.0)
         state.begin_round()
     assert (state.times, state.skipped) == (2, 6)
     assert state.warning() is None
 
 
 def test_what_is_never_done_is_reported():
-    clock, model = Clock(), net()
-    state = state_of(clock, the_model=model)
-    clock.synchronize_s = 1.0
+    clock, model = FakeClock(), net()
+    state = state_of(clock, synchronize_s=1.0, the_model=model)
     for _ in range(3):
         state.begin_round()
-        clock.now_s += 10.0
+        clock.advance(10.0)
     id_, message = state.warning()
     assert id_ == "weights-not-put-back"
     assert "that takes 1 s, which is much of a round" in message
@@ -209,7 +196,7 @@ def diverging():
 
 def diagnose(model, optimizer, losses):
     """Diagnose, with the losses in a queue: a list in the train step would be put back as it was."""
-    clock = sessions.Clock()
+    clock = invented_time()
     take_time = clock.step(0.01)
 
     def step(batch):

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from as_json import said
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
@@ -16,6 +15,8 @@ from bottleneck.measure.usage.nvml import GpuSample, NoGpuError
 from bottleneck.measure.usage.process import MemoryReading
 from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.results.evidence import Utilisation as Seen
+from tests.support.as_json import said
+from tests.support.clock import FakeClock
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
@@ -70,23 +71,15 @@ class Gpu:
         self.closed = True
 
 
-class Clock:
-    def __init__(self):
-        self.now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def bench(monkeypatch):
     """A job with two workers in invented time; nothing is sampled but when the test says so."""
-    clock = Clock()
+    clock = FakeClock(100.0)
     made = SimpleNamespace(clock=clock, machine=Machine(clock), gpu=Gpu(), used_s={11: 0.0, 12: 0.0}, main_s=[0.0])
     monkeypatch.setattr(sampler, "cpu_seconds", made.used_s.get)
     monkeypatch.setattr(sampler.time, "process_time", lambda: made.main_s[0])
     monkeypatch.setattr(sampler, "thread_count", lambda pid: {11: 2, 12: 9}.get(pid, 5))
-    monkeypatch.setattr(sampler, "affinity", lambda pid: frozenset({11: {0}, 12: {1, 2}}.get(pid, {0, 1, 2, 3})))
+    monkeypatch.setattr(sampler, "allowed_cpus", lambda pid=0: {11: [0], 12: [1, 2]}.get(pid, [0, 1, 2, 3]))
     monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: MemoryReading(time_s, 700, 300))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     made.usage = Utilisation(lambda: made.machine, lambda device: made.gpu, clock, interval_s=1e6)
@@ -96,7 +89,7 @@ def bench(monkeypatch):
         began = clock.now_s
         for offset_s in sample_at:
             clock.now_s = began + offset_s
-            made.usage._watcher.sample()
+            made.usage._sampler.sample()
         clock.now_s = began + seconds
         made.machine.counted["busy_s"] += cores * seconds
         made.machine.counted["total_s"] += 4 * seconds
@@ -152,7 +145,7 @@ def test_a_sample_counts_for_the_block_that_it_lies_in_and_else_for_none(bench):
         bench.machine.queue = 8
         bench.block(RAW, 1.0, sample_at=(0.2, 0.8))
         bench.machine.queue = 40
-        bench.usage._watcher.sample()  # between two blocks
+        bench.usage._sampler.sample()  # between two blocks
         bench.clock.now_s += 0.5
         bench.machine.queue = 2
         bench.block(DEVICE, 1.0, sample_at=(0.5,))
@@ -189,7 +182,7 @@ def test_counters_that_take_long_to_read_are_left_to_the_samples(bench):
         for busy in (0.0, 3.0, 6.0):
             bench.clock.now_s += 1.0
             bench.machine.counted = {"busy_s": busy, "total_s": 4 / 3 * busy}
-            bench.usage._watcher.sample()
+            bench.usage._sampler.sample()
         bench.clock.now_s += 1.0
         bench.machine.counted = {"busy_s": 1e6, "total_s": 1e6}
         bench.usage.end_block()

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from as_json import in_json
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.usage.nvml import GpuSample
 from bottleneck.measure.usage.process import MemoryReading
-from bottleneck.measure.usage.samples import TimedReading, Watched, WatchedBlock
+from bottleneck.measure.usage.samples import BlockReadings, TimedReading, UsageSamples
 from bottleneck.measure.usage.series import MOST_ROWS, utilisation_series
+from tests.support.as_json import in_json
 
 utilisation_series = in_json(utilisation_series)
 
@@ -30,13 +30,13 @@ def reading(time_s, busy_s=0.0, job_s=0.0, disk=0.0):
 
 
 def watched(*blocks, workers=1, **more):
-    return Watched(4, None, machine_cores=4, blocks=list(blocks), workers=workers, **more)
+    return UsageSamples(4, None, machine_cores=4, blocks=list(blocks), workers=workers, **more)
 
 
 def test_each_block_has_its_row_with_a_gap_in_between():
     seen = watched(
-        WatchedBlock(DEVICE, reading(100.0), reading(101.0, busy_s=1.0, job_s=0.5)),
-        WatchedBlock(RAW, reading(103.0, 9.0, 9.0, 500.0), reading(105.0, 15.0, 13.0, 2500.0)),
+        BlockReadings(DEVICE, reading(100.0), reading(101.0, busy_s=1.0, job_s=0.5)),
+        BlockReadings(RAW, reading(103.0, 9.0, 9.0, 500.0), reading(105.0, 15.0, 13.0, 2500.0)),
     )
     series = utilisation_series(seen, LADDER)
     assert [(row["begin_s"], row["end_s"], row["name"], row["mode"]) for row in series["blocks"]] == [
@@ -51,7 +51,7 @@ def test_each_block_has_its_row_with_a_gap_in_between():
 
 
 def test_an_arm_of_two_names_has_that_of_the_ladder():
-    seen = watched(*(WatchedBlock(arm, reading(at), reading(at + 1)) for at, arm in enumerate((RAW, WITHOUT))))
+    seen = watched(*(BlockReadings(arm, reading(at), reading(at + 1)) for at, arm in enumerate((RAW, WITHOUT))))
     assert [(row["name"], row["mode"]) for row in utilisation_series(seen, LADDER)["blocks"]] == [
         ("raw", "coupled"), ("augment", "without"),
     ]  # fmt: skip
@@ -59,7 +59,7 @@ def test_an_arm_of_two_names_has_that_of_the_ladder():
 
 def test_of_the_device_only_what_lies_in_the_block():
     seen = watched(
-        WatchedBlock(RAW, reading(0.0), reading(1.0)),
+        BlockReadings(RAW, reading(0.0), reading(1.0)),
         has_gpu=True,
         gpu=[GpuSample(0.5, 0.25, {"busy_share": 0.5}), GpuSample(0.1, 0.25, {"busy_share": 1.0})],
     )
@@ -68,7 +68,7 @@ def test_of_the_device_only_what_lies_in_the_block():
 
 def test_many_blocks_share_rows_and_a_row_of_several_experiments_has_no_name():
     blocks = [
-        WatchedBlock((DEVICE, RAW)[number % 2 if number < 2 else 1], reading(2.0 * number), reading(2.0 * number + 1))
+        BlockReadings((DEVICE, RAW)[number % 2 if number < 2 else 1], reading(2.0 * number), reading(2.0 * number + 1))
         for number in range(2 * MOST_ROWS + 1)
     ]
     memory = [MemoryReading(float(second), 1000 + second, 10) for second in range(3 * MOST_ROWS)]
@@ -84,7 +84,7 @@ def test_many_blocks_share_rows_and_a_row_of_several_experiments_has_no_name():
 
 
 def test_a_worker_that_cannot_be_read_leaves_the_job_unknown():
-    seen = watched(WatchedBlock(RAW, reading(0.0), reading(1.0, 1.0, 1.0)), workers=2)
+    seen = watched(BlockReadings(RAW, reading(0.0), reading(1.0, 1.0, 1.0)), workers=2)
     [row] = utilisation_series(seen, LADDER)["blocks"]
     assert (row["cores_busy"], row["cores_job"]) == (1.0, None)
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_nvml import FakeNvml
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
@@ -14,6 +13,7 @@ from bottleneck.measure.usage.nvml import GpuUsage
 from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Block
+from tests.measure.fake_nvml import FakeNvml
 
 RAW = Arm(modes.ALL, "loader")
 

@@ -5,10 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from as_json import said
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from bottleneck.job.description import Pipeline
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.batch_cache import BatchCache
@@ -17,26 +15,14 @@ from bottleneck.measure.facts.batch_waits import find_stalls
 from bottleneck.measure.facts.epoch_gap import batches_of_epoch, describe_epoch_gap
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.session import measure
-from bottleneck.results.records import Judgement
+from tests.support.as_json import said
+from tests.support.clock import FakeClock
+from tests.support.datasets import Stream
+from tests.support.sessions import UNDECIDED, pipeline_of, run
 
 EVERY = 5
 """Batches from one stall to the next."""
 RAW = Arm(modes.ALL, "loader")
-
-
-class Clock:
-    """Invented time: each look at it takes half a millisecond."""
-
-    def __init__(self):
-        self.now_s = 50.0
-
-    def __call__(self):
-        self.now_s += 5e-4
-        return self.now_s
-
-    def spend(self, seconds):
-        self.now_s += seconds
 
 
 class Stalling(Dataset):
@@ -54,13 +40,9 @@ class Stalling(Dataset):
 
 
 def test_a_planted_stall_is_found_with_its_period_and_what_it_costs():
-    clock = Clock()
-    pipeline = Pipeline(
-        dataset=Stalling(clock.spend), train_step=lambda batch: clock.spend(0.010), batch_size=2, device="cpu"
-    )
-    undecided = Judgement("undecided", None, precise=False)
-    options = MeasureOptions(budget_s=50.0)
-    outcome = measure(pipeline, options, judge=lambda _: undecided, on_progress=lambda _: None, clock=clock)
+    clock = FakeClock(50.0, per_reading_s=5e-4)
+    pipeline = pipeline_of(Stalling(clock.advance), train_step=clock.step(0.010), batch_size=2, num_workers=0)
+    outcome = run(pipeline, MeasureOptions(budget_s=50.0), lambda _: UNDECIDED, clock=clock)
     assert outcome.failure is None
     evidence = outcome.measurement.evidence
     stalls, batches = evidence.stalls, evidence.wait_s.count
@@ -182,10 +164,6 @@ def test_a_partial_batch_counts_as_its_part_of_an_epoch(options, batches):
 
 
 def test_a_stream_has_the_batches_that_it_says():
-    class Stream(IterableDataset):
-        def __iter__(self):
-            return iter(range(10))
-
     class Sized(Stream):
         def __len__(self):
             return 10

@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from as_json import in_json
 
 from bottleneck.measure.facts.batch_waits import find_period, find_stalls, summarise_waits
+from tests.support.as_json import in_json
 
 find_stalls = in_json(find_stalls)
 summarise_waits = in_json(summarise_waits)

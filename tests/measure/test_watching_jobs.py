@@ -4,13 +4,12 @@ import os
 import time
 
 import pytest
-from looks import look_until
 from torch.utils.data import Dataset
 
-import bottleneck
 from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
-from bottleneck.measure.usage import sampler, utilisation
+from bottleneck.measure.usage import machine, sampler, utilisation
 from bottleneck.measure.usage.machine import MachineUsage
+from tests.support.looks import diagnose_until
 
 BUDGETS_S = (4.0, 20.0, 40.0)
 CORES = 2
@@ -52,10 +51,8 @@ def two_cores():
 
 def diagnose(computes, workers):
     job = {"dataset": Samples(computes), "train_step": step, "batch_size": 4, "num_workers": workers, "device": "cpu"}
-    return look_until(
-        lambda diagnosis: diagnosis.verdict.state == "input_bound" and diagnosis.verdict.bottleneck is not None,
-        lambda budget_s: bottleneck.diagnose(job, budget=budget_s),
-        BUDGETS_S,
+    return diagnose_until(
+        lambda found: found.verdict.state == "input_bound" and found.verdict.bottleneck, job, BUDGETS_S
     )
 
 
@@ -91,11 +88,12 @@ def test_a_worker_that_waits_uses_up_nothing_of_its_own():
 
 @pytest.mark.integration
 def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypatch, tmp_path):
-    """As on macOS: nothing of the kernel's files, and nothing of other processes."""
+    """Nothing of the kernel's files, and nothing of other processes."""
     bare = {name: tmp_path / name for name in ("proc", "sys", "cgroup_root", "shm")}
     monkeypatch.setattr(utilisation, "MachineUsage", lambda cpus: MachineUsage(cpus, **bare))
-    for name in ("cpu_seconds", "thread_count", "affinity"):
-        monkeypatch.setattr(sampler, name, lambda pid: None)
+    monkeypatch.setattr(machine, "cpu_times_of", lambda cpus: [])
+    for name in ("cpu_seconds", "thread_count", "allowed_cpus"):
+        monkeypatch.setattr(sampler, name, lambda pid=0: None)
     monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: None)
     diagnosis = diagnose(computes=False, workers=1)
     assert diagnosis.verdict.bottleneck is not None

@@ -6,7 +6,6 @@ import time
 import psutil
 import pytest
 import torch
-from as_json import said
 from torch.utils.data import DataLoader
 
 from bottleneck.loader.switched_loader import SwitchedLoader
@@ -16,6 +15,7 @@ from bottleneck.measure.trial import emulated_workers, worker_trial
 from bottleneck.measure.trial.emulated_workers import Work
 from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.results.evidence import Evidence
+from tests.support.as_json import said
 
 BATCH = [torch.zeros(4, 8), torch.arange(4)]
 

@@ -6,7 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from report_machine import HOME, HOST
+
+from tests.reports.report_machine import HOME, HOST
 
 
 @pytest.fixture(autouse=True)

@@ -8,16 +8,20 @@ from pathlib import Path
 
 import psutil
 import pytest
-from browser import Page, find_chromium, open_browser
-from page_results import BLEND, GET, make_page_result, make_profile
-from results_factory import make_device_bound_result, make_empty_result, make_interrupted_result, make_result
 from test_hostile_text import HOSTILE, everywhere
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.charts.flamegraph import render_flamegraph
 from bottleneck.reports.render import render
-from bottleneck.reports.writers.comparison import render_comparison
 from bottleneck.results.stacks import Frame, Stack
+from tests.support.browser import Page, find_chromium, open_browser
+from tests.support.page_results import BLEND, GET, make_page_result, make_profile
+from tests.support.results_factory import (
+    make_device_bound_result,
+    make_empty_result,
+    make_interrupted_result,
+    make_result,
+)
 
 PROGRAM = find_chromium()
 needs_chromium = pytest.mark.skipif(
@@ -94,10 +98,11 @@ class TestInOneBrowser:
     def test_every_part_is_there_and_has_a_size(self, report):
         titles = report.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
         assert titles == [
-            "Throughput with the data cached at each point", "One step of the job", "Gain if free", "What to do next",
-            "Ladder", "Stages", "Single transforms", "Functions with the most own time", "Flamegraph of the workers",
-            "What one batch holds", "Cores, disk, network and device", "Utilisation while this was measured",
-            "Blocks, round by round", "Environment", "Pipeline",
+            "Warnings", "Throughput with the data cached at each point", "One step of the job", "Gain if free",
+            "What to do next", "Ladder", "Not measured", "Cost, exposure and gain of each stage", "Waiting and reading",
+            "Single transforms", "Functions with the most own time", "Flamegraph of the workers",
+            "What one batch holds", "Cores, disk, network and device in each experiment",
+            "Utilisation while this was measured", "Blocks, round by round", "Environment", "Pipeline",
         ]  # fmt: skip
         sizes = report.evaluate(
             "[...document.querySelectorAll('svg')].map(s => { const r = s.getBoundingClientRect(); "
@@ -228,7 +233,7 @@ class TestInOneBrowser:
     def test_a_comparison_opens_and_fits(self, page, tmp_path):
         compared = compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True)
         for width in (NARROW, WIDE):
-            page.open(written(tmp_path, render_comparison(compared, "html")), width=width)
+            page.open(written(tmp_path, render(compared, "html")), width=width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert (page.errors, len(page.requests)) == ([], 1)
 

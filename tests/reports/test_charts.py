@@ -4,10 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from results_factory import make_empty_result, make_interval, make_result
 
-from bottleneck.reports.charts.charts import LABEL_WIDTH, ROOM, WIDTH, block_chart, charts
+from bottleneck.reports.charts.charts import ROOM, block_chart, charts
+from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH
 from bottleneck.results.records import Interval
+from tests.support.results_factory import make_empty_result, make_interval, make_result
 
 
 def drawn(result, title):

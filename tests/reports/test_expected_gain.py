@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from results_factory import make_advice
 
-from bottleneck.reports.content.gain import expected_gain
+from bottleneck.reports.content.advice import expected_gain
 from bottleneck.results.records import Interval
+from tests.support.results_factory import make_advice
 
 
 @pytest.mark.parametrize(

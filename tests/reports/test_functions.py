@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from results_factory import EVIDENCE, evidence_of, make_result
 
 from bottleneck.reports.render import render
+from tests.support.results_factory import EVIDENCE, evidence_of, make_result
 
 
 def row(function, stage, own_share, **more):

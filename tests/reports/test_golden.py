@@ -13,22 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from results_factory import (
+
+from bottleneck.analysis.comparison import compare, sweep
+from bottleneck.cli.main import run
+from bottleneck.cli.printing import prepare_streams
+from bottleneck.reports.document import Link
+from bottleneck.reports.render import FORMATS, for_terminal, render
+from bottleneck.results.codec import load, save
+from bottleneck.results.records import Tool
+from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
     make_interrupted_result,
     make_result,
 )
-
-from bottleneck.analysis.comparison import compare, sweep
-from bottleneck.cli.main import run
-from bottleneck.cli.printing import prepare_streams
-from bottleneck.reports.render import FORMATS, render
-from bottleneck.reports.writers.comparison import render_comparison, styled_comparison
-from bottleneck.reports.writers.pull_request import Link, render_pull_request
-from bottleneck.reports.writers.text import render_text
-from bottleneck.results.codec import load, save
-from bottleneck.results.records import Tool
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SUFFIXES = {"text": "txt", "markdown": "md", "html": "html", "json": "json"}
@@ -52,7 +50,7 @@ def pull_request() -> str:
     """What a reviewer gets: against the base, with links."""
     compared = compare(make_device_bound_result(), make_result(), force=True)
     links = (Link("Report with charts", "https://example.org/42/report.html"),)
-    return render_pull_request(make_result(), compared, links)
+    return render(make_result(), "markdown", compared, links)
 
 
 def github_summary() -> str:
@@ -77,13 +75,13 @@ def plain_characters() -> str:
 
 
 OTHERS = {
-    "input_bound-40_columns.txt": lambda: render_text(make_result(), width=40),
-    "input_bound-100_columns.txt": lambda: render_text(make_result(), width=100),
+    "input_bound-40_columns.txt": lambda: for_terminal(make_result()).plain(40),
+    "input_bound-100_columns.txt": lambda: for_terminal(make_result()).plain(100),
     "input_bound-plain_characters.txt": plain_characters,
-    "comparison-40_columns.txt": lambda: styled_comparison(COMPARISONS["comparison"]()).plain(40),
-    "sweep-40_columns.txt": lambda: styled_comparison(COMPARISONS["sweep"]()).plain(40),
+    "comparison-40_columns.txt": lambda: for_terminal(COMPARISONS["comparison"]()).plain(40),
+    "sweep-40_columns.txt": lambda: for_terminal(COMPARISONS["sweep"]()).plain(40),
     "everything.txt": lambda: render(load(SAVED), "text"),
-    "everything-40_columns.txt": lambda: render_text(load(SAVED), width=40),
+    "everything-40_columns.txt": lambda: for_terminal(load(SAVED)).plain(40),
     "everything.md": lambda: render(load(SAVED), "markdown"),
     "pull_request.md": pull_request,
     "github_summary.md": github_summary,
@@ -98,7 +96,7 @@ def test_report_is_the_golden_file(name, format):
         rendered = render(RESULTS[name](), format)
     else:
         # The version of what is installed here belongs to no report that is to stay the same.
-        rendered = render_comparison(replace(COMPARISONS[name](), tool=Tool("torch-bottleneck", "0.1.0")), format)
+        rendered = render(replace(COMPARISONS[name](), tool=Tool("torch-bottleneck", "0.1.0")), format)
     is_golden(rendered, path)
 
 

@@ -16,8 +16,6 @@ from test_hostile_text import ANCHOR, HOSTILE, structure
 from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.cli.main import run
 from bottleneck.reports.render import render
-from bottleneck.reports.writers.comparison import render_comparison
-from bottleneck.reports.writers.pull_request import render_pull_request
 from bottleneck.results.codec import from_json, load, save
 from bottleneck.results.records import Interval, Result
 
@@ -106,8 +104,8 @@ def documents(text: str, form: str) -> tuple[str, ...]:
     labels = f"{ANCHOR} {text} base", f"{ANCHOR} {text} head"
     compared = compare(result, other, labels=labels, force=True)
     table = sweep([result, other, result], labels=[*labels, text], force=True)
-    made = (render(result, form), render_comparison(compared, form), render_comparison(table, form))
-    return (*made, render_pull_request(result, compared)) if form == "markdown" else made
+    made = (render(result, form), render(compared, form), render(table, form))
+    return (*made, render(result, "markdown", compared)) if form == "markdown" else made
 
 
 def test_every_text_of_the_result_is_hostile():
@@ -184,7 +182,7 @@ def test_the_summary_of_a_step_and_errors_act_on_nothing(text, tmp_path, monkeyp
     save(replace(result, environment={**result.environment, "device": f"{text} other"}), base)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     assert run(["report", str(path), "--github-summary"]) == 0
-    assert summary.read_text(encoding="utf-8") == render_pull_request(result) + "\n"
+    assert summary.read_text(encoding="utf-8") == render(result, "markdown") + "\n"
     assert run(["compare", str(base), str(path)]) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("Error: The results are unlike: ")

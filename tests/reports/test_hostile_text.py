@@ -8,15 +8,14 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from report_machine import HOME, HOST
-from results_factory import EVIDENCE, make_result
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports import sanitize
 from bottleneck.reports.render import render
-from bottleneck.reports.writers.comparison import render_comparison
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Advice, Result, Tool, Warning
+from tests.reports.report_machine import HOME, HOST
+from tests.support.results_factory import EVIDENCE, make_result
 
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
@@ -156,15 +155,15 @@ def compared(text: str) -> Comparison:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_comparison_keeps_its_structure(text):
-    html = [structure(render_comparison(compared(each), "html")) for each in (text, "x")]
+    html = [structure(render(compared(each), "html")) for each in (text, "x")]
     assert html[0].elements == html[1].elements
-    markdown = [render_comparison(compared(each), "markdown") for each in (text, "x")]
+    markdown = [render(compared(each), "markdown") for each in (text, "x")]
     assert block_structure(markdown[0]) == block_structure(markdown[1])
     prose = without_code(markdown[0])
     assert "<" not in re.sub(r"</?(?:details|summary)>", "", prose)
     assert not re.search(r"@\w", prose)
     for format in ("text", "markdown", "html"):
-        report = render_comparison(compared(text), format)
+        report = render(compared(text), format)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u2028\u202a-\u202e\ufeff\ud800-\udfff]", report)
 
 
@@ -187,7 +186,7 @@ def test_markdown_holds_no_markup_of_the_users(text):
 def test_a_line_of_the_verdict_is_a_paragraph_and_no_more():
     verdict = replace(make_result().verdict, sentence="answer\n# x\n- y\n1. z\n---\n```\n<b>")
     lines = render(make_result(verdict=verdict), "markdown").split("| stage")[0].split("\n\n")
-    assert lines == ["**answer**", "&#35; x", "&#45; y", "&#49;. z", "&#45;--", r"\`\`\`", ""]
+    assert lines == ["**answer**", "&#35; x", "&#45; y", "&#49;. z", "&#45;--", r"\`\`\`", "&lt;b&gt;", ""]
 
 
 @pytest.mark.parametrize("format", ["markdown", "html"])

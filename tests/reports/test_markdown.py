@@ -7,11 +7,16 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from result_strategies import RESULTS
-from results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
 
-from bottleneck.reports.writers.markdown import LIMIT, render_markdown
+from bottleneck.reports.render import render
+from bottleneck.reports.writers.markdown import LIMIT
 from bottleneck.results.records import Warning
+from tests.support.result_strategies import RESULTS
+from tests.support.results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
+
+
+def render_markdown(result):
+    return render(result, "markdown")
 
 
 def test_at_most_a_screen_before_the_folds():
@@ -24,7 +29,7 @@ def test_at_most_a_screen_before_the_folds():
 def test_the_table_has_a_row_for_each_stage():
     before = render_markdown(make_result()).split("<details>")[0]
     rows = [line for line in before.splitlines() if line.startswith("| `")]
-    assert rows[4] == "| `augment` | 702 ± 5 | 57 % | 53 % | ██████▋ | real | 2.49x (2.44–2.54) |"
+    assert rows[4] == "| `augment` | 702 ± 5 | ██████▋ | 57 % | 53 % | real | 2.49x (2.44–2.54) |"
     assert [re.findall(r"`(\w+)`", row)[0] for row in rows] == [
         *("compute", "copy", "handoff", "collate", "augment", "load")
     ]
@@ -33,16 +38,18 @@ def test_the_table_has_a_row_for_each_stage():
 
 def test_folds_are_closed_and_named():
     report = render_markdown(make_result())
-    assert report.count("<details>") == report.count("</details>") == 9
+    assert report.count("<details>") == report.count("</details>") == 11
     assert re.findall(r"<summary>(.*)</summary>", report) == [
         "Warnings",
         "What to do next",
         "Cost, exposure and gain of each stage",
         "Single transforms",
         "What one batch holds",
+        "Waiting and reading",
         "Not measured",
         "Throughput by cache point",
-        "Environment and pipeline",
+        "Environment",
+        "Pipeline",
         "Raw blocks",
     ]
 
@@ -77,7 +84,7 @@ def test_a_long_report_is_cut_and_says_so():
     report = render_markdown(make_result(warnings=warnings))
     assert len(report) < LIMIT
     assert re.search(r"\n_\d+ of 500 left out for want of room\. `bottleneck report ", report)
-    assert report.count("<details>") == report.count("</details>") == 9
+    assert report.count("<details>") == report.count("</details>") == 11
     assert "<summary>Raw blocks</summary>" in report
 
 

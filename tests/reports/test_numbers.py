@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.reports import numbers
+from bottleneck.reports.content.raw import described
+from bottleneck.reports.document import Bar
+from bottleneck.results import format as numbers
 from bottleneck.results.records import Interval, Rate
 
 INF, NAN = math.inf, math.nan
@@ -60,7 +62,7 @@ def test_duration_interval(interval, text):
         (Interval(0.38, 0.36, 0.40), "38 % (36–40 %)"),
         (Interval(0.012, 0.004, 0.020), "1.2 % (0.4–2.0 %)"),
         (Interval(0.012, -0.004, 0.020), "1.2 % (−0.4 to 2.0 %)"),
-        (Interval(0.38, -INF, INF), "38 %"),
+        (Interval(0.38, -INF, INF), "38 % (nothing sure yet)"),
         (None, "–"),
     ],
 )
@@ -74,7 +76,7 @@ def test_percent_interval(interval, text):
         (Interval(2.3, 2.2, 2.4), "2.3x (2.2–2.4)"),
         (Interval(1.02, 1.0, 1.04), "1.02x (1.00–1.04)"),
         (Interval(1.36, 0.001, 1293.18), "1.36x (0.00–100+)"),
-        (Interval(2.3, 2.2, INF), "2.3x"),
+        (Interval(2.3, 2.2, INF), "2.3x (2.2–100+)"),
         (None, "–"),
     ],
 )
@@ -114,12 +116,12 @@ def test_size(size_bytes, text):
     ],
 )
 def test_bar(fraction, width, text):
-    assert numbers.bar(fraction, width) == text
+    assert Bar(fraction).text(width) == text
 
 
 @given(st.floats(0, 1), st.integers(1, 40))
 def test_bar_is_as_long_as_its_fraction_to_a_sixteenth_of_a_cell(fraction, width):
-    bar = numbers.bar(fraction, width)
+    bar = Bar(fraction).text(width)
     eighths = sum(8 if c == "█" else " ▏▎▍▌▋▊▉".index(c) for c in bar)
     assert abs(eighths / 8 - fraction * width) <= 1 / 16 + 1e-9 or (eighths == 1 and fraction * width < 1 / 8)
     assert len(bar) <= width
@@ -132,12 +134,13 @@ def test_bar_is_as_long_as_its_fraction_to_a_sixteenth_of_a_cell(fraction, width
         ("first_batch_s", 0.84, "840 ms"),
         ("dataset_length", 1281167, "1,281,167"),
         ("cores", 8.0, "8"),
-        ("pin_memory", True, None),
-        ("device", "cpu", None),
+        ("pin_memory", True, "True"),
+        ("device", "cpu", "cpu"),
+        ("odd_bytes", INF, "inf"),
     ],
 )
-def test_by_unit(key, value, text):
-    assert numbers.by_unit(key, value) == text
+def test_the_key_of_a_value_says_its_unit(key, value, text):
+    assert described(key, value) == text
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,7 @@ def test_bare(number, text):
 def test_no_number_is_too_odd_to_be_shown(number):
     interval = Interval(number, number, number)
     for text in (
-        numbers.rate(number),
+        numbers.count(number),
         numbers.duration(number),
         numbers.duration_interval(interval),
         numbers.percent(number),
@@ -159,7 +162,7 @@ def test_no_number_is_too_odd_to_be_shown(number):
         numbers.gain_interval(interval),
         numbers.long_duration(number),
         numbers.size(number),
-        numbers.count(number),
+        numbers.whole(number),
         numbers.rate_with_half_width(rate(number, 1.0)),
     ):
         assert (text == numbers.UNKNOWN) == (not abs(number) < numbers.LARGEST)

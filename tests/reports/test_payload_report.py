@@ -1,20 +1,19 @@
 """What one batch holds, as the reports tell it."""
 
 import pytest
-from results_factory import make_payload, make_result
 
 from bottleneck.reports.content import payload
 from bottleneck.reports.render import FORMATS, render
+from tests.support.results_factory import make_payload, make_result
 
 
 def test_each_tensor_has_its_shape_its_bytes_and_what_could_be_saved():
-    images, labels = payload.tensors(make_result())
+    [section] = payload.payload(make_result())
+    images, labels = section.blocks[0].rows
 
-    assert (images.place, images.shape, images.dtype, images.size) == (
-        "batch[0]", "16x3x224x224", "float32", "9.19 MiB",
-    )  # fmt: skip
-    assert images.saving.startswith("float32 with 256 different values; saves 6.89 MiB: send uint8")
-    assert labels.saving == ""
+    assert images[:4] == ("batch[0]", "16x3x224x224", "float32", "9.19 MiB")
+    assert images[4].startswith("float32 with 256 different values; saves 6.89 MiB: send uint8")
+    assert labels[4] == ""
 
 
 def test_objects_and_tensors_beyond_those_listed_are_counted():

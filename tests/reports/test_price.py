@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from results_factory import make_interrupted_result, make_result
 
 from bottleneck.analysis.price import with_price
 from bottleneck.reports.content.price import lost_money
 from bottleneck.results.records import Interval
+from tests.support.results_factory import make_interrupted_result, make_result
 
 EFFICIENCY = Interval(0.381, 0.362, 0.400)
 

@@ -11,7 +11,7 @@ from bottleneck.errors import UsageError
 from bottleneck.reports.charts.collapsed import render_collapsed
 from bottleneck.reports.charts.flamegraph import MOST_BOXES, render_flamegraph
 from bottleneck.reports.charts.speedscope import render_speedscope
-from bottleneck.reports.writers.profile_files import check_folder, write_profile
+from bottleneck.reports.writers.files import check_folder, write_profile
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 
 SVG = "{http://www.w3.org/2000/svg}"

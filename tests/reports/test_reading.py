@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from results_factory import make_interval, make_rate, make_result
 
-from bottleneck.reports import view
 from bottleneck.reports.content import io
 from bottleneck.reports.render import render
 from bottleneck.results.records import Experiment, Stage
+from tests.support.results_factory import make_interval, make_rate, make_result
 
 STALLS = {"count": 60, "threshold_s": 0.02, "lost_share": 0.2, "period_batches": 16, "period_s": 0.4}
 READS = {
@@ -19,6 +18,10 @@ READS = {
     ],
     "missing": ["Data of this job is on nfs4."],
 }
+
+
+def sentences(result):
+    return [text for section in io.reading(result) for items in section.blocks for text in items.texts]
 
 
 def with_cold(result, *, available=True):
@@ -46,14 +49,14 @@ def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
 
 
 def test_what_was_not_measured_is_not_told():
-    assert io.sentences(make_result(evidence={})) == []
+    assert sentences(make_result(evidence={})) == []
     assert io.cold_epoch(make_result()) == ""
     assert io.cold_epoch(with_cold(make_result(), available=False)) == ""
-    assert io.sentences(make_result(evidence={"stalls": {**STALLS, "count": 0}})) == []
+    assert sentences(make_result(evidence={"stalls": {**STALLS, "count": 0}})) == []
 
 
 def test_stalls_without_a_period_say_so():
-    found = io.sentences(make_result(evidence={"stalls": {**STALLS, "period_batches": None, "period_s": None}}))
+    found = sentences(make_result(evidence={"stalls": {**STALLS, "period_batches": None, "period_s": None}}))
     assert "at no regular distance" in found[0]
 
 
@@ -61,14 +64,15 @@ def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_n
     # Guards: 'wait for a batch' beside a device that is busy all the time reads like idle time of it.
     for device, whose in (("cpu", ""), ("cuda:0", " of the main process")):
         result = make_result(evidence={"stalls": STALLS, "wait_s": {"p50": 0.01}}, environment={"device": device})
-        assert io.sentences(result)[0].startswith(f"Stalls, waits{whose} over 20.0 ms: 60")
-        assert view.waits(result).startswith(f"Wait{whose} for a batch")
-        assert ("while the device may be busy: p50 10.0 ms" in view.waits(result)) == bool(whose)
+        waits, stalls = sentences(result)
+        assert stalls.startswith(f"Stalls, waits{whose} over 20.0 ms: 60")
+        assert waits.startswith(f"Wait{whose} for a batch")
+        assert ("while the device may be busy: p50 10.0 ms" in waits) == bool(whose)
 
 
 def test_workers_that_stay_are_told_apart():
     gap = {"seconds": 0.02, "persistent_workers": True, "started_anew": False}
-    assert "the workers stay: 20.0 ms" in io.sentences(make_result(evidence={"epoch_gap": gap}))[0]
+    assert "the workers stay: 20.0 ms" in sentences(make_result(evidence={"epoch_gap": gap}))[0]
 
 
 def test_text_of_a_hostile_file_is_made_safe():

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from results_factory import (
+
+from bottleneck.errors import UsageError
+from bottleneck.reports.render import FORMATS, render
+from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
     make_interrupted_result,
     make_result,
 )
-
-from bottleneck.errors import UsageError
-from bottleneck.reports.render import FORMATS, render
 
 MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
 ROOT = Path(__file__).parent.parent.parent
@@ -45,7 +45,7 @@ def test_reports_need_no_torch():
         "from bottleneck.results.codec import load\n"
         "result = load(sys.argv[1])\n"
         "for format in FORMATS: render(result, format)\n"
-        "print(sorted({'torch', 'torchvision', 'numpy', 'scipy', 'rich', 'click'} & set(sys.modules)))\n"
+        "print(sorted({'torch', 'torchvision', 'numpy', 'scipy', 'click'} & set(sys.modules)))\n"
     )
     saved = ROOT / "tests" / "golden" / "input_bound.json"
     done = subprocess.run([sys.executable, "-c", program, saved], cwd=ROOT, capture_output=True, text=True, check=False)

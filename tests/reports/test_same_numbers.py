@@ -8,13 +8,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from results_factory import make_device_bound_result, make_interrupted_result, make_result
 
-from bottleneck.reports import numbers, view
-from bottleneck.reports.render import render
-from bottleneck.reports.writers.text import render_text
+from bottleneck.reports.content.io import reading
+from bottleneck.reports.content.ladder import rungs
+from bottleneck.reports.content.verdict import sentences
+from bottleneck.reports.render import for_terminal, render
+from bottleneck.results import format as numbers
 from bottleneck.results.codec import load
 from bottleneck.results.records import Interval, Verdict
+from tests.support.results_factory import make_device_bound_result, make_interrupted_result, make_result
 
 SAVED = Path(__file__).parent.parent / "saved" / "v1-6-traces-and-profile.json"
 RESULTS = {
@@ -40,7 +42,7 @@ class Words(HTMLParser):
 def shown(result, form: str) -> str:
     """What a reader sees, with single spaces."""
     if form == "text":
-        text = render_text(result, width=200)  # wide enough for every interval
+        text = for_terminal(result).plain(200)  # wide enough for every interval
     elif form == "html":
         text = Words(render(result, "html")).text
     else:
@@ -51,7 +53,7 @@ def shown(result, form: str) -> str:
 def numbers_of(result, form: str) -> list[str]:
     """What has to be read in a format, rounded by the one module that rounds."""
     told = []
-    for rung in view.ladder(result):
+    for rung in rungs(result):
         rate = rung.experiment.coupled
         told.append(numbers.rate_with_half_width(rate))
         if form != "markdown":  # whose table has no room for the step
@@ -62,9 +64,10 @@ def numbers_of(result, form: str) -> list[str]:
             numbers.duration_interval(stage.exposed_s_per_batch),
             numbers.gain_interval(stage.gain_if_free),
         ]
-    for rows in view.transforms(result).values():
-        told += [text for row in rows for text in (numbers.duration(row.wall_s_per_call), numbers.percent(row.share))]
-    told += [view.waits(result), *view.sentences(result)]
+    for found in result.evidence.transforms:
+        told += [numbers.duration(found.wall_s_per_call), numbers.percent(found.share)]
+    told += [text for section in reading(result) for items in section.blocks for text in items.texts]
+    told += sentences(result)
     return [text for text in told if text]
 
 
@@ -92,7 +95,7 @@ def intervals_of(result) -> set[str]:
     forms = (numbers.duration_interval, numbers.percent_interval, numbers.gain_interval)
     told = {form(interval) for form in forms for interval in known}
     alone = {numbers.gain_interval(interval).partition(" ")[0] for interval in known}
-    said = " ".join([*view.sentences(result), *(f"{a.title} {a.why} {a.how}" for a in result.advice)])
+    said = " ".join([*sentences(result), *(f"{a.title} {a.why} {a.how}" for a in result.advice)])
     return told | alone | set(FACTOR_OR_SPAN.findall(said))
 
 

@@ -10,8 +10,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from result_strategies import RESULTS
-from results_factory import (
+from rich.cells import cell_len
+from rich.console import Console
+
+from bottleneck.reports.render import for_terminal
+from tests.support.result_strategies import RESULTS
+from tests.support.results_factory import (
     EVIDENCE,
     make_advice,
     make_device_bound_result,
@@ -21,13 +25,12 @@ from results_factory import (
     make_result,
     make_stages,
 )
-from rich.cells import cell_len
-from rich.console import Console
-
-from bottleneck.reports.writers.layout import cells
-from bottleneck.reports.writers.text import render_text, styled_text
 
 MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+
+
+def render_text(result, width=80):
+    return for_terminal(result).plain(width)
 
 
 def renamed(name: str):
@@ -61,7 +64,7 @@ def test_eighty_columns_show_the_whole_ladder():
     assert [line.split()[0] for line in ladder] == [
         *("device", "host", "after_collate", "before_collate", "before_augment", "raw")
     ]
-    assert "before_augment    702 ± 5   ███▊       22.8 ms  augment  13.0 ms  real" in ladder[4]
+    assert "before_augment  augment    702 ± 5   ███▊       22.8 ms  13.0 ms  real" in ladder[4]
     assert "…" not in report
 
 
@@ -128,7 +131,7 @@ def test_lines_of_code_stay_as_they_are():
 
 def test_the_stage_that_is_named_comes_first():
     report = render_text(make_result())
-    table = report[report.index("  stage ") :].splitlines()
+    table = report[report.index("\n  stage ") + 1 :].splitlines()
     assert [line.split()[0] for line in table[1:4]] == ["augment", "load", "compute"]
 
 
@@ -149,6 +152,15 @@ def test_the_renderable_takes_the_width_of_its_console():
     assert printed(make_result(), width=60, color_system=None) == render_text(make_result(), 60)
 
 
+def test_neither_a_notebook_nor_the_environment_changes_the_plain_report(monkeypatch):
+    plain = render_text(make_result(), 40)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert render_text(make_result(), 40) == plain
+
+
 def test_what_is_not_known_is_left_out():
     for wait_s in (None, {}, {"p50": None, "count": 3}):
         report = render_text(make_result(evidence={"wait_s": wait_s, "first_batch_s": None}))
@@ -160,14 +172,14 @@ def test_what_is_not_known_is_left_out():
 @given(RESULTS, st.integers(1, 120))
 def test_any_result_fits_any_width(result, width):
     for line in render_text(result, width).split("\n"):
-        assert cells(line) <= width
+        assert cell_len(line) <= width
         assert line == line.rstrip()
         assert not {unicodedata.category(character) for character in line} & {"Cc", "Cf", "Cs"}
 
 
 def printed(result, *, width=80, **options) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=width, **options).print(styled_text(result))
+    Console(file=stream, width=width, **options).print(for_terminal(result))
     return stream.getvalue()
 
 

@@ -1,9 +1,9 @@
 """Reports show the operators of a trace: the terminal five of `device`, the others all of both experiments."""
 
 import pytest
-from results_factory import EVIDENCE, make_result
 
 from bottleneck.reports.render import render
+from tests.support.results_factory import EVIDENCE, make_result
 
 
 def operator(name, share, **more):

@@ -1,9 +1,9 @@
 """What is used up is in every report, with a row for each experiment; nothing strange in the evidence breaks one."""
 
 import pytest
-from results_factory import make_result
 
 from bottleneck.reports.render import render
+from tests.support.results_factory import make_result
 
 USAGE = {
     "interval_s": 0.25,

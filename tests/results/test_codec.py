@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from result_strategies import RESULTS
-from results_factory import (
+
+from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
+from bottleneck.results.codec import from_json, to_json, to_measurement
+from bottleneck.results.encoding import indented
+from bottleneck.results.records import Interval, Result
+from tests.support.result_strategies import RESULTS
+from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
     make_interrupted_result,
     make_rate,
     make_result,
 )
-
-from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
-from bottleneck.results.codec import from_json, to_json, to_measurement
-from bottleneck.results.encoding import indented
-from bottleneck.results.records import Block, Interval, Result
 
 RESULT_MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
 
@@ -132,24 +132,6 @@ def test_text_that_is_not_unicode_can_be_written_and_read():
     assert from_json(text) == result
 
 
-def test_blocks_need_only_what_the_contract_promises():
-    document = json.loads(to_json(make_result()))
-    for block in document["experiments"][0]["coupled"]["blocks"]:
-        del block["batches"], block["first_half_seconds"]
-    blocks = from_json(json.dumps(document)).experiments[0].coupled.blocks
-    # 640 samples at 16 a batch: the size of a batch follows from the rate.
-    assert {(block.batches, block.first_half_seconds) for block in blocks} == {(40, None)}
-
-
-@pytest.mark.parametrize(("samples", "batches"), [(0, 0), (1, 1), (640, 40)])
-def test_batches_are_estimated_from_the_rate(samples, batches):
-    rate = replace(make_rate(0.01), blocks=(Block(0, samples, 1.0, 999),))
-    experiment = replace(make_result().experiments[0], coupled=rate)
-    document = json.loads(to_json(make_result(experiments=(experiment,))))
-    del document["experiments"][0]["coupled"]["blocks"][0]["batches"]
-    assert from_json(json.dumps(document)).experiments[0].coupled.blocks[0].batches == batches
-
-
 def test_what_was_measured_comes_back_without_what_was_concluded():
     result = make_result()
     measurement = to_measurement(from_json(to_json(result)))
@@ -175,9 +157,9 @@ TEXTS = [
     ("  \n ", "is empty"),
     ("hello", "is not JSON"),
     ("<html>", "is not JSON"),
-    ("[1, 2]", "must be an object, not a list"),
-    ("null", "must be an object, not null"),
-    ("3", "must be an object, not a number"),
+    ("[1, 2]", "the whole document: expected `object`, got `array`"),
+    ("null", "expected `object`, got `null`"),
+    ("3", "expected `object`, got `int`"),
     ("{}", "has no schema_version"),
     ('{"schema_version": 2}', "has schema_version 2, and this version of bottleneck reads 1"),
     ('{"schema_version": true}', "has schema_version True"),
@@ -231,50 +213,47 @@ def test_advice_that_was_saved_without_its_gain_can_be_read():
 
 
 WRONG = [
-    (("created",), 3, "created must be a string, not a number"),
-    (("environment",), [], "environment must be an object, not a list"),
-    (("experiments",), {}, "experiments must be a list, not an object"),
-    (("experiments", 0), 1, "experiments[0] must be an object, not a number"),
-    (("experiments", 0, "available"), 1, "experiments[0].available must be true or false, not a number"),
-    (("experiments", 0, "coupled", "low"), "1", "experiments[0].coupled.low must be a number, not a string"),
-    (("experiments", 0, "coupled", "low"), True, "coupled.low must be a number, not true or false"),
-    (("experiments", 0, "coupled", "samples_per_s"), -1, "samples_per_s must be zero or more"),
-    (("experiments", 0, "coupled", "high"), 10**400, "coupled.high must be a finite number"),
-    (("experiments", 0, "coupled", "blocks", 1, "samples"), 1.5, "blocks[1].samples must be a whole number"),
-    (
-        ("experiments", 0, "coupled", "blocks", 1, "seconds"),
-        None,
-        "blocks[1].seconds must be a number, not null",
-    ),
-    (("without", 0, "stage"), None, "without[0].stage must be a string, not null"),
-    (("stages", 2, "finding"), "maybe", "stages[2].finding must be one of 'real'"),
-    (("stages", 2, "finding"), [], "stages[2].finding must be a string, not a list"),
-    (("stages", 2, "gain_if_free"), 2.0, "stages[2].gain_if_free must be an object, not a number"),
-    (("verdict", "state"), "fine", "verdict.state must be one of 'input_bound'"),
-    (("verdict", "contributors"), "load", "verdict.contributors must be a list, not a string"),
-    (("advice", 0, "evidence"), None, "advice[0].evidence must be an object, not null"),
-    (("advice", 0, "gain"), 2.0, "advice[0].gain must be an object, not a number"),
-    (("verdict", "judged_by"), "guess", "verdict.judged_by must be one of 'efficiency'"),
-    (("advice", 0, "gain_basis"), "hoped", "advice[0].gain_basis must be one of 'measured'"),
-    (("cost", "batches"), -1, "cost.batches must be a whole number of zero or more"),
-    (("cost", "cache_bytes"), 2**53 + 1, "cost.cache_bytes must be a whole number of at most 9007199254740992"),
+    (("created",), 3, "created: expected `str`, got `int`."),
+    (("environment",), [], "environment: expected `object`, got `array`."),
+    (("experiments",), {}, "experiments: expected `array`, got `object`."),
+    (("experiments", 0), 1, "experiments[0]: expected `object`, got `int`."),
+    (("experiments", 0, "available"), 1, "experiments[0].available: expected `bool`, got `int`."),
+    (("experiments", 0, "coupled", "low"), "1", "experiments[0].coupled.low: expected `float`, got `str`."),
+    (("experiments", 0, "coupled", "low"), True, "experiments[0].coupled.low: expected `float`, got `bool`."),
+    (("experiments", 0, "coupled", "samples_per_s"), -1, "coupled.samples_per_s: expected `float` >= 0"),
+    (("experiments", 0, "coupled", "high"), 10**400, "coupled.high: number out of range."),
+    (("experiments", 0, "coupled", "blocks", 1, "samples"), 1.5, "blocks[1].samples: expected `int`, got `float`."),
+    (("experiments", 0, "coupled", "blocks", 1, "seconds"), None, "blocks[1].seconds: expected `float`, got `null`."),
+    (("without", 0, "stage"), None, "without[0].stage: expected `str`, got `null`."),
+    (("stages", 2, "finding"), "maybe", "stages[2].finding: invalid enum value 'maybe'."),
+    (("stages", 2, "finding"), [], "stages[2].finding: expected `str`, got `array`."),
+    (("stages", 2, "gain_if_free"), 2.0, "stages[2].gain_if_free: expected `object | null`, got `float`."),
+    (("verdict", "state"), "fine", "verdict.state: invalid enum value 'fine'."),
+    (("verdict", "contributors"), "load", "verdict.contributors: expected `array`, got `str`."),
+    (("advice", 0, "evidence"), None, "advice[0].evidence: expected `object`, got `null`."),
+    (("advice", 0, "gain"), 2.0, "advice[0].gain: expected `object | null`, got `float`."),
+    (("verdict", "judged_by"), "guess", "verdict.judged_by: invalid enum value 'guess'."),
+    (("advice", 0, "gain_basis"), "hoped", "advice[0].gain_basis: invalid enum value 'hoped'."),
+    (("advice", 0, "gain_basis"), "9" * 3000, "advice[0].gain_basis: invalid enum value '999"),
+    (("cost", "batches"), -1, "cost.batches: expected `int` >= 0."),
+    (("cost", "cache_bytes"), 2**53 + 1, "cost.cache_bytes: expected `int` <= 9007199254740992."),
     *(
-        (("experiments", 0, "coupled", "blocks", 0, key), value, f"coupled.blocks[0].{key} must be {wanted}")
+        (("experiments", 0, "coupled", "blocks", 0, key), value, f"coupled.blocks[0].{key}: {wanted}")
         for key, value, wanted in [
-            ("round", 2**53 + 1, "a whole number of at most"),
-            ("samples", 10**400, "a whole number of at most"),
-            ("batches", True, "a whole number of zero or more"),
-            ("batches", -1, "a whole number of zero or more"),
-            ("seconds", -0.5, "zero or more"),
-            ("seconds", 10**400, "a finite number"),
-            ("first_half_seconds", -0.5, "zero or more"),
+            ("round", 2**53 + 1, "expected `int` <= 9007199254740992."),
+            ("samples", 10**400, "expected `int` <= 9007199254740992."),
+            ("batches", True, "expected `int`, got `bool`."),
+            ("batches", -1, "expected `int` >= 0."),
+            ("seconds", -0.5, "expected `float` >= 0"),
+            ("seconds", 10**400, "number out of range."),
+            ("first_half_seconds", -0.5, "expected `float` >= 0"),
         ]
     ),
 ]
 
 
 @pytest.mark.parametrize(("path", "value", "said"), WRONG, ids=[said for *_, said in WRONG])
-def test_a_value_of_the_wrong_type_is_named(path, value, said):
+def test_a_wrong_value_is_refused_with_its_place(path, value, said):
     document = json.loads(to_json(make_result()))
     parent = document
     for key in path[:-1]:

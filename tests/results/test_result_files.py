@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from results_factory import make_empty_result, make_result
 
 from bottleneck.errors import ResultFileError, UsageError
 from bottleneck.results import files
 from bottleneck.results.codec import load, save
+from tests.support.results_factory import make_empty_result, make_result
 
 
 def test_what_is_saved_is_loaded(tmp_path):

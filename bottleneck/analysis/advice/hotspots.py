@@ -1,45 +1,40 @@
-"""The functions in which the workers spend their own time, from the stacks that a profiler saw."""
+"""The functions in which the workers spend their own time, from the stacks that a profiler sampled."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 
-from bottleneck.analysis.advice.kept_stacks import keep_stacks
+from bottleneck.analysis.advice.kept_stacks import join_stacks, keep_stacks
 from bottleneck.results.evidence import FunctionSeen, Profile
+from bottleneck.results.names import span_of
 from bottleneck.results.stacks import Frame, StackProfile
-from bottleneck.results.stage_names import span_of
 
 MOST_FUNCTIONS = 50
 _FEWEST_SAMPLES = 10
-"""Fewer do not tell what part of them was waiting."""
+"""Fewer do not show what part of them was waiting."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
 
 
 def find_hotspots(profile: StackProfile, stages: Collection[str] = ()) -> tuple[FunctionSeen, ...]:
-    """Return the functions with the most own time, those with the most first.
+    """The functions with the most own time first.
 
     Args:
-        profile: What the profiler saw.
+        profile: The samples.
         stages: The stages that are measured; the work of others is part of one of them.
     """
-    own: dict[tuple[Frame, str | None], tuple[float, float | None]] = {}
-    for worker in profile.workers:
-        for stack in worker.stacks:
-            stage = None if stack.stage is None else span_of(stack.stage, stages)
-            key = _innermost_named(stack.frames), stage
-            samples, computing = own.get(key, (0.0, 0.0))
-            unknown = computing is None or stack.computing is None
-            both = None if unknown else (computing or 0.0) + (stack.computing or 0.0)
-            own[key] = samples + stack.samples, both
+    own = [
+        replace(stack, frames=(_innermost_named(stack.frames),), stage=stack.stage and span_of(stack.stage, stages))
+        for stack in profile.stacks
+    ]
     total = profile.samples
     found = [
         FunctionSeen(
-            function=frame.function, file=frame.file, line=frame.line, own_share=samples / total,
-            waiting_share=waiting_part(samples, computing), stage=stage,
+            function=stack.frames[0].function, file=stack.frames[0].file, line=stack.frames[0].line, stage=stack.stage,
+            own_share=stack.samples / total, waiting_share=waiting_part(stack.samples, stack.computing),
         )
-        for (frame, stage), (samples, computing) in own.items()
-        if samples > 0
+        for stack in join_stacks(own)
     ]  # fmt: skip
     found.sort(key=lambda spot: (-(spot.own_share or 0.0), spot.file or "", spot.line or 0, spot.function or ""))
     return tuple(found[:MOST_FUNCTIONS])
@@ -51,19 +46,14 @@ def _innermost_named(frames: tuple[Frame, ...]) -> Frame:
 
 
 def waiting_part(samples: float, computing: float | None) -> float | None:
-    """The part of some samples in which nothing was computed; None where that is not known, or of too few to tell."""
+    """The part of some samples in which nothing was computed; None where that is unknown, or of too few."""
     if computing is None or samples < _FEWEST_SAMPLES:
         return None
     return min(1.0, max(0.0, 1.0 - computing / samples))
 
 
 def summarise_profile(profile: StackProfile, stages: Collection[str] = ()) -> Profile:
-    """Return what is kept of a profile as evidence.
-
-    Args:
-        profile: What the profiler saw.
-        stages: The stages that are measured.
-    """
+    """What is kept of a profile as evidence; `stages` are those that are measured."""
     return Profile(
         sampler=profile.sampler,
         rate_hz=profile.rate_hz,

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bottleneck.analysis.settings import number
+from bottleneck.analysis.settings import number, positive
 from bottleneck.results.evidence import Evidence, ReadsOfExperiment
-
-_RAW = "raw"
+from bottleneck.results.names import RAW
 
 
 def reads_of(evidence: Evidence, experiment: str) -> ReadsOfExperiment:
-    """Return the row of an experiment: bytes and calls for each sample, and their source; nothing where it has none."""
+    """The row of an experiment: bytes and calls for each sample, and their source; nothing where it has none."""
     return next((row for row in evidence.reads.experiments if row.name == experiment), ReadsOfExperiment())
 
 
 def raw_source(evidence: Evidence) -> str | None:
-    """Return where the job as it is reads from: `page cache`, `disk`, `unknown` or `none`; None if not measured."""
-    return reads_of(evidence, _RAW).source
+    """Where the job as it is reads from: `page cache`, `disk`, `unknown` or `none`; None if not measured."""
+    return reads_of(evidence, RAW).source
 
 
 def dataset_bytes(evidence: Evidence, pipeline: Mapping[str, Any]) -> float | None:
-    """Estimate the size of the dataset from what its samples read; None where they read nothing that is known."""
+    """Estimate the size of the dataset from what its samples read; None where that is unknown."""
     length = number(pipeline, "dataset_length")
-    row = reads_of(evidence, _RAW)
+    row = reads_of(evidence, RAW)
     asked = row.asked_bytes_per_sample
     if length is None or asked is None or raw_source(evidence) not in ("page cache", "disk"):
         return None
@@ -32,6 +31,6 @@ def dataset_bytes(evidence: Evidence, pipeline: Mapping[str, Any]) -> float | No
 
 
 def fits_in_memory(evidence: Evidence, pipeline: Mapping[str, Any], environment: Mapping[str, Any]) -> bool | None:
-    """Tell whether the page cache could hold the dataset from one epoch to the next; None where that is not known."""
-    size, memory = dataset_bytes(evidence, pipeline), number(environment, "memory_bytes")
-    return None if size is None or memory is None or memory <= 0 else size < memory
+    """Whether the page cache could hold the dataset from one epoch to the next; None where that is unknown."""
+    size, memory = dataset_bytes(evidence, pipeline), positive(environment, "memory_bytes")
+    return None if size is None or memory is None else size < memory

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from bottleneck.results.evidence import MOST_ROWS, Evidence, FrameSeen, StackSeen, StacksKept
+from bottleneck.results.evidence import MOST_ROWS, Evidence, ProfileStacks, StackRow
 from bottleneck.results.stacks import DEEPEST, Frame, Stack, StackProfile
 
 MOST_BYTES = 150_000
@@ -18,63 +18,52 @@ MOST_BYTES = 150_000
 _LONGEST_TEXT = 200
 _INDENT_BYTES = 10
 """What each line is indented by in a saved result."""
-LEFT_OUT = Frame("(rare stacks, left out)", "", None)
+LEFT_OUT = Frame("(rare stacks, left out)", "")
 """Stands for what is not kept, so that shares stay those of all samples."""
 
 
 @dataclass(frozen=True)
 class KeptStacks:
-    """What a result keeps of the stacks.
-
-    Attributes:
-        stacks: The heaviest first; one of `LEFT_OUT` alone stands for those that were not kept.
-        left_out_share: The share of the samples that these had.
-    """
+    """What a result keeps of the stacks."""
 
     stacks: tuple[Stack, ...]
+    """The heaviest first; one of `LEFT_OUT` alone stands for those that were not kept."""
     left_out_share: float
+    """The share of the samples that these had."""
 
 
-def keep_stacks(profile: StackProfile, most_bytes: int = MOST_BYTES) -> StacksKept:
-    """Return the heaviest stacks for the evidence.
-
-    Args:
-        profile: What the profiler saw.
-        most_bytes: What they may take in a saved result.
-    """
+def keep_stacks(profile: StackProfile, most_bytes: int = MOST_BYTES) -> ProfileStacks:
+    """The heaviest stacks for the evidence; in a saved result they take at most `most_bytes`."""
     positions: dict[Frame, int] = {}
-    frames: list[FrameSeen] = []
-    seen: list[StackSeen] = []
+    seen: list[StackRow] = []
     left_out, room = 0.0, most_bytes
-    for stack in _joined(profile):
+    clipped = (replace(stack, frames=tuple(map(_clipped, stack.frames[:DEEPEST]))) for stack in profile.stacks)
+    for stack in sorted(join_stacks(clipped), key=lambda stack: -stack.samples):
         new = [frame for frame in dict.fromkeys(stack.frames) if frame not in positions]
         new_positions = {frame: len(positions) + number for number, frame in enumerate(new)}
         row = _row(stack, ChainMap(positions, new_positions))
-        added = [FrameSeen(function=frame.function, file=frame.file, line=frame.line) for frame in new]
-        size = _size(row) + sum(_size(frame) for frame in added)
-        if size > room or max(len(seen), len(frames) + len(added)) >= MOST_ROWS:
+        size = _size(row) + sum(map(_size, new))
+        if size > room or max(len(seen), len(positions) + len(new)) >= MOST_ROWS:
             left_out += stack.samples
             continue
         room -= size
         positions.update(new_positions)
-        frames.extend(added)
         seen.append(row)
-    return StacksKept(frames=tuple(frames), seen=tuple(seen), left_out_samples=left_out)
+    return ProfileStacks(frames=tuple(positions), seen=tuple(seen), left_out_samples=left_out)
 
 
-def _joined(profile: StackProfile) -> list[Stack]:
-    """Return every stack once, the heaviest first."""
+def join_stacks(stacks: Iterable[Stack]) -> list[Stack]:
+    """Each stack of a stage once, with the samples of all that are alike."""
     found: dict[tuple[tuple[Frame, ...], str | None], Stack] = {}
-    for worker in profile.workers:
-        for one in worker.stacks:
-            stack = replace(one, frames=tuple(_clipped(frame) for frame in one.frames[:DEEPEST]))
-            before = found.get((stack.frames, stack.stage))
-            if before is not None:
-                unknown = before.computing is None or stack.computing is None
-                computing = None if unknown else (before.computing or 0.0) + (stack.computing or 0.0)
-                stack = replace(stack, samples=before.samples + stack.samples, computing=computing)
+    for stack in stacks:
+        before = found.get((stack.frames, stack.stage))
+        if before is None:
             found[stack.frames, stack.stage] = stack
-    return sorted((stack for stack in found.values() if stack.samples > 0), key=lambda stack: -stack.samples)
+            continue
+        unknown = before.computing is None or stack.computing is None
+        computing = None if unknown else (before.computing or 0.0) + (stack.computing or 0.0)
+        found[stack.frames, stack.stage] = replace(stack, samples=before.samples + stack.samples, computing=computing)
+    return [stack for stack in found.values() if stack.samples > 0]
 
 
 def _clipped(frame: Frame) -> Frame:
@@ -85,12 +74,12 @@ def _clip(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
-def _row(stack: Stack, positions: Mapping[Frame, int]) -> StackSeen:
+def _row(stack: Stack, positions: Mapping[Frame, int]) -> StackRow:
     places = " ".join(str(positions[frame]) for frame in stack.frames)
-    return StackSeen(frames=places, stage=stack.stage, samples=stack.samples, computing=stack.computing)
+    return StackRow(frames=places, stage=stack.stage, samples=stack.samples, computing=stack.computing)
 
 
-def _size(row: StackSeen | FrameSeen) -> int:
+def _size(row: StackRow | Frame) -> int:
     text = json.dumps(asdict(row), indent=2) + ",\n"  # ASCII: never shorter than what a file takes
     return len(text) + _INDENT_BYTES * text.count("\n")
 
@@ -99,9 +88,9 @@ def _size(row: StackSeen | FrameSeen) -> int:
 
 
 def kept_stacks(evidence: Evidence) -> KeptStacks | None:
-    """Return the stacks in the evidence of a result; None where there are none that make sense."""
+    """The stacks in the evidence of a result; None where there are none that make sense."""
     kept = evidence.profile.stacks
-    frames = [Frame(_clip(row.function or "?"), _clip(row.file or ""), row.line) for row in kept.frames]
+    frames = [_clipped(frame) for frame in kept.frames]
     stacks = tuple(stack for row in kept.seen if (stack := _read_stack(row, frames)) is not None)
     if not stacks:
         return None
@@ -111,7 +100,7 @@ def kept_stacks(evidence: Evidence) -> KeptStacks | None:
     return KeptStacks(stacks, left_out / sum(stack.samples for stack in stacks))
 
 
-def _read_stack(row: StackSeen, frames: Sequence[Frame]) -> Stack | None:
+def _read_stack(row: StackRow, frames: Sequence[Frame]) -> Stack | None:
     places = [int(place) for place in (row.frames or "").split()]
     if not row.samples or not places or max(places) >= len(frames):
         return None

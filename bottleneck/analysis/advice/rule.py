@@ -1,41 +1,45 @@
-"""What the rules of advice look at: the findings of a run beside the pipeline's settings."""
+"""What the rules of advice look at, the findings of a run beside the pipeline's settings, and what they suggest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bottleneck.analysis import settings
+from bottleneck.analysis.advice.saturation import Saturation, find_saturation
 from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.epochs import Epoch, find_epoch
 from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import align
-from bottleneck.analysis.names import AFTER_COLLATE, COMPUTE, RAW
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.stopping import loss
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.records import Advice, GainBasis, Interval, Measurement, Stage, Verdict
+from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, moves_batches
+from bottleneck.results.records import Interval, Measurement, Stage, Verdict
 
 
-@dataclass(frozen=True)
-class Item:
-    """One piece of advice and the factor of throughput that it may gain."""
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """Advice before its gain is known with its interval: what a rule yields."""
 
-    gain: float
-    """1 where no gain is claimed."""
-    advice: Advice
-    basis: GainBasis = "estimated"
-    """'measured' where the gain is that of its stage if free, as measured."""
-    interval: Interval | None = None
-    """The gain with its interval, where an estimate has an error of its own."""
+    id: str = ""
+    """One of the ids of its rule; of a rule that has a single one, that is filled in."""
+    stage: str | None = None
+    title: str
+    why: str
+    how: str
+    evidence: Mapping[str, Any]
+    gain: float | Interval = 1.0
+    """The factor of throughput that it may gain; 1 where no gain is claimed."""
+    frees_stage: bool = False
+    """The gain is that of its stage if free, as measured; where it was not, `gain_of` the stage."""
     fallback: bool = False
     """Given only where nothing more specific is advised for its stage."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run as the rules see it. Settings that are not known are missing, and no rule may need them."""
+    """A run as the rules see it. Settings that are unknown are missing, and no rule may need them."""
 
     stages: Sequence[Stage]
     verdict: Verdict
@@ -55,21 +59,18 @@ class Case:
     fed_s: float | None = None
     """Coupled time per batch where the workers have their batches ready: no number of workers makes it shorter."""
 
-    @property
-    def headroom(self) -> float:
-        """Throughput with free input over that of the job."""
-        return self.verdict.headroom.estimate if self.verdict.headroom else self.step_s / self.device_s
-
-    @property
-    def lost(self) -> Interval | None:
-        """Part of the device's throughput that the input pipeline costs."""
-        return loss(self.verdict.efficiency) if self.verdict.efficiency else None
+    # --- the machine and the settings --------------------------------------------------------------------------
 
     @property
     def cores(self) -> int | None:
         """Cores that the job may use."""
         cores = settings.number(self.environment, "cpu_cores_available")
         return None if cores is None else int(cores)
+
+    @property
+    def free_memory_bytes(self) -> float | None:
+        """The memory that was free when the run began."""
+        return settings.positive(self.environment, "memory_available_bytes")
 
     @property
     def device(self) -> str:
@@ -82,35 +83,95 @@ class Case:
         return self.device.startswith("cpu")
 
     @property
+    def on_cuda(self) -> bool:
+        """Whether an NVIDIA or AMD device trains."""
+        return self.device.startswith("cuda")
+
+    @property
     def on_accelerator(self) -> bool:
         """Whether a device is known to compute that the main process need not wait for."""
         return bool(self.device) and not self.on_cpu
 
     def number(self, key: str) -> float | None:
-        """Return a setting of the pipeline; None when it is not a finite number."""
+        """A setting of the pipeline; None unless it is a finite number."""
         return settings.number(self.pipeline, key)
 
-    def stage(self, name: str) -> Stage | None:
-        """Return a stage by name."""
+    def positive(self, key: str) -> float | None:
+        """A setting of the pipeline; None unless it is a number over 0."""
+        return settings.positive(self.pipeline, key)
+
+    @property
+    def workers(self) -> float:
+        """Worker processes; 0 where they are unknown."""
+        return self.positive("num_workers") or 0
+
+    @property
+    def saturation(self) -> Saturation | None:
+        """Which resources the job as it is uses up; None where that was not measured."""
+        return find_saturation(self.evidence, self.verdict.state)
+
+    # --- what holds the job ------------------------------------------------------------------------------------
+
+    @property
+    def input_bound(self) -> bool:
+        """Whether the input pipeline holds the job."""
+        return self.verdict.state == "input_bound"
+
+    @property
+    def headroom(self) -> float:
+        """Throughput with free input over that of the job."""
+        return self.verdict.headroom.estimate if self.verdict.headroom else self.step_s / self.device_s
+
+    @property
+    def lost(self) -> Interval | None:
+        """Part of the device's throughput that the input pipeline costs."""
+        return loss(self.verdict.efficiency) if self.verdict.efficiency else None
+
+    def stage(self, name: str | None) -> Stage | None:
+        """A stage by name."""
         return next((stage for stage in self.stages if stage.name == name), None)
 
+    @property
+    def held_by(self) -> list[Stage]:
+        """The stages that hold an input-bound job: the bottleneck, then the contributors."""
+        if not self.input_bound:
+            return []
+        named = map(self.stage, (self.verdict.bottleneck, *self.verdict.contributors))
+        return [stage for stage in named if stage is not None and stage.name != COMPUTE]
+
+    def holding(self, *names: str) -> Stage | None:
+        """The first stage of these names that holds an input-bound job."""
+        return next((stage for stage in self.held_by if stage.name in names), None)
+
+    @property
+    def held_behind_workers(self) -> bool:
+        """Whether all that holds the job is what becomes of a batch beyond the worker."""
+        named = [name for name in (self.verdict.bottleneck, *self.verdict.contributors) if name is not None]
+        return bool(named) and all(map(moves_batches, named))
+
+    # --- gains -------------------------------------------------------------------------------------------------
+
     def gain_of(self, stage: Stage) -> float:
-        """Return what the job would gain if the stage were free: measured, else from its exposed time."""
+        """What the job would gain if the stage were free: measured, else from its exposed time."""
         if stage.gain_if_free is not None:
             return stage.gain_if_free.estimate
         exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
         return self.at_most_headroom(self.step_s / max(self.step_s - exposed_s, self.device_s))
 
-    def basis_of(self, stage: Stage) -> GainBasis:
-        """Return what `gain_of` a stage rests on."""
-        return "estimated" if stage.gain_if_free is None else "measured"
+    def gain_of_part(self, stage: Stage, part: float) -> float:
+        """What the job would gain if a part of a stage's work were free.
+
+        Amdahl's law within the stage: the time that the whole stage would save, as measured, goes with its work.
+        """
+        saved = 1 - 1 / max(self.gain_of(stage), 1.0)
+        return 1 / (1 - min(max(part, 0.0), 1.0) * saved)
 
     def at_most_headroom(self, factor: float) -> float:
-        """Return a gain, but never more than free input would bring."""
+        """A gain, but never more than free input would bring."""
         return min(factor, max(self.headroom, 1.0))
 
     def costs_nothing(self, stage: Stage) -> bool:
-        """Tell whether a stage costs the job nothing that could be told from noise, so that no advice is due.
+        """Whether a stage costs the job nothing beyond noise, so that no advice is due.
 
         Its coupled drop alone does not say so: the loader works ahead, and only the last straw shows there.
         """
@@ -128,20 +189,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Rule:
-    """A function that looks at a case and yields what it would advise."""
+    """A function that checks a case and yields what it would advise."""
 
     ids: tuple[str, ...]
     """Every id that it may yield; `docs/advice.md` lists them."""
-    look: Callable[[Case], Iterator[Item]]
+    check: Callable[[Case], Iterator[Suggestion]]
 
-    def __call__(self, case: Case) -> Iterator[Item]:
-        """Yield the advice that the case deserves."""
-        return self.look(case)
+    def __call__(self, case: Case) -> Iterator[Suggestion]:
+        for found in self.check(case):
+            yield found if found.id else replace(found, id=self.ids[0])
 
 
-def rule(*ids: str) -> Callable[[Callable[[Case], Iterator[Item]]], Rule]:
+def rule(*ids: str) -> Callable[[Callable[[Case], Iterator[Suggestion]]], Rule]:
     """Make a function a rule that yields advice under these ids."""
-    return lambda look: Rule(ids, look)
+    return lambda check: Rule(ids, check)
 
 
 def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> Case | None:
@@ -149,8 +210,8 @@ def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Sta
     raw, device, drained = readings.raw, readings.device, readings.drained.get(RAW)
     if raw is None or device is None:
         return None
+    size = raw.samples_per_batch
     fed = readings.coupled.get(AFTER_COLLATE)
-    rounds = len(align((device, raw))[0])
     further = verdict.further_rounds
     return Case(
         stages=stages,
@@ -158,10 +219,10 @@ def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Sta
         pipeline=measurement.pipeline,
         environment=measurement.environment,
         evidence=measurement.evidence,
-        step_s=raw.seconds_per_sample * raw.samples_per_batch,
-        device_s=device.seconds_per_sample * raw.samples_per_batch,
-        loader_s=drained.seconds_per_sample * raw.samples_per_batch if drained else 0.0,
-        fed_s=fed.seconds_per_sample * raw.samples_per_batch if fed is not None else None,
-        budget=None if further is None else budget_for(further, rounds, measurement.cost.seconds),
+        step_s=raw.seconds_per_batch,
+        device_s=device.seconds_per_sample * size,
+        loader_s=drained.seconds_per_sample * size if drained else 0.0,
+        fed_s=fed.seconds_per_sample * size if fed is not None else None,
+        budget=None if further is None else budget_for(further, readings.common_rounds, measurement.cost.seconds),
         epoch=find_epoch(readings, measurement.evidence, measurement.pipeline),
     )

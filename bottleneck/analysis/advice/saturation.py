@@ -11,6 +11,7 @@ from typing import Literal
 
 from bottleneck.results.evidence import Evidence, ExperimentUsage
 from bottleneck.results.format import number, percent
+from bottleneck.results.names import RAW
 from bottleneck.results.records import State
 
 Resource = Literal["device", "quota", "cores", "disk"]
@@ -30,21 +31,17 @@ ONE_CORE, MORE_THAN_ONE_CORE = 0.9, 1.2
 
 @dataclass(frozen=True)
 class Saturation:
-    """What the job uses up.
-
-    Attributes:
-        resources: What is used up, the one that holds the job most first; none where nothing is.
-        sentence: The same for people, with the numbers.
-        cores_busy: Of the cores that the job may use; None where it is not known.
-        cores: How many these are.
-        cores_other: Cores that others keep busy.
-    """
+    """What the job uses up."""
 
     resources: tuple[Resource, ...]
+    """The one that holds the job most first; none where nothing is used up."""
     sentence: str
+    """The same in words, with the numbers."""
     cores_busy: float | None = None
     cores: float | None = None
+    """Cores that the job may use."""
     cores_other: float | None = None
+    """Cores that others keep busy."""
 
     @property
     def lacks_cores(self) -> bool:
@@ -52,20 +49,15 @@ class Saturation:
         return "cores" in self.resources or "quota" in self.resources
 
 
-def raw_usage(evidence: Evidence, name: str = "raw", mode: str = "coupled") -> ExperimentUsage | None:
-    """Return what was seen during an experiment; None where nothing was."""
+def raw_usage(evidence: Evidence, name: str = RAW, mode: str = "coupled") -> ExperimentUsage | None:
+    """What an experiment used; None where that was not measured."""
     return next((row for row in evidence.utilisation.experiments if (row.name, row.mode) == (name, mode)), None)
 
 
 def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
-    """Name what the job uses up.
+    """What the job uses up; None where the evidence has no utilisation of the job as it is.
 
-    Args:
-        evidence: Of the result.
-        state: Of the verdict: a device that holds the job is used up, whatever its counters say.
-
-    Returns:
-        None where the evidence has no utilisation of the job as it is.
+    A device that holds the job by the `state` of its verdict is used up, whatever its counters say.
     """
     raw = raw_usage(evidence)
     if raw is None:
@@ -84,7 +76,7 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
 
 
 def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
-    """Return what was seen, with the cores that others took over the whole diagnosis where blocks were too short."""
+    """What was used, with the cores that others took over the whole diagnosis where blocks were too short."""
     others, cores = evidence.other_load_cores, _cores(evidence)
     if raw.cores_busy is not None or others is None or not cores:
         return raw
@@ -94,7 +86,7 @@ def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
 
 
 def _cores_busy(raw: ExperimentUsage) -> float | None:
-    """Return the busy cores, by everybody; where others are not seen, by the job, which is the least that is."""
+    """The busy cores, of all processes; where others are unknown, of the job, which is the least that it can be."""
     busy = raw.cores_busy
     if busy is not None:
         return busy
@@ -108,7 +100,6 @@ def _cores(evidence: Evidence) -> float | None:
 
 
 def _saturated(raw: ExperimentUsage, evidence: Evidence, state: State) -> Iterator[tuple[Resource, str]]:
-    """Yield what is used up, each with its numbers."""
     device = raw.gpu.busy_share
     if state == "device_bound":
         yield "device", "the device" + (f" (busy {percent(device)} of the time)" if device is not None else "")
@@ -153,20 +144,16 @@ def _disk(raw: ExperimentUsage) -> str:
 
 
 def _facts(raw: ExperimentUsage, busy: float | None, cores: float | None) -> str:
-    """Return who keeps how many cores busy."""
     if busy is None or not cores:
         return ""
     whose = {"workers": raw.cores_workers, "main process": raw.cores_main, "others": raw.cores_other}
     parts = [f"{name} {_amount(value)}" for name, value in whose.items() if value is not None]
-    return (
-        f"{_amount(busy)} of {_amount(cores)} cores busy: {', '.join(parts)}"
-        if parts
-        else (f"{_amount(busy)} of {_amount(cores)} cores busy")
-    )
+    whole = f"{_amount(busy)} of {_amount(cores)} cores busy"
+    return f"{whole}: {', '.join(parts)}" if parts else whole
 
 
 def _remark(raw: ExperimentUsage, state: State) -> str:
-    """Return what follows where nothing is used up."""
+    """What follows where nothing is used up."""
     if state != "input_bound":
         return ""
     main, workers = raw.cores_main, raw.cores_workers

@@ -1,15 +1,12 @@
-"""What a run saw of the user's data, read with care from the evidence: single transforms, images, the payload."""
+"""The user's data as a run observed it: single transforms, images, and the work of a stage."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bottleneck.analysis.advice.rule import Case
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
-from bottleneck.analysis.names import COMPUTE
-from bottleneck.analysis.settings import number
 from bottleneck.results.evidence import TensorSeen, TransformSeen
 from bottleneck.results.records import Stage
 
@@ -21,7 +18,7 @@ _SIZE = re.compile(r"(\d+(?:x\d+)+)\s*([\w.]*)")
 
 @dataclass(frozen=True)
 class Transform:
-    """A single transform as it was observed."""
+    """A single transform, all of whose numbers are known."""
 
     stage: str
     path: str
@@ -32,7 +29,7 @@ class Transform:
     output: str
     """Size and type of what it returns."""
     module: str
-    """Where its class is defined; empty where that is not known."""
+    """Where its class is defined; empty where that is unknown."""
 
     @property
     def holder(self) -> str:
@@ -57,7 +54,7 @@ def _is_pil(size: re.Match[str]) -> bool:
 
 
 def pixels_of(output: str) -> int | None:
-    """Return the pixels of an image, from the text on size and type of an output; None where that is none."""
+    """The pixels of an image, from the text on size and type of an output; None where that is none."""
     size = _SIZE.match(output)
     if size is None:
         return None
@@ -67,21 +64,6 @@ def pixels_of(output: str) -> int | None:
     if len(sides) == 3 and sides[0] in _CHANNELS:
         return sides[1] * sides[2]
     return sides[0] * sides[1] if len(sides) == 3 and sides[2] in _CHANNELS else None
-
-
-def setting(case: Case, key: str) -> float | None:
-    """Return a number of the pipeline's settings; None where it is not over 0."""
-    return over_0(case.number(key))
-
-
-def memory_bytes(case: Case) -> float | None:
-    """Return the memory that was free when the run began; None where that is not known."""
-    return over_0(number(case.environment, "memory_available_bytes"))
-
-
-def over_0(found: float | None) -> float | None:
-    """Return what counts or measures something; None where it is not over 0."""
-    return found if found is not None and found > 0 else None
 
 
 def transforms_of(case: Case, stage: Stage) -> tuple[Transform, ...]:
@@ -99,7 +81,7 @@ def _transform(case: Case, seen: TransformSeen) -> Transform | None:
 
 
 def shows_images(case: Case) -> bool:
-    """Whether the run saw images: in its transforms, or as a tensor of the batch with channels."""
+    """Whether the run had images: in its transforms, or as a tensor of the batch with channels."""
     if case.evidence.loader.decoded_pixels_per_sample is not None:
         return True
     if any(pixels_of(seen.output or "") is not None for seen in case.evidence.transforms):
@@ -116,48 +98,25 @@ def _is_image(tensor: TensorSeen) -> bool:
     return first or last
 
 
-def held_stages(case: Case) -> Iterator[Stage]:
-    """Yield the stages that hold an input-bound job: the bottleneck, then the contributors."""
-    if case.verdict.state == "input_bound":
-        for name in (case.verdict.bottleneck, *case.verdict.contributors):
-            stage = case.stage(name) if name else None
-            if stage is not None and stage.name != COMPUTE:
-                yield stage
-
-
-def held_stage(case: Case, name: str) -> Stage | None:
-    """Return a stage by name if it holds the job; else None."""
-    return next((stage for stage in held_stages(case) if stage.name == name), None)
-
-
 def mostly_waits(case: Case, stage: Stage) -> bool:
     """Whether a stage is known to pass most of its time without computing."""
     share = waiting_share(stage, case.evidence)
     return share is not None and share > MOSTLY
 
 
-def gain_of_part(case: Case, stage: Stage, part: float) -> float:
-    """Return what the job would gain if a part of a stage's work were free.
-
-    Amdahl's law within the stage: the time that the whole stage would save, as measured, goes with its work.
-    """
-    saved = 1 - 1 / max(case.gain_of(stage), 1.0)
-    return 1 / (1 - min(max(part, 0.0), 1.0) * saved)
-
-
 def undisturbed_s_per_batch(case: Case, stage: Stage) -> float | None:
-    """Return what a batch takes of a process with a core to itself, without the time that it stood ready for one."""
+    """What a batch takes of a process with a core to itself, without the time that it stood ready for one."""
     work_s = work_s_per_batch(case, stage)
     if work_s is None or stage.wall_s_per_batch is None or stage.cpu_s_per_batch is None:
         return work_s
-    cpu_s = stage.cpu_s_per_batch * max(1.0, case.number("num_workers") or 0.0)
+    cpu_s = stage.cpu_s_per_batch * max(1.0, case.workers)
     core_wait = max(0.0, case.evidence.core_wait_per_cpu_s or 0.0)
     return max(min(cpu_s, work_s), work_s - core_wait * cpu_s)
 
 
 def work_s_per_batch(case: Case, stage: Stage) -> float | None:
-    """Return what a batch takes of one worker in a stage: of its time, not of all workers' together."""
-    workers = max(1.0, case.number("num_workers") or 0.0)
+    """What a batch takes of one worker in a stage: of its time, not of all workers' together."""
+    workers = max(1.0, case.workers)
     if stage.wall_s_per_batch is not None:
         return stage.wall_s_per_batch * workers
     return None if stage.cost_s_per_batch is None else max(0.0, stage.cost_s_per_batch.estimate) * workers

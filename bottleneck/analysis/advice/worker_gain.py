@@ -12,6 +12,7 @@ from bottleneck.analysis.advice.rule import Case
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.estimates.statistics import mean_spread
 from bottleneck.analysis.settings import number
+from bottleneck.results.names import DEVICE
 from bottleneck.results.records import Interval
 
 WORTH = 1.05
@@ -22,21 +23,17 @@ _IDLE_CORES = 0.2
 
 @dataclass(frozen=True)
 class Way:
-    """One way to load that was tried beside the job as it is.
-
-    Attributes:
-        workers: So many.
-        threads: Threads of torch in the main process.
-        gain: Throughput over that of the job as it is.
-    """
+    """One way to load that was tried beside the job as it is."""
 
     workers: int
     threads: int
+    """Threads of torch in the main process."""
     gain: Interval
+    """Throughput over that of the job as it is."""
 
 
 def ways_tried(case: Case) -> tuple[Way, ...]:
-    """Return what a job without workers got with some, as tried; none where nothing was."""
+    """What a job without workers got with some, as tried; none where nothing was."""
     found = []
     for way in case.evidence.workers_tried.ways:
         gain = _gain_of_pairs(way.pairs)
@@ -46,7 +43,7 @@ def ways_tried(case: Case) -> tuple[Way, ...]:
 
 
 def _gain_of_pairs(pairs: Sequence[tuple[float, float]]) -> Interval | None:
-    """Return the gain over pairs of seconds: the job as it is, and with workers. A single pair has no interval."""
+    """The gain over pairs of seconds: the job as it is, and with workers. A single pair has no interval."""
     logs = [math.log(alone / fed) for alone, fed in pairs if alone > 0 and fed > 0]
     if not logs:
         return None
@@ -56,7 +53,7 @@ def _gain_of_pairs(pairs: Sequence[tuple[float, float]]) -> Interval | None:
 
 
 def best_way(case: Case) -> Way | None:
-    """Return the way with the fewest workers that gains as much as any that surely gains; None where none does."""
+    """The way with the fewest workers that gains as much as any that surely gains; None where none does."""
     sure = [way for way in ways_tried(case) if way.gain.low > 1 and way.gain.estimate >= WORTH]
     most = max((way.gain.estimate for way in sure), default=0.0)
     near = [way for way in sure if way.gain.estimate * 1.03 >= most]
@@ -65,14 +62,14 @@ def best_way(case: Case) -> Way | None:
 
 
 def step_cores(case: Case) -> int | None:
-    """Return the cores that workers had better leave to the train step; None where that is not known.
+    """The cores that workers had better leave to the train step; None where that is unknown.
 
     A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
     machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
     """
     if not case.on_cpu:
         return 0
-    usage = raw_usage(case.evidence, "device")
+    usage = raw_usage(case.evidence, DEVICE)
     busy = None if usage is None else usage.cores_main
     if busy is None or busy <= _IDLE_CORES:
         return None if busy is None else 0
@@ -81,13 +78,13 @@ def step_cores(case: Case) -> int | None:
 
 
 def most_workers(case: Case) -> int | None:
-    """Return the workers that cores are left for beside the step; None where that is not known."""
+    """The workers that cores are left for beside the step; None where that is unknown."""
     taken = step_cores(case)
     return None if case.cores is None or taken is None else case.cores - taken
 
 
 def gain_of_first_workers(case: Case, workers: int) -> float | None:
-    """Return the most that a job without workers gains by some; None where the hand-off was not measured."""
+    """The most that a job without workers gains by some; None where the hand-off was not measured."""
     main_s, worker_s = case.evidence.handoff.main_cpu_s_per_batch, case.evidence.handoff.s_per_batch
     if main_s is None or worker_s is None or workers < 1:
         return None
@@ -96,7 +93,7 @@ def gain_of_first_workers(case: Case, workers: int) -> float | None:
 
 
 def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
-    """Return the most that a job gains by more workers: no more than they are, and what comes next allows.
+    """The most that a job gains by more workers: no more than they are, and what comes next allows.
 
     That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
     """
@@ -111,7 +108,7 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
 
 
 def more_at_once(case: Case, text: str) -> str:
-    """Return a remark on more workers for what waits, with the setting in it; empty where they were tried in vain."""
+    """A remark on more workers for what waits, with the setting in it; empty where they were tried in vain."""
     if ways_tried(case) and best_way(case) is None:
         return ""
-    return text.format(setting=f"--set num_workers={max(4, 2 * int(case.number('num_workers') or 0))}")
+    return text.format(setting=f"--set num_workers={max(4, 2 * int(case.workers))}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.settings import number
-from bottleneck.results.format import count
+from bottleneck.results.format import size
 
 MEMORY_SHARE = 0.8
 """Of the memory that was free before the workers started, and of /dev/shm: what workers may take."""
@@ -15,48 +14,44 @@ _PREFETCH = 2  # PyTorch's default
 
 @dataclass(frozen=True)
 class Room:
-    """A limit on workers.
-
-    Attributes:
-        workers: At most so many.
-        what: What limits them, with its numbers.
-        evidence: These numbers.
-    """
+    """A limit on workers."""
 
     workers: int
+    """At most so many."""
     what: str
+    """What limits them, with its numbers."""
     evidence: dict[str, float]
+    """These numbers."""
 
 
 def batch_room_bytes(case: Case, workers: float) -> float | None:
-    """Return what the batches in flight of so many workers take of /dev/shm; None where it is not known."""
+    """What the batches in flight of so many workers take of /dev/shm; None where that is unknown."""
     batch_bytes = case.evidence.payload.bytes
     return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
 
 
 def worker_room(case: Case) -> Room | None:
-    """Return the tightest limit that memory sets; None where none is known."""
+    """The tightest limit that memory sets; None where none is known."""
     rooms = [room for room in (_by_memory(case), _by_shared_memory(case)) if room is not None]
     return min(rooms, key=lambda room: room.workers, default=None)
 
 
 def _by_memory(case: Case) -> Room | None:
-    seen, workers = case.evidence.utilisation.workers, case.number("num_workers")
-    free = number(case.environment, "memory_available_bytes")
+    usage, free = case.evidence.utilisation.workers, case.free_memory_bytes
     # The caches of the diagnosis are no memory of the job's.
-    private = (seen.private_bytes or 0.0) - (seen.cache_bytes or 0.0)
-    if not workers or free is None or private <= 0:
+    private = (usage.private_bytes or 0.0) - (usage.cache_bytes or 0.0)
+    if not case.workers or free is None or private <= 0:
         return None
-    each = private / workers
+    each = private / case.workers
     most = int(MEMORY_SHARE * free / each)
-    what = f"each worker takes {count(each / 1e6)} MB of memory, of which {count(free / 1e6)} MB were free"
+    what = f"each worker takes {size(each)} of memory, of which {size(free)} were free"
     return Room(most, what, {"worker_private_bytes": each, "memory_available_bytes": free})
 
 
 def _by_shared_memory(case: Case) -> Room | None:
-    each, size = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
-    if not each or size is None or each <= 0:
+    each, shared = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
+    if not each or shared is None or each <= 0:
         return None
-    most = int(MEMORY_SHARE * size / each)
-    what = f"the batches of each worker take {count(each / 1e6)} MB of the {count(size / 1e6)} MB of /dev/shm"
-    return Room(most, what, {"worker_batches_bytes": each, "shm_size_bytes": size})
+    most = int(MEMORY_SHARE * shared / each)
+    what = f"the batches of each worker take {size(each)} of the {size(shared)} of /dev/shm"
+    return Room(most, what, {"worker_batches_bytes": each, "shm_size_bytes": shared})

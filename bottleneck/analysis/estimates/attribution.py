@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.estimates.costs import Costs
+from bottleneck.analysis.estimates.costs import Costs, between
 from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import CONFIDENCE, Series, Spread, jackknife, log_ratio, ratio
-from bottleneck.analysis.names import COLD, COMPUTE
+from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_ratio, ratio
+from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
 
 MARGIN = 1.03
@@ -19,19 +19,19 @@ _LADDER_CONFIDENCE = 0.95
 
 
 def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
-    """Return what each stage costs, from the device outwards."""
+    """What each stage costs, from the device outwards."""
     return tuple(_attribute_stage(readings, costs, span) for span in readings.spans)
 
 
 def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage:
-    exposed = _exposed(readings, span)
+    exposed = between(readings.coupled, span)
     share = exposed_share(readings, span)
     return Stage(
         name=span.name,
         inner=span.inner,
         outer=span.outer,
         cost_s_per_batch=costs.interval(span.name),
-        exposed_s_per_batch=exposed,
+        exposed_s_per_batch=None if exposed is None else exposed.interval(),
         exposed_share=None if share is None else _at_most_one(share.interval()),
         gain_if_free=_gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
@@ -41,7 +41,7 @@ def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage
 
 
 def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
+    """The stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
 
     What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
     That recorded batches are a sample of all is left out: they are the same ones for each stage.
@@ -91,7 +91,7 @@ def drop(readings: Readings, span: StageSpan) -> Spread | None:
 
 
 def drop_confidence(readings: Readings) -> float:
-    """Return the confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
+    """The confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
     drops = sum(
         span.inner is not None and span.inner in readings.coupled and span.outer in readings.coupled
         for span in readings.spans
@@ -99,30 +99,8 @@ def drop_confidence(readings: Readings) -> float:
     return 1 - (1 - _LADDER_CONFIDENCE) / max(drops, 1)
 
 
-def _exposed(readings: Readings, span: StageSpan) -> Interval | None:
-    """Return the coupled time per batch that the stage adds [s]."""
-    outer = readings.coupled.get(span.outer)
-    if outer is None:
-        return None
-    if span.inner is None:
-        return _per_batch(outer, None)
-    inner = readings.coupled.get(span.inner)
-    return None if inner is None else _per_batch(outer, inner)
-
-
-def _per_batch(outer: Series, inner: Series | None) -> Interval | None:
-    """Return the difference of two times per sample, times the mean batch size of the outer one."""
-    size = outer.samples_per_batch
-    spread = (
-        jackknife(lambda o: o * size, (outer,))
-        if inner is None
-        else jackknife(lambda o, i: (o - i) * size, (outer, inner))
-    )
-    return None if spread is None else spread.interval()
-
-
 def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence: float = CONFIDENCE) -> Interval | None:
-    """Return the throughput without the stage over that of the whole job, both measured.
+    """The throughput without the stage over that of the whole job, both measured.
 
     Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
     its cost, whatever a disturbed or a very short step makes of it. What is served without the stage is a sample of
@@ -141,18 +119,18 @@ def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence:
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:
-    """Return the least and the most that a job gains that loses a stage's cost, as far as its interval tells.
+    """The least and the most that a job gains that loses a stage's cost, by its interval.
 
     Workers that share their cores with the train step take longer beside it than alone, and are relieved of that as
-    well: there the cost is a part of the time of the loader alone. None where the cost is not known in that way.
+    well: there the cost is a part of the time of the loader alone. None where the stage was not left out.
     """
     costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone
     cost = costing.interval() if costing is not None and costing.left_out else None
     if cost is None or raw is None or alone is None:
         return None
-    step_s = raw.seconds_per_sample * raw.samples_per_batch
+    step_s = raw.seconds_per_batch
     if not readings.in_main_process:
-        step_s = min(step_s, alone.seconds_per_sample * alone.samples_per_batch)
+        step_s = min(step_s, alone.seconds_per_batch)
     least, most = (step_s / (step_s - cost_s) if cost_s < step_s else math.inf for cost_s in (cost.low, cost.high))
     return max(1.0, least), max(1.0, most)
 

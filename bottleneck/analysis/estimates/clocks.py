@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bottleneck.analysis.estimates.statistics import mean_spread
-from bottleneck.analysis.names import DEVICE, RAW
 from bottleneck.results.format import count, percent
+from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import Block, Measurement, Warning
 
 _MARGIN = 1.03
@@ -48,7 +48,7 @@ def differing_clocks(measurement: Measurement) -> Iterator[Warning]:
 
 
 def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
-    """Return the mean clock of each round, weighted by time."""
+    """The mean clock of each round, weighted by time."""
     sums: dict[int, tuple[float, float]] = {}
     for block in blocks:
         if block.device_clock_hz and block.seconds > 0:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
-from bottleneck.analysis.names import COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.evidence import CostsTogether, Evidence
+from bottleneck.results.names import BEFORE_COLLATE, COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, StageSpan
 
 _OWN_SHARE_OF_SERVING = 0.5
@@ -30,28 +30,25 @@ Term = tuple[float, Series]
 
 @dataclass(frozen=True, eq=False)
 class Costing:
-    """A cost as a sum of measured times, and what of it no repetition would show.
-
-    Attributes:
-        terms: Times per sample and their factors, which hold the samples of a batch.
-        below_s: By how much the cost may be less than the difference, for what serving takes [s per batch].
-        above_s: By how much it may be more, for serving, or for what receiving a batch hides [s per batch].
-        unlike_s: By how much it may be either, as the batches that are served are a sample of all [s per batch].
-        left_out: Just this stage is left out, so that the rest is as in the job.
-    """
+    """A cost as a sum of measured times, and what of it no repetition would show [s per batch]."""
 
     terms: tuple[Term, ...]
+    """Times per sample and their factors, which hold the samples of a batch."""
     below_s: float = 0.0
+    """By how much the cost may be less than the difference, for what serving takes."""
     above_s: float = 0.0
+    """By how much it may be more, for serving, or for what receiving a batch hides."""
     unlike_s: float = 0.0
+    """By how much it may be either, as the batches that are served are a sample of all."""
     left_out: bool = False
+    """Just this stage is left out, so that the rest is as in the job."""
 
     def spread(self) -> Spread | None:
         """Estimate the cost [s per batch]; None with fewer than two common rounds."""
         return _combine(self.terms)
 
     def interval(self) -> Interval | None:
-        """Return the cost with everything that it may be off by [s per batch]."""
+        """The cost with everything that it may be off by [s per batch]."""
         spread = self.spread()
         if spread is None:
             return None
@@ -75,22 +72,8 @@ def _combine(terms: Iterable[Term]) -> Spread | None:
     return jackknife(total, [member for _, member in kept]) if kept else None
 
 
-@dataclass(frozen=True)
-class Together:
-    """All costs of stages that were left out, beside all that the loader alone takes [s per batch]."""
-
-    all_s_per_batch: float
-    sum: Interval
-    rest: Interval
-    """What is left of the whole, and no single stage's."""
-
-
 class Costs:
-    """The costs of all stages.
-
-    Args:
-        readings: What was measured.
-    """
+    """The costs of all stages."""
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
@@ -101,18 +84,18 @@ class Costs:
         self.together = self._together()
 
     def costing(self, name: str) -> Costing | None:
-        """Return how the cost of a stage is found; None where it was not measured."""
+        """How the cost of a stage is found; None where it was not measured."""
         return self._of.get(name)
 
     def interval(self, name: str) -> Interval | None:
-        """Return what a stage costs [s per batch]; None where that was not measured."""
+        """What a stage costs [s per batch]; None where that was not measured."""
         found = self._of.get(name)
         return None if found is None else found.interval()
 
     # --- comparing -----------------------------------------------------------------------------------------
 
     def unresolved_s(self, name: str) -> float | None:
-        """Return what a stage may cost that costs less than measuring it takes [s per batch]; None for others."""
+        """What a stage may cost that costs less than measuring it takes [s per batch]; None for others."""
         found = self._of.get(name)
         spread = found.spread() if found is not None else None
         if found is None or spread is None or not 0 < max(found.below_s, found.above_s) >= spread.estimate:
@@ -120,7 +103,7 @@ class Costs:
         return spread.estimate + found.above_s
 
     def surely_over(self, more: str, less: str) -> bool | None:
-        """Tell whether one stage surely costs more than another: by the interval of the difference itself.
+        """Whether one stage surely costs more than another: by the interval of the difference itself.
 
         Returns:
             None where the two have fewer than two rounds in common.
@@ -137,13 +120,13 @@ class Costs:
 
     def _costing(self, span: StageSpan) -> Costing | None:
         if span.name in (COMPUTE, COPY):
-            found, loop_s = _between(self._readings.coupled, span), self._readings.loop_s_per_batch
+            found, loop_s = between(self._readings.coupled, span), self._readings.loop_s_per_batch
             # The step comes with the loop around it, which takes a moment, and more of it after a long step.
             return replace(found, below_s=loop_s, above_s=loop_s) if found is not None and loop_s else found
         return (
             self._left_out(span)
-            or _between(self._readings.workers, span)
-            or _between(self._readings.drained, span, nothing_inside=(DEVICE, HOST))
+            or between(self._readings.workers, span)
+            or between(self._readings.drained, span, nothing_inside=(DEVICE, HOST))
         )
 
     def _left_out(self, span: StageSpan) -> Costing | None:
@@ -175,46 +158,43 @@ class Costs:
     # --- all of them ---------------------------------------------------------------------------------------
 
     def add_to(self, evidence: Evidence) -> Evidence:
-        """Return the evidence with what bounds the costs, and how they add up."""
-        measured, together = self._left_out_stages(), self.together
+        """The evidence with what bounds the costs, and how they add up."""
+        measured = self._left_out_stages()
         if not measured:
             return evidence
         return replace(
             evidence,
             resolution_s_per_batch=max(max(costing.below_s, costing.above_s) for costing in measured),
             serving_s_per_batch=self.serving,
-            costs_together=CostsTogether()
-            if together is None
-            else CostsTogether(
-                all_s_per_batch=together.all_s_per_batch, sum_s_per_batch=together.sum, rest_s_per_batch=together.rest
-            ),
+            costs_together=self.together,
         )
 
     def _left_out_stages(self) -> list[Costing]:
         return [costing for costing in self._of.values() if costing is not None and costing.left_out]
 
-    def _together(self) -> Together | None:
-        measured = self._left_out_stages()
+    def _together(self) -> CostsTogether:
+        """The costs of the stages that were left out, beside all that the loader alone takes; empty if unknown."""
         alone = self._readings.alone
-        terms = [term for costing in measured for term in costing.terms]
+        terms = [term for costing in self._left_out_stages() for term in costing.terms]
         total = _combine(terms)
         if alone is None or total is None:
-            return None
-        size = alone.samples_per_batch
-        rest = _combine([(size, alone), *_negated(terms)])
+            return CostsTogether()
+        rest = _combine([(alone.samples_per_batch, alone), *_negated(terms)])
         if rest is None:
-            return None
-        return Together(alone.seconds_per_sample * size, total.interval(), rest.interval())
+            return CostsTogether()
+        return CostsTogether(
+            all_s_per_batch=alone.seconds_per_batch, sum_s_per_batch=total.interval(), rest_s_per_batch=rest.interval()
+        )
 
 
 def _names_within_sample(readings: Readings) -> frozenset[str]:
-    """Return the names of the stages inside `__getitem__`: they are those beyond the samples that are served whole."""
+    """The names of the stages inside `__getitem__`: they are those beyond the samples that are served whole."""
     outers = [span.outer for span in readings.spans]
-    begin = outers.index("before_collate") + 1 if "before_collate" in outers else len(outers)
+    begin = outers.index(BEFORE_COLLATE) + 1 if BEFORE_COLLATE in outers else len(outers)
     return frozenset(span.name for span in readings.spans[begin:] if span.outer != COLD)
 
 
-def _between(
+def between(
     experiments: Mapping[str, Series], span: StageSpan, *, nothing_inside: tuple[str, ...] = ()
 ) -> Costing | None:
     """Compare two neighbouring experiments, where a stage cannot be left out by itself.
@@ -237,7 +217,7 @@ def _negated(terms: Iterable[Term]) -> list[Term]:
 
 
 def _share_of_serving(stage: str) -> float:
-    """Return how much of what serving takes goes into leaving out a stage.
+    """How much of what serving takes goes into leaving out a stage.
 
     It is between nothing and all of it; the middle is wrong by no more than the interval is widened.
     """

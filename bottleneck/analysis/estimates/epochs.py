@@ -10,9 +10,9 @@ import numpy as np
 
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife
-from bottleneck.analysis.names import RAW
 from bottleneck.analysis.settings import number
 from bottleneck.results.evidence import EpochGap, Evidence
+from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval
 
 _WORTH_A_WORD = 0.01
@@ -46,7 +46,7 @@ class Epoch:
 
     @property
     def gain_of_kept_workers(self) -> Interval:
-        """Return the factor of throughput over an epoch, at most, if the workers were started only once."""
+        """The factor of throughput over an epoch, at most, if the workers were started only once."""
         saved_s = min(self.start_s, self.gap_s.estimate)
         surely_s = max(0.0, saved_s - (self.gap_s.estimate - self.gap_s.low))
         at_most, at_least = (1 + saved / (self.seconds - saved_s) for saved in (saved_s, surely_s))
@@ -54,7 +54,7 @@ class Epoch:
 
 
 def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, Any]) -> Epoch | None:
-    """Return what is known of an epoch; None where its length or its beginning is not."""
+    """What is known of an epoch; None where its length or its beginning is not."""
     batches, waits_s = _batches(evidence.epoch_gap, pipeline), _waits_s(evidence, pipeline)
     raw, device = readings.raw, readings.device
     if batches is None or waits_s is None or raw is None or device is None:
@@ -83,7 +83,7 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
         max(0.0, waits_s.low - made_meanwhile_s(lag.high)),
         waits_s.high - made_meanwhile_s(lag.low),
     )
-    return Epoch(batches, raw.seconds_per_sample * size, gap_s, start_s, first_s, order_s)
+    return Epoch(batches, raw.seconds_per_batch, gap_s, start_s, first_s, order_s)
 
 
 def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
@@ -102,7 +102,7 @@ def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
 
 
 def surely_lower(readings: Readings, epoch: Epoch) -> bool:
-    """Tell whether the efficiency over the epoch is surely lower than that of its batches, so that it shows."""
+    """Whether the efficiency over the epoch is surely lower than that of its batches, so that it shows."""
     raw = readings.raw
     spread = None if raw is None else _over_epoch(epoch, epoch.gap_s.low, raw, raw)
     return spread is not None and spread.exponentiated().high < 1 - _WORTH_A_WORD
@@ -115,7 +115,7 @@ def _over_epoch(epoch: Epoch, gap_s: float, raw: Series, free: Series) -> Spread
 
 
 def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
-    """Return the batches of an epoch: as counted, or from the settings in older results, which have no bounds."""
+    """The batches of an epoch: as counted, or from the settings where the beginning of an epoch was not measured."""
     if gap.batches is not None or gap.low_s is not None:
         return gap.batches or None
     length, size = (number(pipeline, key) for key in ("dataset_length", "batch_size"))
@@ -124,7 +124,7 @@ def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
 
 
 def _waits_s(evidence: Evidence, pipeline: Mapping[str, Any]) -> Interval | None:
-    """Return how long the job waits for the first batch of an epoch."""
+    """How long the job waits for the first batch of an epoch."""
     gap, seconds = evidence.epoch_gap, evidence.epoch_gap.seconds
     if seconds is None and number(pipeline, "num_workers") and pipeline.get("persistent_workers") is False:
         seconds = evidence.first_batch_s

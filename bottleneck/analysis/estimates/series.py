@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bottleneck.analysis.estimates.full_collections import share_out
-from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife, log_ratio, series, t_quantile
-from bottleneck.analysis.names import COLD, DEVICE, HANDOFF, HOST, RAW
+from bottleneck.analysis.estimates.statistics import Series, Spread, align, jackknife, log_ratio, series, t_quantile
 from bottleneck.results.evidence import RecordedBatches
+from bottleneck.results.names import COLD, DEVICE, HANDOFF, HOST, RAW
 from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
 
 _WITHOUT = "without "
@@ -33,7 +33,7 @@ class Readings:
     serving: Series | None
     """All of the loader alone, at the price of serving that each experiment without a stage pays."""
     receiving_s_per_batch: float
-    """What the main process takes to receive a batch in which there is nothing; 0 where it is not known."""
+    """What the main process takes to receive a batch in which there is nothing; 0 where it is unknown."""
     loop_s_per_batch: float
     """What the loop of blocks takes beside the train step; 0 where a device works on meanwhile."""
     recorded_error: float
@@ -63,6 +63,11 @@ class Readings:
     def alone(self) -> Series | None:
         """The workers alone, with everything real; the loader alone where these are not measured."""
         return self.workers.get(RAW) or self.drained.get(RAW)
+
+    @property
+    def common_rounds(self) -> int:
+        """Rounds in which both ends of the ladder were measured."""
+        return len(align((self.device, self.raw))[0]) if self.device is not None and self.raw is not None else 0
 
     def log_efficiency(self) -> Spread | None:
         """Logarithm of coupled raw over coupled device throughput; None with fewer than two common rounds."""
@@ -107,7 +112,7 @@ def read(measurement: Measurement) -> Readings:
 
 
 def _recorded_error(recorded: RecordedBatches) -> float:
-    """Return the sampling error of what is served in the place of all batches, by their sizes.
+    """The sampling error of what is served in the place of all batches, by their sizes.
 
     A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
     """
@@ -118,7 +123,7 @@ def _recorded_error(recorded: RecordedBatches) -> float:
 
 
 def experiments(measurement: Measurement, readings: Readings) -> tuple[Experiment, ...]:
-    """Return the ladder with the throughput at each point."""
+    """The ladder with the throughput at each point."""
     return tuple(
         Experiment(
             name=e.name,
@@ -134,7 +139,7 @@ def experiments(measurement: Measurement, readings: Readings) -> tuple[Experimen
 
 
 def withouts(measurement: Measurement, readings: Readings) -> tuple[Without, ...]:
-    """Return the throughput without each stage."""
+    """The throughput without each stage."""
     return tuple(
         Without(
             stage=w.stage,
@@ -146,12 +151,12 @@ def withouts(measurement: Measurement, readings: Readings) -> tuple[Without, ...
 
 
 def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series]:
-    """Return the series that have a block."""
+    """The series that have a block."""
     return {name: summed for name, blocks in named if len(summed := series(blocks))}
 
 
 def _rate(summed: Series | None, blocks: tuple[Block, ...]) -> Rate | None:
-    """Return the throughput of a series.
+    """The throughput of a series.
 
     From a single round there is no interval: both bounds are then the estimate, and a warning of the result
     says so.
@@ -159,12 +164,12 @@ def _rate(summed: Series | None, blocks: tuple[Block, ...]) -> Rate | None:
     if summed is None:
         return None
     spread = jackknife(lambda time: -np.log(time), (summed,))
-    estimate = 1 / summed.seconds_per_sample
+    estimate = summed.samples_per_s
     interval = Interval(estimate, estimate, estimate) if spread is None else spread.exponentiated()
     return Rate(
         samples_per_s=interval.estimate,
         low=interval.low,
         high=interval.high,
-        seconds_per_batch=summed.seconds_per_sample * summed.samples_per_batch,
+        seconds_per_batch=summed.seconds_per_batch,
         blocks=blocks,
     )

@@ -34,16 +34,10 @@ _LARGEST_LOG = 700.0
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Blocks of one experiment, summed within each round.
-
-    Attributes:
-        rounds: Round numbers, ascending. Shape (rounds,), like all the others.
-        samples: Samples processed in each round.
-        batches: Batches processed in each round.
-        seconds: Seconds spent in each round.
-    """
+    """Blocks of one experiment, summed within each round; all arrays have the shape (rounds,)."""
 
     rounds: NDArray[np.int64]
+    """Round numbers, ascending."""
     samples: FloatArray
     batches: FloatArray
     seconds: FloatArray
@@ -57,10 +51,20 @@ class Series:
         return float(self.seconds.sum() / self.samples.sum())
 
     @property
+    def samples_per_s(self) -> float:
+        """Total samples over total time."""
+        return 1 / self.seconds_per_sample
+
+    @property
     def samples_per_batch(self) -> float:
         """Mean batch size; 1 where the batches were not counted, so that a batch then means a sample."""
         batches = float(self.batches.sum())
         return float(self.samples.sum()) / batches if batches > 0 else 1.0
+
+    @property
+    def seconds_per_batch(self) -> float:
+        """Total time over total batches."""
+        return self.seconds_per_sample * self.samples_per_batch
 
 
 @dataclass(frozen=True)
@@ -76,31 +80,28 @@ class Spread:
     """By how much it may be higher."""
 
     def half_width(self, confidence: float = CONFIDENCE) -> float:
-        """Return half the width of the two-sided Student t interval."""
+        """Half the width of the two-sided Student t interval."""
         return t_quantile(self.rounds - 1, confidence) * self.standard_error
 
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
-        """Return the two-sided Student t interval."""
+        """The two-sided Student t interval."""
         half = self.half_width(confidence)
         return Interval(self.estimate, self.estimate - half - self.below, self.estimate + half + self.above)
 
     def exponentiated(self, confidence: float = CONFIDENCE) -> Interval:
-        """Return the interval of exp(estimate); all of it is positive."""
+        """The interval of exp(estimate); all of it is positive."""
         half = min(self.half_width(confidence), _WIDEST_LOG_HALF_WIDTH)
         return _exponentiated(self.estimate, half + self.below, half + self.above)
 
 
 def t_quantile(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
-    """Return the Student t quantile of a two-sided interval."""
+    """The Student t quantile of a two-sided interval."""
     return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
 
 
 def series(blocks: Iterable[Block]) -> Series:
-    """Sum blocks within their rounds.
-
-    Blocks without a sample or without a positive, finite time say nothing of a rate and are left out.
-    """
-    usable = [b for b in blocks if b.samples > 0 and b.seconds > 0 and math.isfinite(b.seconds)]
+    """Sum blocks within their rounds; those without a sample or without time have no rate and are left out."""
+    usable = [b for b in blocks if b.samples > 0 and b.seconds > 0]
     table = np.array([(b.samples, b.batches, b.seconds) for b in usable], dtype=np.float64).reshape(-1, 3)
     rounds, position = np.unique(np.array([b.round for b in usable], dtype=np.int64), return_inverse=True)
     sums = np.zeros((len(rounds), 3))
@@ -153,21 +154,11 @@ def ratio(numerator: Series, denominator: Series, confidence: float = CONFIDENCE
     return None if spread is None else spread.exponentiated(confidence)
 
 
-def log_seconds(seconds_per_sample: FloatArray) -> FloatArray:
-    """Return the logarithm of times per sample: the statistic of one experiment alone."""
-    return np.log(seconds_per_sample)
-
-
 def welch(base: Spread, head: Spread, confidence: float = CONFIDENCE) -> Interval:
     """Estimate exp(base - head) of two independent estimates, with Welch's interval for unequal variances.
 
     Source: B. L. Welch, 'The generalization of Student's problem when several different population variances are
     involved', Biometrika 34 (1947), with the degrees of freedom of Welch and Satterthwaite.
-
-    Args:
-        base: Logarithm of a time.
-        head: Logarithm of the other time.
-        confidence: Two-sided.
     """
     variances = [spread.standard_error * spread.standard_error for spread in (base, head)]
     total = sum(variances)

@@ -1,4 +1,4 @@
-"""The process in which a target is looked at: the user's code may hang there or take the process with it.
+"""The process in which a target is examined: the user's code may hang there or take the process with it.
 
 It writes one JSON object a line: {"step", ...} before something that may take long, {"finding"} for what was found,
 and {"done"} at the end.
@@ -29,8 +29,8 @@ STEPS = {
 """What may take long, by name, in words that go on with 'took longer than'."""
 
 
-class Teller:
-    """Tells the process that waits what is going on.
+class Reporter:
+    """Reports to the process that waits.
 
     Args:
         channel: Where to.
@@ -47,17 +47,14 @@ class Teller:
         return Path(self._trace.name)
 
     def begin(self, step: str) -> None:
-        """Say that a step begins."""
         self._write({"step": step})
         faulthandler.dump_traceback_later(self.limit_s, file=self._trace)
 
-    def tell(self, *findings: Finding) -> None:
-        """Hand over findings."""
+    def report(self, *findings: Finding) -> None:
         for finding in findings:
             self._write({"finding": dataclasses.asdict(finding)})
 
     def finish(self) -> None:
-        """Say that all is done."""
         faulthandler.cancel_dump_traceback_later()
         self._write({"done": True})
 
@@ -65,37 +62,37 @@ class Teller:
         print(json.dumps(record), file=self._channel, flush=True)
 
 
-def inspect(target: str, teller: Teller) -> None:
+def inspect(target: str, reporter: Reporter) -> None:
     """Look at a target step by step, up to the first one that fails."""
     try:
         from bottleneck.doctor.job_checks import first_batch, job
         from bottleneck.job.target import build_pipeline
     except (ImportError, OSError) as error:  # torch itself, which has a finding of its own
-        teller.tell(Finding("problem", "target", f"not looked at: {error}"))
+        reporter.report(Finding("problem", "target", f"not examined: {error}"))
         return
-    teller.begin("build")
+    reporter.begin("build")
     try:
         pipeline = build_pipeline(target)
-        teller.tell(*job.examine_description(pipeline))
+        reporter.report(*job.examine_description(pipeline))
     except BottleneckError as error:
-        teller.tell(Finding("problem", "target", error.message, error.remedy, error.exit_status))
+        reporter.report(Finding("problem", "target", error.message, error.remedy, error.exit_status))
         return
-    teller.begin("pickle")
+    reporter.begin("pickle")
     pickled = job.examine_pickle(pipeline)
-    teller.tell(pickled)
+    reporter.report(pickled)
     if pickled.status == "problem":
         return
     # The worker comes first: samples taken here would open in this process what it then inherits.
-    teller.begin("batch")
-    loaded = first_batch.examine_batch(pipeline.make_loader(), teller.trace_path, teller.limit_s)
-    if not loaded.also_in_main:
-        teller.tell(*loaded.findings)
+    reporter.begin("batch")
+    found, also_in_main = first_batch.examine_batch(pipeline.make_loader(), reporter.trace_path, reporter.limit_s)
+    if not also_in_main:
+        reporter.report(*found)
         return
-    teller.begin("sample")
+    reporter.begin("sample")
     sample = job.examine_samples(pipeline)
-    # An error in the main process tells the index; that of the worker is the same one.
-    both = sample.status == loaded.findings[0].status == "problem"
-    teller.tell(sample, *([] if both else loaded.findings))
+    # The error in the main process names the index; that of the worker is the same one.
+    both = sample.status == found[0].status == "problem"
+    reporter.report(sample, *([] if both else found))
 
 
 def main() -> None:
@@ -104,7 +101,7 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel, open(trace_path, "a", encoding="utf-8") as trace:
         with suppress(OSError):  # standard error is closed
             os.dup2(2, 1)  # what the user's code prints is no finding
-        teller = Teller(channel, trace, limit_s)
-        inspect(target, teller)
-        teller.begin("end")
-        teller.finish()
+        reporter = Reporter(channel, trace, limit_s)
+        inspect(target, reporter)
+        reporter.begin("end")
+        reporter.finish()

@@ -1,4 +1,4 @@
-"""Examinations of a job: its description, its dataset's pickle, and a first batch and sample for real.
+"""Examinations of a job: its description, its dataset's pickle, and samples for real.
 
 They run the user's code, so `inspected.py` calls them in a process of their own.
 """
@@ -14,19 +14,18 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from bottleneck.doctor.finding import Finding, format_bytes, format_seconds
-from bottleneck.doctor.job_checks.structure import describe_structure
-from bottleneck.doctor.machine_checks.software import default_start_method
-from bottleneck.errors import ExitStatus
+from bottleneck.analysis.advice.rules.workers import LARGE_PICKLE_BYTES, LONG_START_S
+from bottleneck.doctor.finding import Finding
 from bottleneck.job.checks import check
 from bottleneck.job.description import Pipeline
+from bottleneck.job.start_method import start_method_of
+from bottleneck.job.structure import describe_structure
 from bottleneck.job.target import describe_error
 from bottleneck.measure.facts.pickling import PickleSize, pickle_size
 from bottleneck.measure.system.cores import usable_cores
+from bottleneck.results.format import duration, size
 
-_LARGE_PICKLE_BYTES = 64 << 20
-_LONG_PICKLES_S = 2.0
-"""What all workers' pickles together may take before it is told: they are sent one after the other."""
+FAILS_TOO = "The job itself would fail there too."
 _MOST_SAMPLES = 100
 _SAMPLES_S = 1.0
 """How long samples are taken for after the first one."""
@@ -67,50 +66,42 @@ def _count_batches(loader: DataLoader[Any]) -> int | None:
         return None
 
 
-def start_method_of(loader: DataLoader[Any]) -> str:
-    """How the workers of a loader start."""
-    context = getattr(loader, "multiprocessing_context", None)
-    method = context if isinstance(context, str) else None
-    if context is not None and method is None:
-        method = context.get_start_method(allow_none=True)
-    return method or default_start_method()
-
-
-def examine_pickle(
-    pipeline: Pipeline, measure: Callable[[Any], PickleSize] = pickle_size, start_method: str | None = None
-) -> Finding:
+def examine_pickle(pipeline: Pipeline, measure: Callable[[Any], PickleSize] = pickle_size) -> Finding:
     """What spawn or forkserver would send to every worker, and whether it can be sent at all.
 
     Args:
         pipeline: The job.
         measure: How to find the size of a pickle.
-        start_method: Of its workers; None: as its loader says.
     """
     loader = pipeline.make_loader()
-    method = start_method or start_method_of(loader)
-    needed = loader.num_workers > 0 and method != "fork"
+    method = start_method_of(loader)
+    workers = 0 if method == "fork" else loader.num_workers
     what = {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn}
     sizes = {name: measure(value) for name, value in what.items()}
-    refused = [f"{name} cannot be pickled ({size.failure})" for name, size in sizes.items() if size.failure]
-    if refused:
-        if needed:
-            remedy = (
-                "Open files and connections in __getitem__ instead of __init__, and use named functions, no lambdas."
+    for name, found in sizes.items():
+        if found.failure and workers:
+            return Finding(
+                "problem",
+                "pickle",
+                f"{name} cannot be pickled ({found.failure}): no worker can start by {method}",
+                "Open files and connections in __getitem__ instead of __init__, and use named functions, no lambdas.",
             )
-            return Finding("problem", "pickle", f"{refused[0]}: no worker can start by {method}", remedy)
-        return Finding("ok", "pickle", f"{refused[0]}: works with fork only, Python's default before 3.14")
-    return _judge_pickle(sizes["dataset"], loader.num_workers if needed else 0, method)
+        if found.failure:
+            message = f"{name} cannot be pickled ({found.failure}): works with fork only, Python's default before 3.14"
+            return Finding("ok", "pickle", message)
+    return _judge_pickle(sizes["dataset"], workers, method)
 
 
-def _judge_pickle(size: PickleSize, workers: int, method: str) -> Finding:
-    least = "" if size.complete else "at least "
-    message = f"the dataset takes {least}{format_bytes(size.stream_bytes)}, {format_seconds(size.duration_s)}"
-    if size.shared_bytes:
-        message += f", beside {format_bytes(size.shared_bytes)} of tensors in shared memory"
+def _judge_pickle(found: PickleSize, workers: int, method: str) -> Finding:
+    least = "" if found.complete else "at least "
+    message = f"the dataset takes {least}{size(found.stream_bytes)}, {duration(found.duration_s)}"
+    if found.shared_bytes:
+        message += f", beside {size(found.shared_bytes)} of tensors in shared memory"
     if not workers:
         return Finding("ok", "pickle", f"{message}; not sent to workers here")
     message += f", sent to each of {workers} by {method}"
-    if size.stream_bytes > _LARGE_PICKLE_BYTES or size.duration_s * workers > _LONG_PICKLES_S or not size.complete:
+    large = found.stream_bytes >= LARGE_PICKLE_BYTES
+    if large or found.duration_s * workers >= LONG_START_S or not found.complete:
         return Finding(
             "warning",
             "pickle",
@@ -121,12 +112,7 @@ def _judge_pickle(size: PickleSize, workers: int, method: str) -> Finding:
 
 
 def examine_samples(pipeline: Pipeline, read_clock_s: Callable[[], float] = time.perf_counter) -> Finding:
-    """A few samples in this process, of the second batch: those of the first one have been read before.
-
-    Args:
-        pipeline: The job.
-        read_clock_s: A steady clock.
-    """
+    """A few samples in this process, of the second batch: those of the first one have been read before."""
     loader = pipeline.make_loader()
     times_s: list[float] = []
     structure, index = "", None
@@ -143,13 +129,13 @@ def examine_samples(pipeline: Pipeline, read_clock_s: Callable[[], float] = time
             structure = structure or describe_structure(sample)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code raises
         at = "" if index is None else f" at index {index}"
-        return failed("sample", f"the dataset raised{at}", error)
+        return Finding("problem", "sample", f"the dataset raised{at}: {describe_error(error)}", FAILS_TOO)
     if not times_s:
         return Finding("problem", "sample", "the dataset gave no sample", "Check its length, paths and filters.")
-    message = f"{structure}, the first in {format_seconds(times_s[0])}"
-    if len(times_s) > 1:
-        mean_s = sum(times_s[1:]) / (len(times_s) - 1)
-        message += f", {len(times_s) - 1} more in {format_seconds(mean_s)} each"
+    first_s, *more_s = times_s
+    message = f"{structure}, the first in {duration(first_s)}"
+    if more_s:
+        message += f", {len(more_s)} more in {duration(sum(more_s) / len(more_s))} each"
     return Finding("ok", "sample", message)
 
 
@@ -174,14 +160,3 @@ def _second_batch(loader: DataLoader[Any]) -> list[Any]:
     batches = iter(loader.batch_sampler)
     first = next(batches)
     return list(next(batches, first))
-
-
-def failed(subject: str, what: str, error: BaseException) -> Finding:
-    """An exception of the user's code as a finding."""
-    return Finding(
-        "problem",
-        subject,
-        f"{what}: {describe_error(error)}",
-        "The job itself would fail there too.",
-        ExitStatus.COULD_NOT_MEASURE,
-    )

@@ -33,8 +33,6 @@ _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from bottleneck.doctor.job_checks.inspected import main; main()"
 )
-
-
 _LONGER = "--limit 10m allows more"
 _REMEDIES = {
     "start": "The machine is very busy, or its disk very slow.",
@@ -47,7 +45,7 @@ _REMEDIES = {
 
 
 def examine_target(target: str, limit_s: float = LIMIT_S) -> list[Finding]:
-    """What a target's job is like: its description, its dataset's pickle, a first sample and batch.
+    """All findings about a target: its description, its dataset's pickle, a first sample and batch.
 
     Args:
         target: 'package.module:function' or 'path/to/file.py:function'.
@@ -83,14 +81,15 @@ class _Inspection:
         self._lines.put(None)
 
     def findings(self) -> list[Finding]:
-        """What the process tells, and what its silence means."""
+        """What the process reports, and what its silence means."""
         found: list[Finding] = []
         step = "start"
         for record in self._records():
             if record is None:
                 return [*found, self._stuck(step)]
             if "finding" in record:
-                found.append(_finding(record["finding"]))
+                fields = record["finding"]
+                found.append(Finding(**{**fields, "exit_status": ExitStatus(fields["exit_status"])}))
             step = record.get("step", step)
             if record.get("done"):
                 self._done = True
@@ -121,7 +120,6 @@ class _Inspection:
             "target",
             f"{STEPS[step]} took longer than {_START_LIMIT_S if step == 'start' else self._limit_s:g} s{where}",
             _REMEDIES[step],
-            ExitStatus.COULD_NOT_MEASURE,
         )
 
     def _died(self, step: str) -> Finding:
@@ -136,12 +134,13 @@ class _Inspection:
             f"{STEPS[step]} ended the process {how}",
             "If the kernel's out-of-memory killer did it (see dmesg), something needs less memory; "
             "--set num_workers=0 with diagnose shows where it ends.",
-            ExitStatus.COULD_NOT_MEASURE,
         )
 
     def close(self) -> None:
         """End the process and all that it started, in sessions of their own too."""
-        started = _descendants(self._process.pid)
+        started: list[psutil.Process] = []
+        with suppress(psutil.Error):
+            started = psutil.Process(self._process.pid).children(recursive=True)
         if self._done:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_LIMIT_S)
@@ -156,14 +155,3 @@ class _Inspection:
         # A process that escaped may hold the other end: the reader then waits on, and closing would wait for it.
         if self._process.stdout is not None and not self._reader.is_alive():
             self._process.stdout.close()
-
-
-def _descendants(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-
-
-def _finding(fields: dict[str, Any]) -> Finding:
-    return Finding(**{**fields, "exit_status": ExitStatus(fields["exit_status"])})

@@ -8,10 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bottleneck.doctor.finding import Finding, first_line, format_bytes
+from bottleneck.doctor.finding import Finding, first_line
+from bottleneck.results.format import size
 
 _OURS_BYTES = 2 << 30
-"""What the first use of a device takes by itself, generously: less tells nothing of others on it."""
+"""What the first use of a device takes by itself, generously: less says nothing of others on it."""
 
 
 def examine_device(root: Path = Path("/")) -> Finding:
@@ -32,7 +33,7 @@ def examine_device(root: Path = Path("/")) -> Finding:
         return _explain_missing(torch, root)
     try:
         if (torch.ones(2, device=device) * 2).sum().item() != 4:
-            raise RuntimeError("1 + 1 is not 2 on it")  # noqa: TRY301 - told as any other failure
+            raise RuntimeError("1 + 1 is not 2 there")  # noqa: TRY301 - reported as any other failure
     except RuntimeError as error:
         return Finding(
             "problem",
@@ -48,9 +49,7 @@ def _describe(torch: Any, device: Any) -> Finding:
         return Finding("ok", "device", f"{device}, works")
     free, total = torch.cuda.mem_get_info(device)
     toolkit = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
-    message = (
-        f"{device}, {torch.cuda.get_device_name(device)}, {toolkit}, {format_bytes(free)} of {format_bytes(total)} free"
-    )
+    message = f"{device}, {torch.cuda.get_device_name(device)}, {toolkit}, {size(free)} of {size(total)} free"
     if total - free > max(_OURS_BYTES, 0.1 * total):
         return Finding(
             "warning",

@@ -6,11 +6,14 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from bottleneck.doctor.finding import Finding, first_line
+from bottleneck.doctor.finding import Finding
 from bottleneck.measure.system.cgroup import quota_cores
 from bottleneck.measure.system.cores import allowed_cores, usable_cores
+
+if TYPE_CHECKING:
+    from bottleneck.measure.system.environment import OtherLoad
 
 SAMPLE_S = 1.0
 """Kernels count processor time in ticks of 10 ms or so: less than a second says little."""
@@ -36,16 +39,17 @@ def examine_cores() -> Finding:
     return Finding("ok", "cores", f"{present}, all usable")
 
 
+def thread_settings() -> list[str]:
+    """The environment variables that choose numbers of threads, as far as they are set, with their values."""
+    return [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
+
+
 def examine_threads() -> Finding:
     """Threads that torch takes in the main process, against the usable cores."""
-    chosen = [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
-    try:
-        import torch
+    import torch
 
-        threads = torch.get_num_threads()
-    except (ImportError, OSError) as error:
-        return Finding("warning", "threads", f"not looked at: {first_line(error)}")
-    message = f"torch uses {threads}, {', '.join(chosen) or 'OMP_NUM_THREADS is not set'}"
+    threads = torch.get_num_threads()
+    message = f"torch uses {threads}, {', '.join(thread_settings()) or 'OMP_NUM_THREADS is not set'}"
     usable = max(1, int(usable_cores()))
     if threads > usable:
         return Finding(
@@ -61,7 +65,7 @@ def examine_clock(root: Path = Path("/sys/devices/system/cpu")) -> Finding:
     """Whether the system keeps the clock of the processors low."""
     governors = {_read(path) for path in sorted(root.glob("cpu[0-9]*/cpufreq/scaling_governor"))} - {""}
     if not governors:
-        return Finding("ok", "clock", "its governor is not told here")
+        return Finding("ok", "clock", "its governor is not known here")
     shown = ", ".join(sorted(governors))
     drivers = {_read(path) for path in root.glob("cpu[0-9]*/cpufreq/scaling_driver")}
     preferences = {_read(path) for path in root.glob("cpu[0-9]*/cpufreq/energy_performance_preference")}
@@ -80,18 +84,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-class Load(Protocol):
-    """Counts the cores that other processes keep busy between two moments."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    def stop(self) -> float:
-        """End, and return the cores."""
-
-
 def examine_load(
-    sample: Load | None = None, sleep: Callable[[float], None] = time.sleep, duration_s: float | None = None
+    sample: OtherLoad | None = None, sleep: Callable[[float], None] = time.sleep, duration_s: float | None = None
 ) -> Finding:
     """How many cores other processes keep busy, over a short while.
 
@@ -101,16 +95,13 @@ def examine_load(
         duration_s: How long it looks; None: as long as makes sense.
     """
     duration_s = SAMPLE_S if duration_s is None else duration_s
-    try:
-        if sample is None:
-            from bottleneck.measure.system.environment import OtherLoad
+    if sample is None:
+        from bottleneck.measure.system.environment import OtherLoad
 
-            sample = OtherLoad()
-        sample.start()
-        sleep(duration_s)
-        cores = sample.stop()
-    except (ImportError, OSError) as error:
-        return Finding("warning", "load", f"not looked at: {first_line(error)}")
+        sample = OtherLoad()
+    sample.start()
+    sleep(duration_s)
+    cores = sample.stop()
     message = f"other processes use {cores:.1f} cores (over {duration_s:g} s)"
     if cores > max(_MOST_LOAD_CORES, _MOST_LOAD_SHARE * usable_cores()):
         return Finding("warning", "load", message, "End them, or wait: they slow down and blur what is measured.")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from types import ModuleType
 
-from bottleneck.doctor.finding import Finding, first_line, format_bytes
+from bottleneck.doctor.finding import Finding
+from bottleneck.results.format import size
 
-LEAST_SHARED_MEMORY_BYTES = 1 << 30
-LEAST_OPEN_FILES = 4096
+_LEAST_SHARED_MEMORY_BYTES = 1 << 30
+_LEAST_OPEN_FILES = 4096
 _LEAST_FREE_BYTES = 1 << 30
 _MOST_SWAP_SHARE = 0.05
 """Of the memory; a little swap is what was not needed for long, and costs nothing."""
@@ -16,16 +16,12 @@ _MOST_SWAP_SHARE = 0.05
 
 def examine_memory() -> Finding:
     """Free memory and swap in use."""
-    try:
-        import psutil
+    import psutil
 
-        from bottleneck.measure.system.environment import free_memory_bytes
+    from bottleneck.measure.system.environment import free_memory_bytes
 
-        total, free = int(psutil.virtual_memory().total), free_memory_bytes()
-        swapped = int(psutil.swap_memory().used)
-    except (ImportError, OSError, RuntimeError) as error:
-        return Finding("warning", "memory", f"not looked at: {first_line(error)}")
-    message = f"{format_bytes(free)} free of {format_bytes(total)}, {format_bytes(swapped)} of swap in use"
+    total, free, swapped = psutil.virtual_memory().total, free_memory_bytes(), psutil.swap_memory().used
+    message = f"{size(free)} free of {size(total)}, {size(swapped)} of swap in use"
     if swapped > _MOST_SWAP_SHARE * total:
         return Finding(
             "warning", "memory", message, "Reading swapped pages back looks like slow loading: end what fills memory."
@@ -41,9 +37,9 @@ def examine_shared_memory() -> Finding:
         state = os.statvfs("/dev/shm")
     except (OSError, AttributeError):
         return Finding("ok", "shared memory", "no /dev/shm on this system")
-    size, free = state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
-    message = f"/dev/shm has {size / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of it free"
-    if free < LEAST_SHARED_MEMORY_BYTES:
+    free = state.f_bavail * state.f_frsize
+    message = f"/dev/shm has {size(state.f_blocks * state.f_frsize)}, {size(free)} of it free"
+    if free < _LEAST_SHARED_MEMORY_BYTES:
         return Finding(
             "warning", "shared memory", message, "In Docker: --shm-size=8g or --ipc=host; else fewer workers."
         )
@@ -52,41 +48,25 @@ def examine_shared_memory() -> Finding:
 
 def examine_open_files() -> Finding:
     """The limit on open files: workers hand over tensors as file descriptors, if that is torch's strategy."""
-    resource = _resource()
-    if resource is None:
+    try:
+        import resource
+    except ImportError:  # Windows
         return Finding("ok", "open files", "no limit on this system")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = soft == resource.RLIM_INFINITY
-    strategy = sharing_strategy()
+    strategy = _sharing_strategy()
     message = "no limit" if unlimited else f"at most {soft}"
     if strategy == "file_system":
         return Finding("ok", "open files", f"{message}; tensors travel as named files, which need none for long")
     if strategy:
         message += "; each tensor on its way takes one"
-    if not unlimited and soft < LEAST_OPEN_FILES:
+    if not unlimited and soft < _LEAST_OPEN_FILES:
         most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
         return Finding("warning", "open files", message, f"ulimit -n {most}")
     return Finding("ok", "open files", message)
 
 
-def open_files_limit() -> int | None:
-    """How many descriptors this process may have; None without a limit."""
-    resource = _resource()
-    if resource is None:
-        return None
-    soft: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _resource() -> ModuleType | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    return resource
-
-
-def sharing_strategy() -> str | None:
+def _sharing_strategy() -> str | None:
     """How torch shares tensors between processes; None where it cannot be asked."""
     try:
         import torch.multiprocessing

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bottleneck._pydata.names import installed_version
 from bottleneck.doctor.finding import Finding
-from bottleneck.doctor.machine_checks.software import installed_version
 from bottleneck.loader.worker import ptrace
 from bottleneck.measure.passes.pyspy import find_py_spy, remedy_for_permission, why_py_spy_fails
 
@@ -23,7 +23,7 @@ _CHILD = (
 
 
 def examine_py_spy(limit_s: float = TRY_LIMIT_S) -> Finding:
-    """Whether py-spy is there, beside this Python or on the path, and can look into a process of ours.
+    """Whether py-spy is there, beside this Python or on the path, and can look into another process.
 
     Args:
         limit_s: How long it may take to.

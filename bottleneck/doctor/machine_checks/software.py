@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import platform
 import sys
-from importlib import metadata
 
-from bottleneck._pydata.names import VERSION, pydata_version
+from bottleneck._pydata.names import VERSION, installed_version, pydata_version
 from bottleneck.doctor.finding import Finding, first_line
+from bottleneck.job.start_method import default_start_method
 
 
 def examine_versions() -> Finding:
@@ -50,11 +50,6 @@ def _mismatched(error: BaseException) -> Finding:
     )
 
 
-def default_start_method() -> str:
-    """How worker processes start where a loader does not say; asking does not fix it for the user's code."""
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-
-
 def examine_start_method() -> Finding:
     """How worker processes start, which decides whether a dataset has to be picklable."""
     method = default_start_method()
@@ -86,11 +81,3 @@ def examine_import_name() -> Finding:
     if pydata_version() is not None:
         return Finding("ok", "import name", f"shared: the functions of pydata's Bottleneck {theirs} are forwarded")
     return Finding("ok", "import name", "`import bottleneck` gives this package")
-
-
-def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution; None if it is not installed."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None

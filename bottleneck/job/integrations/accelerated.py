@@ -46,13 +46,7 @@ def accelerate_fields(
 
 
 class AccelerateStep(FrameworkStep):
-    """Forward, loss, `accelerator.backward` and the optimizer's step, with gradients gathered as the job does.
-
-    Args:
-        accelerator: The Accelerator.
-        model: What it prepared.
-        loss_fn: (output, target) -> loss; None: the model returns its loss.
-    """
+    """Forward, loss, `accelerator.backward` and the optimizer's step, with gradients gathered as the job does."""
 
     def __init__(self, accelerator: Any, model: Any, loss_fn: Callable[[Any, Any], Any] | None) -> None:
         super().__init__(model)
@@ -74,7 +68,6 @@ class AccelerateStep(FrameworkStep):
             self.model,
             self._loss_fn,
             optimizer,
-            device,
             backward=self._accelerator.backward,
             batches_per_step=self._accelerator.gradient_accumulation_steps,
         )

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from bottleneck.errors import BottleneckError, PipelineError
 from bottleneck.job.loader_arguments import build_loader, read_loader_arguments
-from bottleneck.job.safe_repr import said_by
+from bottleneck.job.safe_repr import summary
 
 LIGHTNING = ("lightning", "pytorch_lightning")
 
@@ -59,8 +59,7 @@ def call_users_code(call: Callable[[], Any], what: str, remedy: str) -> Any:
     except BottleneckError:
         raise
     except Exception as error:
-        said = said_by(error)[:300].rstrip(".")
-        raise PipelineError(f"{what} raised {type(error).__name__}: {said}.", remedy) from error
+        raise PipelineError(f"{what} raised {summary(error)}.", remedy) from error
 
 
 def the_only_loader(found: Any, what: str, call: str) -> DataLoader[Any]:
@@ -68,7 +67,7 @@ def the_only_loader(found: Any, what: str, call: str) -> DataLoader[Any]:
 
     Args:
         found: What it returned.
-        what: The hook, for a sentence.
+        what: The hook, for messages.
         call: A line that works with one loader.
 
     Raises:

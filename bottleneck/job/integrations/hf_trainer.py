@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.integrations.frameworks import (
+    LIGHTNING,
     call_users_code,
     describe_value,
     is_a,
@@ -26,15 +27,11 @@ _CALL = "Pipeline.from_trainer(trainer)"
 def trainer_fields(trainer: Any, *, own_step: bool) -> tuple[DataLoader[Any], dict[str, Any]]:
     """The loader of a Trainer, and the fields of its pipeline.
 
-    Args:
-        trainer: A `transformers.Trainer`, or of a class derived from it.
-        own_step: The user gives a train step of their own.
-
     Raises:
         PipelineError: Something else, a Trainer without a training set, or one that shards its model.
     """
     if not is_a(trainer, ("transformers",), "Trainer"):
-        hint = " (is it Lightning's?)" if is_a(trainer, ("lightning", "pytorch_lightning"), "Trainer") else ""
+        hint = " (is it Lightning's?)" if is_a(trainer, LIGHTNING, "Trainer") else ""
         raise PipelineError(
             f"Pipeline.from_trainer needs a transformers.Trainer, not {describe_value(trainer)}{hint}.",
             f"Write {_CALL}." if not hint else "Write Pipeline.from_lightning(module, datamodule).",
@@ -73,11 +70,7 @@ def _registrations_kept(accelerator: Any) -> Iterator[None]:
 
 
 class TrainerStep(FrameworkStep):
-    """`trainer.training_step`, clipping and the optimizer's step; without callbacks, logging and saving.
-
-    Args:
-        trainer: The Trainer.
-    """
+    """`trainer.training_step`, clipping and the optimizer's step; without callbacks, logging and saving."""
 
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer.model)

@@ -36,8 +36,8 @@ def lightning_fields(module: Any, data: Any, trainer: Any, *, own_step: bool) ->
     Args:
         module: A LightningModule.
         data: A LightningDataModule or a DataLoader; None: the module's own `train_dataloader`.
-        trainer: A Trainer, for its precision and the like; may be None.
-        own_step: The user gives a train step of their own.
+        trainer: A Trainer, for its precision and the like, or None.
+        own_step: The user gives a train step.
 
     Raises:
         PipelineError: Objects of another kind, several loaders, or a module that needs its Trainer in each step.

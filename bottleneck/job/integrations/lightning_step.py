@@ -90,7 +90,7 @@ def _without_logging(module: Any, trainer: Any, parts: list[Any] | None = None) 
     Args:
         module: The LightningModule.
         trainer: What `self.trainer` is; None: what it is anyway.
-        parts: It, and the LightningModules within it; None: they are looked up.
+        parts: The module and the LightningModules in it; None: they are looked up.
     """
     parts = _modules_in(module) if parts is None else parts
     changes: dict[str, Any] = dict.fromkeys(_LOGGING, _log_nothing)
@@ -117,14 +117,7 @@ def _log_nothing(*args: Any, **kwargs: Any) -> None:
 
 
 class _StepLoop:
-    """What Lightning does with each batch.
-
-    Args:
-        module: The LightningModule.
-        trainer: See LightningStep.
-        optimizer: None: forward and backward only.
-        after_transfer: See LightningStep.
-    """
+    """What Lightning does with each batch; without an optimizer it goes forward and backward only."""
 
     def __init__(self, module: Any, trainer: Any, optimizer: Any, after_transfer: Callable[..., Any] | None) -> None:
         self._module, self._trainer = module, trainer

@@ -42,7 +42,7 @@ class Recipe:
     """What is known about one framework. A recipe overrides what its framework needs; the rest stays empty.
 
     Attributes:
-        name: The framework, as people write it. A recipe replaces an earlier one of the same name.
+        name: The framework. A recipe replaces an earlier one of the same name.
         packages: Packages or modules whose classes this recipe knows, such as `("webdataset",)`. An object belongs
             to a recipe when its class, or one that it derives from, is defined in one of them.
         complete: The callables that this recipe names are all there is in the framework's own classes; what else

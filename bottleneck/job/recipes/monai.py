@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bottleneck.job.key_paths import resolve
-from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, attributes, listed_callables
+from bottleneck.job.recipes.interface import FoundCallable, Recipe, attributes, listed_callables
 
 _LOADS = "monai.transforms.io."
 
@@ -23,16 +23,12 @@ class Monai(Recipe):
         transform = attributes(holder).get("transform")
         if not callable(transform):
             return
-        parts = [(path, resolve(transform, path)) for path in self.members(transform)]
+        parts = [(path, resolve(transform, path)) for path in listed_callables(transform, "transforms")]
         if not any(_loads(part) for _, part in parts):
             yield FoundCallable(("transform",), "augment")
             return
         for path, part in parts:
             yield FoundCallable(("transform", *path), "load" if _loads(part) else "augment")
-
-    def members(self, transform: Any) -> Iterable[KeyPath]:
-        """Yield those of Compose, OneOf, SomeOf and RandomOrder."""
-        return listed_callables(transform, "transforms")
 
 
 def _loads(transform: Any) -> bool:

@@ -1,4 +1,4 @@
-"""All recipes: those that come with us, and those that users register."""
+"""All recipes: the built-in ones, and those that users register."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.key_paths import resolve, write_path
-from bottleneck.job.recipes.albumentations import Albumentations
 from bottleneck.job.recipes.huggingface import HuggingFaceDatasets
 from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, listed_callables
 from bottleneck.job.recipes.litdata import LitData
@@ -17,11 +16,11 @@ from bottleneck.job.recipes.torch_nn import TorchModules
 from bottleneck.job.recipes.torchdata import TorchdataNodes
 from bottleneck.job.recipes.torchvision import Torchvision
 from bottleneck.job.recipes.webdataset import WebDataset
+from bottleneck.job.safe_repr import summary
 
 _BUILT_IN: tuple[Recipe, ...] = (
     Torchvision(),
     TorchModules(),
-    Albumentations(),
     Monai(),
     Timm(),
     HuggingFaceDatasets(),
@@ -34,7 +33,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 def register_recipe(recipe: Recipe) -> None:
-    """Use a recipe of one's own from now on, in this process; it is asked before those that come with us.
+    """Use a recipe of one's own from now on, in this process; it is asked before the built-in ones.
 
     Args:
         recipe: Replaces one that was registered before under the same name.
@@ -132,9 +131,9 @@ def _ask(recipe: Recipe, question: Callable[[Any], Iterable[AnswerT]], value: An
         return list(question(value))
     except Exception as error:
         if recipe not in _registered:
-            return []  # a newer version of the framework than the one that was looked at
+            return []  # a newer version of the framework than the one that the recipe was written for
         raise PipelineError(
-            f"The recipe {recipe.name!r} failed on a {type(value).__name__}: {type(error).__name__}: {error}.",
+            f"The recipe {recipe.name!r} failed on a {type(value).__name__}: {summary(error)}.",
             "Let the recipe look only at what is there, with getattr(holder, name, None).",
         ) from error
 

@@ -12,11 +12,7 @@ from bottleneck.job.recipes.interface import FoundCallable, KeyPath, Recipe, att
 
 
 class NodeStream(IterableDataset[Any]):
-    """A node as a dataset.
-
-    Args:
-        node: Runs where the dataset does, as a copy; its threads and processes end with that.
-    """
+    """A node as a dataset; it runs where the dataset does, as a copy, and its threads and processes end with that."""
 
     def __init__(self, node: Any) -> None:
         self.node = node

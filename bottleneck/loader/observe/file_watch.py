@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 MOST_FILES = 50_000
 """Files that are noted in one worker; a pool of samples that opens more is refused."""
@@ -26,7 +27,6 @@ class NotedFiles:
 
     Attributes:
         opened: Absolute paths, in the order of opening, each once.
-        opens: How often something was opened.
         requested_bytes: What the worker asked for meanwhile; None where that is unknown.
         too_many: There were more than are noted.
     """
@@ -50,7 +50,6 @@ class FileWatch:
         self._unwrap: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Begin to note."""
         if not self._installed:
             self._installed = True
             sys.addaudithook(self._hook)
@@ -60,7 +59,6 @@ class FileWatch:
         self.active = True
 
     def stop(self) -> NotedFiles:
-        """Stop, and return what was opened."""
         self.active = False
         for unwrap in self._unwrap:
             unwrap()
@@ -105,9 +103,6 @@ class FileWatch:
 
 def _requested_bytes() -> int | None:
     try:
-        for line in Path("/proc/self/io").read_text().splitlines():
-            if line.startswith("rchar:"):
-                return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return None
+        return int(psutil.Process().io_counters().read_chars)
+    except (AttributeError, OSError, psutil.Error):  # not on every system
+        return None

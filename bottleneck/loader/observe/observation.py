@@ -37,7 +37,6 @@ class Spent:
     """CPU time of all threads of the process."""
 
     def add(self, other: Spent) -> None:
-        """Add the time of another."""
         self.wall_s += other.wall_s
         self.cpu_s += other.cpu_s
 
@@ -54,13 +53,11 @@ class TransformSpent(Spent):
     """Size and type of what it returned -> how often."""
 
     def note_output(self, value: Any) -> None:
-        """Count the size and type of an output."""
         shape = describe_output(value)
         if shape in self.outputs or len(self.outputs) < _MOST_OUTPUTS:
             self.outputs[shape] += 1
 
     def add(self, other: Spent) -> None:
-        """Add the calls of another."""
         super().add(other)
         if isinstance(other, TransformSpent):
             self.calls += other.calls
@@ -72,14 +69,11 @@ class Observation:
     """What was measured of whole batches.
 
     Attributes:
-        workers: Workers that it comes from; 1 in the main process.
-        batches: Whole batches.
-        samples: The samples in them.
+        workers: That it comes from; 1 in the main process.
         core_wait_s: Time for which the process was ready to work and had no core; None where that is unknown.
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
         elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
-        pixels: What was found of images.
     """
 
     workers: int = 0
@@ -92,7 +86,6 @@ class Observation:
     pixels: Pixels = field(default_factory=Pixels)
 
     def add(self, other: Observation) -> None:
-        """Add what was measured of further batches."""
         self.batches += other.batches
         self.samples += other.samples
         known = self.core_wait_s is not None and other.core_wait_s is not None
@@ -124,11 +117,7 @@ class Clocks:
 
 
 class Meter:
-    """Charges the time that passes to a stage, and within it to a single transform.
-
-    Args:
-        clocks: Where the times come from.
-    """
+    """Charges the time that passes to a stage, and within it to a single transform."""
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
@@ -136,27 +125,14 @@ class Meter:
         self._last = Spent()
 
     def enter(self, stage: Spent, transform: TransformSpent | None = None) -> tuple[Spent, TransformSpent | None]:
-        """Charge what has passed so far, and from now on something else.
-
-        Args:
-            stage: What is charged.
-            transform: What is charged as well.
-
-        Returns:
-            What was charged until now, for `go_back`.
-        """
+        """Charge what has passed so far, and from now on something else; return what was charged until now."""
         self._charge()
         before, self._now = self._now, (stage, transform)
         self._last = self._read()
         return before
 
-    def go_back(self, before: tuple[Spent, TransformSpent | None]) -> None:
-        """Charge again what was charged before."""
-        self.enter(*before)
-
     @contextmanager
     def uncharged(self) -> Iterator[None]:
-        """Leave out what passes inside the block."""
         self._charge()
         yield
         self._last = self._read()

@@ -25,31 +25,12 @@ Roots = Callable[[], list[tuple[str, Any]]]
 
 
 class Observer(Work):
-    """Observes the batches of one worker; nothing of it is timed by the main process.
-
-    Args:
-        user_code: The user's code.
-        tape: The tape of the dataset's cuts.
-        control: Where the observation goes.
-        worker: The number of the worker.
-        roots: Where single transforms may be.
-        iterable: The dataset is an iterable one.
-        clocks: Where the times come from.
-    """
+    """Observes the batches of one worker; nothing of it is timed by the main process."""
 
     def __init__(
-        self,
-        user_code: UserCode,
-        tape: Tape,
-        control: Control,
-        worker: int,
-        roots: Roots,
-        *,
-        iterable: bool,
-        clocks: Clocks | None = None,
+        self, user_code: UserCode, tape: Tape, control: Control, roots: Roots, clocks: Clocks | None = None
     ) -> None:
-        self._user_code, self._tape, self._control, self._worker = user_code, tape, control, worker
-        self._roots, self._iterable = roots, iterable
+        self._user_code, self._tape, self._control, self._roots = user_code, tape, control, roots
         self._clocks = clocks or Clocks()
         self._meter = Meter(self._clocks)
         self._members = Tape()
@@ -76,7 +57,7 @@ class Observer(Work):
         return sum(spent.wall_s for spent in self._total.stages.values()) >= ENOUGH_S
 
     def fetch(self, request: Any) -> Any:
-        """Return what a request asks for, as long as more is to be measured; it begins a batch."""
+        """Fetch as the loader does, as long as more is to be measured; it begins a batch."""
         user_code = self._user_code
         if self.has_seen_enough:
             return SKIPPED
@@ -88,7 +69,6 @@ class Observer(Work):
         return [self._item(user_code.item, index) for index in request]
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream, as long as more is to be measured."""
         if self.has_seen_enough:
             return [SKIPPED]
         if not self._open.samples:
@@ -98,7 +78,7 @@ class Observer(Work):
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just fetched, and keep what was measured of the batch."""
         # A stream's batch may have been begun before the observation was.
-        whole = not self._iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
+        whole = not self._user_code.iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
         with self._observing("collate", self.plan.marks.collate):
             batch = self._user_code.collate(samples)
         if whole and self._open.samples:
@@ -107,12 +87,11 @@ class Observer(Work):
             begun_s = self._core_wait_s
             self._open.core_wait_s = None if ended_s is None or begun_s is None else ended_s - begun_s
             self._total.add(self._open)
-            self._control.observations.write(self._worker, self._total)
+            self._control.observations.write(self._user_code.number, self._total)
         self.drop()
         return batch
 
     def drop(self) -> None:
-        """Forget the batch that is being made."""
         self._open = Observation()
 
     def _begin(self) -> None:
@@ -145,31 +124,21 @@ class Observer(Work):
             try:
                 yield
             finally:
-                self._meter.go_back(before)
+                self._meter.enter(*before)
                 self._members.handler = None
 
     def _spent(self, stage: str) -> Spent:
         return self._open.stages.setdefault(stage, Spent())
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        stage = self._calls.stage_of(site)
-        if is_mark(site) or self._calls.elsewhere:
-            return function(*args, **kwargs) if stage is None else self._run_in(stage, function, args, kwargs)
-        if self._tape.stage(site) == "augment" and not self._calls.inside_cut:
-            with self._meter.uncharged():
-                self._pixels.see_loaded(args, kwargs)
-        if site in self._single:
-            function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
-        if stage is None:
-            return function(*args, **kwargs)
-        self._calls.inside_cut = True
-        try:
-            return self._run_in(stage, function, args, kwargs)
-        finally:
-            self._calls.inside_cut = False
-            if self.plan.strategy == "tail" and stage == "augment" and self._stage == "load":
-                self._stage = "finish"
-                self._meter.enter(self._spent("finish"))
+        calls = self._calls
+        if not (is_mark(site) or calls.elsewhere):
+            if self._tape.stage(site) == "augment" and not calls.inside_cut:
+                with self._meter.uncharged():
+                    self._pixels.see_loaded(args, kwargs)
+            if site in self._single:
+                function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
+        return calls.run(site, self._run_in, function, args, kwargs)
 
     def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self._stage = self._stage, stage
@@ -177,8 +146,11 @@ class Observer(Work):
         try:
             return function(*args, **kwargs)
         finally:
-            self._meter.go_back(before)
+            self._meter.enter(*before)
             self._stage = outer
+            if self.plan.strategy == "tail" and stage == "augment" and outer == "load":
+                self._stage = "finish"
+                self._meter.enter(self._spent("finish"))
 
     def _answer_transform(self, place: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._calls.elsewhere:
@@ -197,4 +169,4 @@ class Observer(Work):
             self._meter.note_output(output)
             return output
         finally:
-            self._meter.go_back(before)
+            self._meter.enter(*before)

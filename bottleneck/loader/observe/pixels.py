@@ -22,11 +22,11 @@ class Pixels:
     """What was found of the images of some samples.
 
     Attributes:
-        samples: Samples in which an image was found both before the augmentation and after all.
+        samples: Those in which an image was found both before the augmentation and at the end.
         decoded: Pixels before, in all of them together.
-        used: Pixels after.
+        used: Pixels at the end.
         loaded_samples: Samples of which everything that goes into the augmentation is known.
-        loaded_bytes: Of that, images or not.
+        loaded_bytes: The size of that, images or not.
     """
 
     samples: int = 0
@@ -36,7 +36,6 @@ class Pixels:
     loaded_bytes: int = 0
 
     def add(self, other: Pixels) -> None:
-        """Add what was found of further samples."""
         self.samples += other.samples
         self.decoded += other.decoded
         self.used += other.used
@@ -74,12 +73,7 @@ class PixelNotes:
             self._decoded.append(max(found))
 
     def end(self, value: Any, samples: int) -> Pixels:
-        """End an item.
-
-        Args:
-            value: What the dataset gave.
-            samples: The samples in it.
-        """
+        """Return what was found of an item with so many samples."""
         seen = Pixels()
         used = [pixels for leaf in _leaves(value) if (pixels := image_pixels(leaf))]
         if self._decoded and used:

@@ -21,7 +21,7 @@ the lock would be sampled only when they have called one that releases it."""
 
 
 @dataclass
-class Sampled:
+class StackCount:
     """How often one stack was sampled."""
 
     count: int = 0
@@ -31,9 +31,9 @@ class Sampled:
 
 @dataclass
 class SampledStacks:
-    """What was sampled: stack, outermost frame first -> how often."""
+    """Stacks, outermost frame first, and how often each was sampled."""
 
-    stacks: dict[tuple[RawFrame, ...], Sampled] = field(default_factory=dict)
+    stacks: dict[tuple[RawFrame, ...], StackCount] = field(default_factory=dict)
 
 
 class StackSampler:
@@ -61,12 +61,10 @@ class StackSampler:
         self._thread = threading.Thread(target=self._run, name="bottleneck-stack-sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
         sys.setswitchinterval(min(_SWITCH_INTERVAL_S, self._switch_interval_s))
         self._thread.start()
 
     def stop(self) -> SampledStacks:
-        """End, and return the samples."""
         self._stop.set()
         self._thread.join()
         sys.setswitchinterval(self._switch_interval_s)
@@ -86,7 +84,7 @@ class StackSampler:
         self._before_s, self._cpu_before_s = now_s, cpu_s
         if frame is None:
             return
-        seen = self._sampled.stacks.setdefault(_read_stack(frame), Sampled())
+        seen = self._sampled.stacks.setdefault(_read_stack(frame), StackCount())
         seen.count += 1
         seen.computing = None if computing is None or seen.computing is None else seen.computing + computing
 

@@ -9,7 +9,6 @@ from types import FunctionType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from bottleneck.job.marks import is_mark
 from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import Function, Tape
@@ -23,12 +22,7 @@ UNKNOWN_STAGE = ""
 
 
 class StageFrames(Work):
-    """Runs the user's code of one worker, each stage under a frame of its own.
-
-    Args:
-        user_code: The user's code.
-        tape: The tape of the dataset's cuts.
-    """
+    """Runs the user's code of one worker, each stage under a frame of its own."""
 
     def __init__(self, user_code: UserCode, tape: Tape) -> None:
         self._user_code, self._tape = user_code, tape
@@ -37,16 +31,18 @@ class StageFrames(Work):
         self._calls = StageCalls(tape, self.plan)
 
     def fetch(self, request: Any) -> Any:
-        """Return what a request asks for."""
-        return self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.fetch, request)
+        return self._run_sample(self._user_code.fetch, request)
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream."""
-        return [self._run(_base_stage(self.plan), self.plan.marks.sample, self._user_code.next_item)]
+        return [self._run_sample(self._user_code.next_item)]
 
     def collate(self, samples: Any) -> Any:
-        """Collate samples."""
         return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
+
+    def _run_sample(self, function: Function, *args: Any) -> Any:
+        # With `tail`, code outside the cuts loads before the augmentation and finishes after it, in the same frame.
+        stage = base_stage(self.plan, of_tail=UNKNOWN_STAGE)
+        return self._run(stage, self.plan.marks.sample, function, *args)
 
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
         self._calls = StageCalls(self._tape, self.plan, marked)
@@ -54,21 +50,7 @@ class StageFrames(Work):
             return run_in_stage(stage, function, args, {})
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        stage = self._calls.stage_of(site)
-        if stage is None:
-            return function(*args, **kwargs)
-        if is_mark(site):
-            return run_in_stage(stage, function, args, kwargs)
-        self._calls.inside_cut = True
-        try:
-            return run_in_stage(stage, function, args, kwargs)
-        finally:
-            self._calls.inside_cut = False
-
-
-def _base_stage(plan: Plan) -> str:
-    # With `tail`, code outside the cuts loads before the augmentation and finishes after it, in the same frame.
-    return base_stage(plan, of_tail=UNKNOWN_STAGE)
+        return self._calls.run(site, run_in_stage, function, args, kwargs)
 
 
 def run_in_stage(stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

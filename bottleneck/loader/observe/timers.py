@@ -10,12 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from bottleneck.job.composed import find_members, is_function, name_of
 from bottleneck.job.key_paths import resolve, write_path
 from bottleneck.job.recipes.interface import Item, Key, KeyPath
-from bottleneck.loader.record.cutting import Cut, make_cut
+from bottleneck.loader.record.cutting import Cut, assign, make_cut
 from bottleneck.loader.record.tape import Tape
 
 
@@ -37,10 +35,7 @@ class Place:
 
 
 def find_places(roots: list[tuple[str, Any]]) -> tuple[list[Place], dict[str, str]]:
-    """Find the single transforms inside the callables of a dataset.
-
-    Args:
-        roots: The name of each callable, as a path on the dataset, and the callable.
+    """Find the single transforms inside the callables of a dataset, which come with their names as paths on it.
 
     Returns:
         Those inside composed transforms; and the callables that are single transforms themselves, by name.
@@ -71,12 +66,7 @@ def _as_written(path: KeyPath) -> KeyPath:
 
 
 class Timers:
-    """Timers in the place of single transforms.
-
-    Args:
-        places: Where they are kept.
-        tape: Answers their calls, as those of cuts; the site is `Place.place`.
-    """
+    """Timers in the place of single transforms; a tape answers their calls, as those of cuts at `Place.place`."""
 
     def __init__(self, places: list[Place], tape: Tape) -> None:
         self._places, self._tape = places, tape
@@ -107,7 +97,7 @@ class Timers:
             timer = self._timer_for(place, transform)
             self._timers[id(timer)] = (timer, transform)
             self._containers.append(container)
-            if type(container) is tuple:
+            if isinstance(container, tuple):
                 outer = place.path[:-1]
                 self._tuples.setdefault((id(place.root), outer), (place.root, outer, container))
             _put(place.root, place.path, timer)
@@ -133,7 +123,7 @@ class Timers:
         for root, path, before in self._tuples.values():
             with suppress(Exception):
                 now = resolve(root, path)
-                if type(now) is tuple and [id(part) for part in now] == [id(part) for part in before]:
+                if isinstance(now, tuple) and [id(part) for part in now] == [id(part) for part in before]:
                     _put(root, path, before)
         self._containers.clear()
         self._tuples.clear()
@@ -153,23 +143,7 @@ def _entries(container: Any) -> list[tuple[Any, Any]]:
 
 
 def _put(root: Any, path: KeyPath, value: Any) -> None:
-    """Put a value at a path; a tuple on the way is made anew.
-
-    Raises:
-        TypeError: A container refuses.
-    """
-    holder, key = resolve(root, path[:-1]), path[-1]
-    if isinstance(key, Item):
-        holder[key.key] = value
-    elif isinstance(key, int):
-        if type(holder) is tuple and len(path) > 1:
-            _put(root, path[:-1], (*holder[:key], value, *holder[key + 1 :]))
-        elif isinstance(holder, nn.Module):
-            holder._modules[list(holder._modules)[key]] = value
-        else:
-            holder[key] = value
-    else:
-        _set_attribute(holder, key, value)
+    assign(root, path, value, _set_attribute)
 
 
 def _set_attribute(holder: Any, name: str, value: Any) -> None:

@@ -62,7 +62,6 @@ class Snapshot:
         return any(_version(tensor) != version for tensor, version in self._versions)
 
     def changed(self) -> bool:
-        """Whether anything differs."""
         return self.moved() or any(not _same(_digest(node), digest) for node, digest in self._digests)
 
 
@@ -125,13 +124,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class ChangeWatch:
-    """Watches what one worker serves without copying it.
-
-    Args:
-        store: The recorded batches.
-        tape: The tape of the dataset's cuts.
-        clock: Seconds from any beginning.
-    """
+    """Watches what one worker serves without copying it."""
 
     def __init__(self, store: RecordingStore, tape: Tape, clock: Callable[[], float] = time.perf_counter) -> None:
         self._store, self._tape, self._clock = store, tape, clock
@@ -157,7 +150,7 @@ class ChangeWatch:
         self._due_s = now_s + (now_s - started_s) / _MOST_OF_THE_TIME
 
     def look(self, left: int, *, whole: bool) -> list[Change]:
-        """Return what has changed, and keep what has not; to be asked when the mode changes.
+        """Return what has changed since it was recorded, and keep what has not; to be asked when a mode is left.
 
         Args:
             left: The mode that was served up to now.

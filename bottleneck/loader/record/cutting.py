@@ -27,7 +27,6 @@ class Cut:
         self._cut_tape = tape
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Record, replay or pass through, as the tape says."""
         handler = self._cut_tape.handler
         if handler is None:
             return self._cut_function(*args, **kwargs)
@@ -95,17 +94,12 @@ def make_cut(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
 
 
 def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: bool) -> Any:
-    """Put cuts in the place of a dataset's callables.
+    """Return the dataset with cuts in the place of its callables.
 
     Args:
-        dataset: The user's dataset.
         sites: Where to cut; a site that refuses is left out and noted on the tape.
-        tape: Receives the cuts.
         in_place: Change this very object (in a worker it is the worker's own); otherwise every holder on the
             way is shallow-copied, and the user's object stays as it is.
-
-    Returns:
-        The dataset to use.
     """
     if not sites:
         return dataset  # which may be an array of any size
@@ -141,21 +135,23 @@ def callables_at(dataset: Any, sites: tuple[CutSite, ...]) -> list[tuple[str, An
     return found
 
 
-def assign(root: Any, path: KeyPath, value: Any) -> None:
-    """Put a value at a path of an object; a tuple on the way is replaced by another one.
+def _set_attribute(holder: Any, name: str, value: Any) -> None:
+    try:
+        setattr(holder, name, value)
+    except FrozenInstanceError:
+        object.__setattr__(holder, name, value)
 
-    Raises:
-        Exception: What the holder raises when it refuses.
-    """
+
+def assign(
+    root: Any, path: KeyPath, value: Any, set_attribute: Callable[[Any, str, Any], None] = _set_attribute
+) -> None:
+    """Put a value at a path of an object; a tuple on the way is replaced by another one."""
     *way, key = path
     holder = resolve(root, tuple(way))
     if isinstance(key, str):
-        try:
-            setattr(holder, key, value)
-        except FrozenInstanceError:
-            object.__setattr__(holder, key, value)
+        set_attribute(holder, key, value)
     elif isinstance(holder, tuple):
-        assign(root, tuple(way), _replaced(holder, key, value))
+        assign(root, tuple(way), _replaced(holder, key, value), set_attribute)
     else:
         holder[key.key if isinstance(key, Item) else key] = value
 

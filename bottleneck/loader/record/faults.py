@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """A mode in which the job's code raised, although it does not when everything is real.
-
-    Attributes:
-        mode: The stages that were to work for real.
-        error: Type and message of the exception.
-    """
+    """A mode in which the job's code raised, although it does not when everything is real."""
 
     mode: int
     error: str

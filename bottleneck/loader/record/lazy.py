@@ -93,11 +93,7 @@ READ_BY_COPY = ""
 
 
 def warn_of_lazy(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for lazy values that were recorded.
-
-    Args:
-        found: What they are, and the stage in which they are read, or `READ_BY_COPY`.
-    """
+    """Yield (id, message) for each lazy value that was recorded, and the stage that reads it, or `READ_BY_COPY`."""
     for name, stage in sorted(set(found)):
         if stage == READ_BY_COPY:
             yield (

@@ -27,7 +27,6 @@ class MarkPlan:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """All of them."""
         return (*self.sample, *self.collate)
 
     def bit(self, site: str) -> int:
@@ -39,7 +38,6 @@ class MarkPlan:
         return sum(self.bit(site) for site in sites)
 
     def skipped(self, sites: Iterable[str], mode: int) -> frozenset[str]:
-        """Those of some sites that a mode skips."""
         return frozenset(site for site in sites if mode & self.bit(site))
 
 
@@ -52,7 +50,7 @@ def plan_marks(
     sample_alone: bool = True,
     collate_alone: bool = True,
 ) -> tuple[MarkPlan, dict[str, str]]:
-    """Decide which marked stages are measured.
+    """Decide which marked stages are measured, and why the others are not.
 
     Args:
         sample: The orders in which sites were called within items.
@@ -61,9 +59,6 @@ def plan_marks(
         taken: Names of stages that are measured besides; a marked stage cannot have the same.
         sample_alone: The stages of an item work without the code around them.
         collate_alone: The same for a batch.
-
-    Returns:
-        The plan, and the sites that are not used -> why.
     """
     groups = [{tuple(dict.fromkeys(filter(is_mark, order))) for order in orders} for orders in (sample, collate)]
     in_sample, in_collate = ({site for order in orders for site in order} for orders in groups)
@@ -84,8 +79,7 @@ def warn_of_marks(plan: MarkPlan, refused: dict[str, str], copies_s: dict[str, f
     """Yield (id, message) for marked stages that are not used, or of which copies are served.
 
     Args:
-        plan: The stages that are measured.
-        refused: The others, and why.
+        refused: Those that are not measured, and why.
         copies_s: Sites whose output later code changes in place -> seconds that a copy of it takes.
     """
     for site, why in sorted(refused.items()):

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bottleneck.job.marks import is_mark, name_of, site_of
+from bottleneck.loader.record.item_times import Facts, ItemTimes
 from bottleneck.loader.record.lazy import warn_of_lazy
 from bottleneck.loader.record.marking import MarkPlan, plan_marks, warn_of_marks
-from bottleneck.loader.record.verification import Facts, ItemTimes, Verification
+from bottleneck.loader.record.verification import Verification
 
 Strategy = Literal["template", "replay", "tail", "marks", "fetch"]
 
@@ -100,13 +101,7 @@ class Plan:
 
 
 def with_copies(plan: Plan, what: str, site: str) -> Plan:
-    """Return a plan that copies what has been changed in place.
-
-    Args:
-        plan: The plan that served it as it is.
-        what: `arguments`, `outputs`, `locals` or `sample`.
-        site: Whose arguments or outputs.
-    """
+    """Return a plan that copies what has been changed in place: `what` of `Change`, at a site where it has one."""
     if what == "arguments":
         return replace(plan, copy_arguments=plan.copy_arguments | {site})
     if what == "outputs":
@@ -115,16 +110,12 @@ def with_copies(plan: Plan, what: str, site: str) -> Plan:
 
 
 def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
-    """Decide how the dataset is cut.
-
-    Args:
-        reports: One per worker that recorded anything; at least one.
-        iterable: The dataset is an iterable one, whose items cannot be asked for again.
-    """
+    """Decide how the dataset is cut, from one report per worker that recorded anything."""
     marked = _make_marked_plan(reports)
     if marked.strategy == "marks" or marked.reason:
         return marked
-    facts = _sum_facts([report.facts for report in reports])
+    found = [report.facts for report in reports]
+    facts = Facts([item for part in found for item in part.items], set().union(*(part.orders for part in found)))
     unusable = {site: why for report in reports for site, why in report.unusable.items() if not is_mark(site)}
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
@@ -229,10 +220,6 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
         has_collated=all(report.has_collated for report in reports),
         recorded_bytes=max((report.recorded_bytes for report in reports), default=0),
     )
-
-
-def _sum_facts(parts: list[Facts]) -> Facts:
-    return Facts([item for part in parts for item in part.items], set().union(*(part.orders for part in parts)))
 
 
 def _choose(

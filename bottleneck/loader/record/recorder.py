@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
+from bottleneck.loader.record.item_times import Facts
 from bottleneck.loader.record.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.store import (
@@ -16,7 +16,6 @@ from bottleneck.loader.record.store import (
     RecordedItem,
     RecordingStore,
     ServedBatch,
-    forget_originals,
     storages,
 )
 from bottleneck.loader.record.tape import Call, Tape
@@ -25,7 +24,6 @@ from bottleneck.loader.record.verification import (
     FETCHES,
     THOROUGH_FETCHES,
     UNCHECKED,
-    Facts,
     Verification,
     check_marks,
     time_copy,
@@ -47,17 +45,9 @@ _WORTH_GIVING_UP_S = 5e-3
 
 
 class Recorder(Work):
-    """Records the batches of one worker.
+    """Records the batches of one worker, and reports to the main process.
 
     Args:
-        user_code: The user's code.
-        tape: The tape of the dataset's cuts.
-        store: Receives the recorded batches.
-        control: Where the report and the size of the caches go.
-        worker: The number of the worker.
-        seed: Seed for checking that recordings replay.
-        in_worker: Batches go to another process.
-        iterable: The dataset is an iterable one.
         checking_s: What it may take to check that recordings replay, beyond a first item.
     """
 
@@ -67,17 +57,12 @@ class Recorder(Work):
         tape: Tape,
         store: RecordingStore,
         control: Control,
-        worker: int,
         seed: int,
-        *,
-        in_worker: bool,
-        iterable: bool,
         checking_s: float = math.inf,
     ) -> None:
         self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
-        self._worker, self._seed = worker, seed
-        self._checking_s = checking_s
-        self._in_worker, self._iterable = in_worker, iterable
+        self._worker, self._seed, self._checking_s = user_code.number, seed, checking_s
+        self._in_worker, self._iterable = user_code.in_worker, user_code.iterable
         self._facts = Facts()
         self._verification: Verification | None = None
         self._sample_alone = self._collate_alone = True
@@ -92,7 +77,7 @@ class Recorder(Work):
         self._looked_at = 0
 
     def fetch(self, request: Any) -> Any:
-        """Return what a request asks for, and remember it; the first time, check first that it replays."""
+        """Fetch for real and remember it; the first time, check first that it replays."""
         self.drop()
         one_by_one = self._user_code.batched and not self._user_code.fetches_batches
         run = self._user_code.batch if self._user_code.fetches_batches else self._user_code.item
@@ -107,9 +92,10 @@ class Recorder(Work):
     def _verify(self, run: Callable[[Any], Any], requests: list[Any]) -> Verification:
         clock = self._tape.clock
         started = clock()
-        with self._tape.listening():
+        with self._tape.listening() as called:
             run(requests[0])
         took_s = clock() - started
+        self._tape.marked |= any(map(marks.is_mark, called))
         self._user_code.slow = took_s > _WORTH_GIVING_UP_S
         if BRIEF_FETCHES * took_s > self._checking_s:
             return UNCHECKED
@@ -121,7 +107,6 @@ class Recorder(Work):
         return found
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream, and remember it."""
         return [self.fetch_item()]
 
     def fetch_item(self, request: Any = None, run: Callable[[Any], Any] | None = None) -> Any:
@@ -140,18 +125,17 @@ class Recorder(Work):
         if self._tape.restarted:
             self._start_over()
             return value
-        self._note_item(item, value, started, ended, samples=len(request) if self._in_batches(run) else 1)
+        whole = self._user_code.fetches_batches and run is not None
+        self._note_item(item, value, started, ended, samples=len(request) if whole else 1)
         self._pending_bytes += item.nbytes
-        forget_originals(item)
+        for call in calls:
+            call.original = None  # of the user's own objects only copies are kept
         return value
 
     @property
     def _checks_alone(self) -> bool:
         """Whether items cannot be fetched again for a check, so that only their recorded calls are made again."""
         return self._iterable or self._verification is UNCHECKED
-
-    def _in_batches(self, run: Callable[[Any], Any] | None) -> bool:
-        return self._user_code.fetches_batches and run is not None
 
     def _start_over(self) -> None:
         """Forget what was recorded before the first marked stage was called: marked stages are the only cuts."""
@@ -204,7 +188,6 @@ class Recorder(Work):
         return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
 
     def drop(self) -> None:
-        """Forget the batch that is being recorded."""
         self._pending, self._pending_bytes, self._left_out = [], 0, 0
 
     def collate(self, samples: Any) -> Any:
@@ -233,8 +216,10 @@ class Recorder(Work):
         self._collate_orders.add(tuple(call.site for call in calls))
         self._collated += 1
         if calls and not left_out and self._collated <= _CHECKED:
-            again = partial(_collate_copy, self._user_code, values)
-            self._collate_alone &= check_marks(calls, self._tape, trees.copy_deep(batch), again, trees.equal)
+            direct, collate = trees.copy_deep(batch), self._user_code.collate
+            self._collate_alone &= check_marks(
+                calls, self._tape, direct, lambda: collate(trees.copy_deep(values)), trees.equal
+            )
         self._keep(items, size, batch, calls, all_items=(len(items) + left_out) / len(items))
         self._control.reports.write(self._worker, self.report())
         return batch
@@ -264,7 +249,6 @@ class Recorder(Work):
         self._control.set_cache_bytes(self._worker, self._store.nbytes)
 
     def report(self) -> Report:
-        """Return what recording has found out."""
         batches, tape = self._store.batches, self._tape
         return Report(
             facts=self._facts,
@@ -287,7 +271,3 @@ class Recorder(Work):
             mark_names=frozenset(marks.names),
             lazy=frozenset(self._lazy),
         )
-
-
-def _collate_copy(user_code: UserCode, values: Any) -> Any:
-    return user_code.collate(trees.copy_deep(values))

@@ -52,12 +52,6 @@ class RecordedBatch:
     """How it is collated again in a mode, once it has been."""
 
 
-def forget_originals(item: RecordedItem) -> None:
-    """Let go of the user's own objects; only copies are kept."""
-    for call in item.calls:
-        call.original = None
-
-
 def storages(value: Any) -> set[int]:
     """Addresses of the memory behind the tensors and arrays of a tree."""
     found: set[int] = set()
@@ -76,7 +70,7 @@ _COPIED_BY_ONE_THREAD = 32_768
 class ServedBatch:
     """A recorded object that is served as a fresh copy each time.
 
-    A tensor that a worker returns twice travels as a mere file descriptor: too fast by far, one descriptor lost
+    A tensor that a worker returns twice travels as a mere file descriptor: far too fast, one descriptor leaked
     each time, and the train step would write into the worker's cache. So each serving copies the tensors: straight
     into shared memory where the user's collate function wrote them there, as `default_collate` does in a worker,
     and within the process where it did not. Otherwise what the hand-off does would be charged to the collation,
@@ -94,7 +88,6 @@ class ServedBatch:
         self.nbytes = trees.nbytes(self._value)
 
     def serve(self) -> Any:
-        """Return a fresh copy."""
         return self._value if self._make is None else self._make()
 
     def _compile(self, value: Any, original: Any) -> Callable[[], Any] | None:
@@ -127,7 +120,6 @@ class _TensorFinder(pickle.Pickler):
     found = False
 
     def persistent_id(self, obj: Any) -> str | None:
-        """Stand in for a tensor, so that it is not pickled."""
         if isinstance(obj, torch.Tensor):
             self.found = True
             return "tensor"
@@ -187,11 +179,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 class RecordingStore:
-    """Recorded batches, in the loader's own order, within a number of bytes.
-
-    Args:
-        budget_bytes: What all recorded items and batches together may take; it may change while there is nothing yet.
-    """
+    """Recorded batches, in the loader's own order, within a number of bytes; it may change while there are none."""
 
     def __init__(self, budget_bytes: int = 0) -> None:
         self.budget_bytes = budget_bytes
@@ -200,16 +188,13 @@ class RecordingStore:
         self._next = 0
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether something of this size still fits."""
         return self.nbytes + nbytes <= self.budget_bytes
 
     def clear(self) -> None:
-        """Forget everything."""
         self.batches.clear()
         self.nbytes = self._next = 0
 
     def add(self, batch: RecordedBatch, nbytes: int) -> None:
-        """Keep a batch, whose size has been found to fit."""
         self.batches.append(batch)
         self.nbytes += nbytes
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,13 @@ Handler = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
 """Answers a call: the site, the function that stands there, and what it is called with."""
 
 
+def seed_generators(seed: int) -> None:
+    """Seed the global generators that the user's code draws from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 @dataclass(frozen=True)
 class RngState:
     """The global random number generators that dataset code draws from."""
@@ -39,11 +46,9 @@ class RngState:
 
     @staticmethod
     def capture() -> RngState:
-        """Return the present state of the three global generators."""
         return RngState(random.getstate(), np.random.get_state(), torch.get_rng_state())
 
     def restore(self) -> None:
-        """Set the three global generators to this state."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         torch.set_rng_state(self.torch)
@@ -131,13 +136,17 @@ class Tape:
         with self.answered_by(self._record):
             yield self.calls
 
-    def listening(self) -> AbstractContextManager[None]:
-        """Find out whether marked stages are called inside the block."""
-        return self.answered_by(self._notice)
+    @contextmanager
+    def listening(self) -> Iterator[set[str]]:
+        """Gather the sites that are called inside the block, marked stages included."""
+        called: set[str] = set()
 
-    def _notice(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.marked = self.marked or marks.is_mark(site)
-        return function(*args, **kwargs)
+        def notice(site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            called.add(site)
+            return function(*args, **kwargs)
+
+        with self.answered_by(notice):
+            yield called
 
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self._thread:
@@ -145,7 +154,9 @@ class Tape:
         marked = marks.is_mark(site)
         if marked and not self.marked and not self._collating:
             self.marked = self.restarted = True
-        if site in self.unusable or not (self._is_outermost(site) if marked else self._is_cut(site, args, kwargs)):
+        if site in self.unusable or not (
+            all(call.site != site for call in self._open) if marked else self._is_cut(site, args, kwargs)
+        ):
             return function(*args, **kwargs)
         before = self.clock()
         call = self._begin(site, function, args, kwargs)
@@ -164,10 +175,6 @@ class Tape:
             self._keep(call, output, before)
         return output
 
-    def _is_outermost(self, site: str) -> bool:
-        """Whether a marked stage was not called by itself."""
-        return all(call.site != site for call in self._open)
-
     def _is_cut(self, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call of a callable on the dataset is recorded; where there are marks, they are the only cuts."""
         if self.marked or self._collating or site in self._passed:
@@ -180,7 +187,6 @@ class Tape:
         return not self._open
 
     def _begin(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """Copy what a call is given."""
         call = Call(site, function, args, kwargs, None)
         if marks.is_mark(site):
             call.args, call.kwargs = copy_arguments(call, self.copier)
@@ -205,20 +211,14 @@ class Tape:
             self._refuse(outer, "it does the work of two stages")
 
     def _refuse(self, site: str, why: str) -> None:
-        """Note that a site is no cut; of a helper that nobody called a stage, that is not worth a warning."""
+        """Note that a site is no cut; a helper whose stage was only guessed is not worth a warning."""
         if site in self.guessed:
             self._passed.add(site)
         else:
             self.unusable[site] = why
 
     def _keep(self, call: Call, output: Any, before_s: float) -> None:
-        """Keep a call that has been made.
-
-        Args:
-            call: The call, with its times.
-            output: What it returned; it is copied.
-            before_s: When the copying of its arguments began.
-        """
+        """Copy what a call returned, and keep it; `before_s` is when the copying of its arguments began."""
         if self._keep_rng:
             call.rng_after = RngState.capture()
         if not marks.is_mark(call.site):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
-
-import numpy as np
-import torch
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.tape import Call, RngState, Tape
+from bottleneck.loader.record.tape import Call, RngState, Tape, seed_generators
 from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
 from bottleneck.loader.replay.tail import copy_locals
 
@@ -58,18 +54,11 @@ class Verification:
 
     @staticmethod
     def of_all(results: list[Verification]) -> Verification:
-        """What held for each of several items."""
         return Verification(*(all(getattr(result, f.name) for result in results) for f in fields(Verification)))
 
 
 UNCHECKED = Verification(recorded=True, checked=False)
 """Of items that take too long to fetch them again: what cannot be known is taken for the worse."""
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 @contextmanager
@@ -89,13 +78,11 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
     Args:
         run: Fetches an item of the dataset, through its cuts.
         request: What `run` is called with; it must be possible to fetch it several times.
-        tape: The tape of the dataset's cuts.
-        seed: Seed for every fetch.
         fetches: How often the item is fetched again to see whether it comes out the same.
     """
 
     def again() -> Any:
-        _seed(seed)
+        seed_generators(seed)
         return run(request)
 
     with _generators_kept():
@@ -134,10 +121,8 @@ def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], 
 
     Args:
         calls: The recorded calls; their arguments and outputs are left as they were.
-        tape: The tape of the dataset's cuts.
         direct: A copy of the item.
         again: Makes the item once more.
-        same: Whether two items are the same, as far as can be known.
 
     Returns:
         Whether the calls work without the code around them.
@@ -184,7 +169,7 @@ def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
 
 
 def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
-    """Whether an item comes out the same with the recorded outputs of some calls; changed ones are mended and noted."""
+    """Whether an item stays the same when the outputs of some calls are served; changed ones are restored and noted."""
     before = [trees.copy_deep(call.output) for call in calls]
     served = ReplayConfig(served=frozenset(call.site for call in calls), restore_rng=True)
     try:
@@ -199,7 +184,7 @@ def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any
 
 
 def time_copy(value: Any, tape: Tape) -> float:
-    """Return how long it takes to copy a value."""
+    """Return how long it takes to copy a value [s]."""
     started = tape.clock()
     trees.copy_deep(value)
     return tape.clock() - started
@@ -236,72 +221,3 @@ def _check_stop(again: Callable[[], Any], tape: Tape, calls: list[Call]) -> bool
     except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
         return False
     return False
-
-
-_DISTURBED_SHARE = 0.1
-"""The share of items, those that took longest, that say nothing of where the time goes: this process had to wait."""
-_ENOUGH_ITEMS = 4
-
-
-@dataclass(frozen=True)
-class ItemTimes:
-    """Where the time of one recorded item went, without the time for copying; the parts are no sum."""
-
-    total_s: float = 0.0
-    head_s: float = 0.0
-    """Before the first call of the augmentation."""
-    augment_s: float = 0.0
-    load_s: float = 0.0
-    """In calls of load sites, within the head."""
-    between_s: float = 0.0
-    """Between the first and the last call of the augmentation, outside of any cut."""
-
-    @staticmethod
-    def sum(items: list[ItemTimes]) -> ItemTimes:
-        """Add up the items but the slowest: where one was interrupted for long is chance."""
-        spare = max(1, int(_DISTURBED_SHARE * len(items))) if len(items) >= _ENOUGH_ITEMS else 0
-        kept = sorted(items, key=lambda item: item.total_s)[: len(items) - spare]
-        columns = zip(*(astuple(item) for item in kept), strict=True)
-        return ItemTimes(*(sum(column) for column in columns))
-
-
-@dataclass
-class Facts:
-    """What a worker found out about its items while recording."""
-
-    items: list[ItemTimes] = field(default_factory=list)
-    orders: set[tuple[str, ...]] = field(default_factory=set)
-    """The orders in which sites were called, one entry for each different one."""
-
-    def add(self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int = 1) -> None:
-        """Note one recorded item, or the items of one `__getitems__`."""
-        self.orders.add(tuple(call.site for call in calls))
-        self.items.append(_item_times(tape, calls, started_s, ended_s, samples))
-
-
-def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int) -> ItemTimes:
-    augment = [call for call in calls if tape.stage(call.site) == "augment"]
-    load = [call for call in calls if tape.stage(call.site) == "load"]
-    total_s = max(0.0, ended_s - started_s - tape.copying_s())
-    augment_s = _spent_s(augment)
-    if samples > 1 and augment:
-        # What runs between two calls is the end of one sample and the beginning of the next; only behind the
-        # last call it is known to be an end.
-        copying_s = tape.copying_s() - tape.copying_s(augment[-1].ended_s)
-        # Where one call augments the whole batch, there is one end.
-        tail_s = min(samples, len(augment)) * max(0.0, ended_s - augment[-1].ended_s - copying_s)
-        return ItemTimes(total_s, max(0.0, total_s - augment_s - tail_s), augment_s, _spent_s(load))
-    first = augment[0].started_s if augment else ended_s
-    # Copies of arguments were made in between; only those before the first augmentation count here.
-    head_s = min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
-    load_s = _spent_s([call for call in load if call.ended_s <= first])
-    between_s = 0.0
-    if augment:
-        last = augment[-1].ended_s
-        inside = [call for call in calls if call.started_s >= first and call.ended_s <= last]
-        between_s = max(0.0, last - first - _spent_s(inside) - (tape.copying_s(last) - tape.copying_s(first)))
-    return ItemTimes(total_s, head_s, augment_s, load_s, between_s)
-
-
-def _spent_s(calls: list[Call]) -> float:
-    return sum(call.ended_s - call.started_s for call in calls)

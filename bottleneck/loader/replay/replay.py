@@ -45,11 +45,6 @@ class Replay:
 
     Everything that can be prepared is prepared here, once: a replay runs inside timed blocks, where each
     microsecond of ours would be taken for the user's.
-
-    Args:
-        tape: The tape of the dataset's cuts.
-        calls: What was recorded.
-        config: How it is replayed.
     """
 
     def __init__(self, tape: Tape, calls: list[Call], config: ReplayConfig) -> None:
@@ -134,11 +129,7 @@ class Replay:
                 inner.function(*inner.args, **inner.kwargs)
 
     def run_calls(self, calls: Iterable[Call]) -> None:
-        """Let recorded calls of marked stages work without the code around them, on what they were called with.
-
-        Args:
-            calls: The calls, those inside each other among them.
-        """
+        """Let recorded calls of marked stages, nested ones included, work alone on what they were called with."""
         nested = {id(inner) for call in calls for inner in call.inner}
         self.run(self._call_all, [call for call in calls if id(call) not in nested])
 

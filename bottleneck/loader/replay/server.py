@@ -21,24 +21,13 @@ from bottleneck.loader.worker_errors import UserCodeError, find_failure
 
 
 class Server(Work):
-    """Serves the recorded batches of one worker, while some stages work for real.
+    """Serves the recorded batches of one worker, while some stages work for real."""
 
-    Args:
-        user_code: The user's code, for the stages that work for real.
-        tape: The tape of the dataset's cuts.
-        store: The recorded batches.
-        control: Where what cannot be served is reported.
-        worker: The number of the worker.
-        iterable: The dataset is an iterable one.
-    """
-
-    def __init__(
-        self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control, worker: int, *, iterable: bool
-    ) -> None:
-        self._user_code, self._tape, self._store = user_code, tape, store
-        self._control, self._worker, self._iterable = control, worker, iterable
+    def __init__(self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control) -> None:
+        self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
+        self._iterable = user_code.iterable
         self._batched = user_code.batched
-        self._single = not self._batched or (user_code.fetches_batches and not iterable)
+        self._single = not self._batched or (user_code.fetches_batches and not self._iterable)
         """A recorded batch is one item."""
         self._watch = ChangeWatch(store, tape)
         self._faults: list[Fault | Change] = []
@@ -92,17 +81,14 @@ class Server(Work):
         return not (self._makes_samples(mode) and self._collates(mode))
 
     def _makes_samples(self, mode: int) -> bool:
-        """Whether samples are the user's code alone."""
         return mode & modes.WITHIN_SAMPLE == modes.WITHIN_SAMPLE and not mode & self._sample_bits
 
     def _collates(self, mode: int) -> bool:
-        """Whether the collation is the user's code alone."""
         return bool(mode & modes.COLLATE) and not mode & self._collate_bits
 
     # --- samples -------------------------------------------------------------------------------------------
 
     def fetch(self, request: Any) -> Any:
-        """Return the samples that are asked for, or recorded ones."""
         self._request = None if isinstance(request, Blank) else request
         if self._request is not None and self._makes_samples(self.mode):
             return self._user_code.fetch(request)
@@ -112,7 +98,6 @@ class Server(Work):
             return self._make_instead(error)
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream, or the samples of a recorded batch."""
         mode = self.mode
         if mode & modes.LOAD and (self._makes_samples(mode) or not self._strategy.has_parts):
             return [self._user_code.next_item()]
@@ -133,7 +118,6 @@ class Server(Work):
         """Return samples of which some stages come from the cache.
 
         Args:
-            mode: The stages that work for real; not all of those within a sample.
             size: Samples wanted; None: as many as the next recorded batch has.
             request: The indices, where loading is real.
         """
@@ -162,7 +146,6 @@ class Server(Work):
     # --- batches -------------------------------------------------------------------------------------------
 
     def collate(self, samples: Any) -> Any:
-        """Return a recorded batch, or collate samples with some of the marked stages inside served."""
         if not self.mode & modes.COLLATE:
             return self.collated(0)
         try:
@@ -209,15 +192,8 @@ class Server(Work):
     def _make_instead(self, error: UserCodeError, size: int | None = None) -> Any:
         """Make samples for real where the job's code raised on what was served, and report that.
 
-        What was recorded of one item may not fit to another, or may have been changed. Where the code raises as well
-        when everything is real, it is the job that fails.
-
-        Args:
-            error: What was raised.
-            size: Samples wanted of a stream; None: a single one, not in a list.
-
-        Raises:
-            UserCodeError: If the user's dataset raised again.
+        What was recorded of one item may not fit another, or may have been changed. Where the code raises as well when
+        everything is real, it is the job that fails. Of a stream, `size` None is a single sample, not in a list.
         """
         user_code = self._user_code
         if self._iterable:
@@ -232,14 +208,13 @@ class Server(Work):
         return samples
 
     def _recorded_request(self) -> Any:
-        """What the batch was asked for with that was served last."""
         assert self._latest is not None
         requests = [item.request for item in self._latest.items]
         return requests[0] if self._single else requests
 
     def _report(self, faults: list[Fault] | list[Change]) -> None:
         self._faults.extend(faults)
-        self._control.write_faults(self._worker, self._faults)
+        self._control.write_faults(self._user_code.number, self._faults)
 
 
 def _forget_rng(calls: list[Call]) -> None:

@@ -21,8 +21,6 @@ class MarkReplays:
     """Makes replays in which marked stages are served.
 
     Args:
-        tape: The tape of the dataset's cuts.
-        plan: Which stages there are.
         recorded: All recorded calls of marked stages, for samples that did not call them while they were recorded.
     """
 
@@ -43,14 +41,7 @@ class MarkReplays:
 
 
 class WholeSamples:
-    """Strategy `fetch`: there is no cut inside a sample, which is served whole or not at all.
-
-    Args:
-        user_code: The user's code.
-        tape: The tape of the dataset's cuts.
-        plan: How the dataset is cut.
-        marks: Makes replays of marked stages.
-    """
+    """Strategy `fetch`: there is no cut inside a sample, which is served whole or not at all."""
 
     has_parts = False
     """Whether stages within a sample can be served one by one."""
@@ -65,7 +56,6 @@ class WholeSamples:
         return False
 
     def sample(self, item: RecordedItem) -> Any:
-        """Return a recorded sample."""
         return trees.copy_deep(item.value) if self._plan.copy_samples else item.value
 
     def way_to_serve(self, _: int) -> Callable[[RecordedItem], Any]:
@@ -77,7 +67,6 @@ class WholeSamples:
         return self._run(index)
 
     def next_item(self, _mode: int, _unit: RecordedItem) -> Any:
-        """Return the next item of a stream in the same way."""
         return self._user_code.next_item()
 
 
@@ -91,11 +80,9 @@ class Replaying(WholeSamples):
         self._configs: dict[int, ReplayConfig] = {}
 
     def keeps(self, _: Call) -> bool:
-        """All calls are needed."""
         return True
 
     def way_to_serve(self, mode: int) -> Callable[[RecordedItem], Any]:
-        """Return what serves a sample in a mode in which nothing is loaded."""
         if not mode & modes.WITHIN_SAMPLE:
             return self.sample
         return self._way_to_serve_parts(mode)
@@ -104,14 +91,12 @@ class Replaying(WholeSamples):
         return lambda item: self.load(mode, item, item.request)
 
     def load(self, mode: int, item: RecordedItem, index: Any) -> Any:
-        """Run `__getitem__` with the recorded outputs of some of its cuts."""
         try:
             return self._replay_of(item, mode).run(self._run, index)
         except StopAfterCut:
             return self.sample(item)
 
     def next_item(self, mode: int, item: RecordedItem) -> Any:
-        """Return the next item of a stream with the recorded outputs of some cuts."""
         return self._replay_of(item, mode).run(self._user_code.next_item)
 
     def _replay_of(self, item: RecordedItem, mode: int) -> Replay:
@@ -144,7 +129,6 @@ class FillingTemplate(Replaying):
     """Strategy `template`: the augmentation gets its recorded arguments; its output goes into the recorded sample."""
 
     def keeps(self, call: Call) -> bool:
-        """Calls of the augmentation are needed."""
         return self._tape.stage(call.site) == "augment"
 
     def _way_to_serve_parts(self, _: int) -> Callable[[RecordedItem], Any]:
@@ -190,17 +174,14 @@ class ReplayingMarks(Replaying):
     """Strategy `marks`: as `replay`, with the stages that the user marked; or these without the code around them."""
 
     def keeps(self, call: Call) -> bool:
-        """Calls of marked stages are needed."""
         return call.site in self._plan.marks.sample
 
     def load(self, mode: int, item: RecordedItem, index: Any) -> Any:
-        """Run `__getitem__` with the recorded outputs of some marked stages, or the stages alone."""
         if mode & modes.SKIP_OTHER:
             return self._run_alone(mode, item)
         return self._replay_of(item, mode).run(self._run, item.request if mode & modes.OWN_ITEMS else index)
 
     def next_item(self, mode: int, item: RecordedItem) -> Any:
-        """The same for the next item of a stream."""
         return self._run_alone(mode, item) if mode & modes.SKIP_OTHER else super().next_item(mode, item)
 
     def _run_alone(self, mode: int, item: RecordedItem) -> Any:

@@ -43,12 +43,7 @@ class Tail:
     names: tuple[str, ...]
 
     def capture(self, frame: FrameType | None, copy: Callable[[Any], Any]) -> dict[str, Any] | None:
-        """Return the local variables of the `__getitem__` that a frame was called from; None if there is none.
-
-        Args:
-            frame: The innermost frame to look at.
-            copy: Copies a value. The dataset and its attributes are not copied: they are no results of loading.
-        """
+        """Copy the local variables of the `__getitem__` that a frame was called from; None if there is none."""
         while frame is not None and frame.f_code is not self.code:
             frame = frame.f_back
         if frame is None:
@@ -76,11 +71,7 @@ def copy_locals(
 
 
 def make_tail(dataset: Any, sites: tuple[CutSite, ...]) -> Tail | None:
-    """Cut a `__getitem__` at its first call of the augmentation.
-
-    Args:
-        dataset: The outermost dataset.
-        sites: The sites of the augmentation; all on the same dataset.
+    """Cut a `__getitem__` at its first call of the augmentation, whose sites are all on one dataset.
 
     Returns:
         None where that cannot be done: no source, decorated, early returns, or wrappers that do work of their own.

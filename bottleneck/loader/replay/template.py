@@ -68,11 +68,9 @@ def find_slots(value: Any, calls: list[Call]) -> list[OutputSlot]:
 
 
 def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
-    """Compile what puts outputs into a sample; only the containers on the way are rebuilt.
+    """Compile what puts outputs into a sample, none of whose slots lies within another.
 
-    Args:
-        value: The recorded sample.
-        slots: Its places; none lies within another.
+    Only the containers on the way are rebuilt.
     """
     for call, inner, outer in slots:
         if not outer:

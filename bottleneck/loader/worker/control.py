@@ -29,9 +29,6 @@ class Control:
     """The present mode, the version of the plan, and one slot per worker.
 
     Pickling carries the path alone; each process maps the file for itself.
-
-    Args:
-        workers: Number of worker slots; at least one.
     """
 
     def __init__(self, workers: int) -> None:
@@ -78,7 +75,6 @@ class Control:
         return self._view[_GENERATION]
 
     def begin_generation(self) -> None:
-        """Make everything stale that was asked for before."""
         self._view[_GENERATION] += 1
 
     @property
@@ -96,11 +92,9 @@ class Control:
         self._view[_WORKER_CACHE_BYTES] = nbytes
 
     def set_cache_bytes(self, worker: int, nbytes: int) -> None:
-        """Set how many bytes a worker's caches hold."""
         self._view[_SLOTS_FROM + worker] = nbytes
 
     def cache_bytes(self) -> int:
-        """Bytes in the caches of all workers together."""
         return sum(self._view.tolist()[_SLOTS_FROM:])
 
     def publish_plan(self, plan: Plan) -> None:
@@ -109,7 +103,6 @@ class Control:
         self._view[_PLAN_VERSION] += 1
 
     def read_plan(self) -> Plan:
-        """Return the plan published last."""
         plan: Plan = read_file(self._folder / "plan")
         return plan
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -35,53 +36,34 @@ from bottleneck.loader.worker.worker_facts import look_at_worker
 _IDLE = Work()
 
 
+@dataclass(eq=False, repr=False)
 class Engine:
-    """Fetches and collates in the present mode.
+    """Fetches and collates in the present mode."""
 
-    Args:
-        dataset: The user's dataset.
-        collate_fn: The user's collate function.
-        control: The shared integers.
-        sites: Where the dataset could be cut.
-        seed: Seed for checking recordings.
-        batched: Whether the loader collates lists of samples (`batch_size` is not None).
-        iterable: Whether the dataset is an iterable one.
-        can_skip_batches: Nothing need be sent in the place of a batch that will be discarded; a loader with an
-            iterator of its own works on every batch.
-    """
+    user_dataset: Any
+    collate_fn: Callable[[Any], Any]
+    control: Control
+    sites: tuple[CutSite, ...]
+    seed: int
+    """For checking recordings."""
+    batched: bool = field(kw_only=True)
+    """The loader collates lists of samples (`batch_size` is not None)."""
+    iterable: bool = field(kw_only=True)
+    can_skip_batches: bool = True
+    """Nothing need be sent in the place of a batch that will be discarded."""
+    checking_s: float = math.inf
+    """What it may take to check that recordings replay."""
+    sample_rate_hz: float | None = None
+    """How often stacks are sampled while that is asked for; None: there will be no profile."""
+    handles: tuple[Handle, ...] = ()
+    """What the dataset held open before the workers were started."""
+    notes_files: bool = False
+    """Whether the files that are opened will be asked for; in workers only."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        collate_fn: Callable[[Any], Any],
-        control: Control,
-        sites: tuple[CutSite, ...],
-        seed: int,
-        *,
-        batched: bool,
-        iterable: bool,
-        can_skip_batches: bool = True,
-    ) -> None:
-        self.user_dataset = dataset
-        self._collate_fn = collate_fn
-        self._control = control
-        self._sites = sites
-        self._seed = seed
-        self._batched = batched
-        self._iterable = iterable
-        self._can_skip_batches = can_skip_batches
-        self.checking_s = math.inf
-        """What it may take to check that recordings replay."""
-        self.sample_rate_hz: float | None = None
-        """How often stacks are sampled while that is asked for; None: there will be no profile."""
+    def __post_init__(self) -> None:
         self._sampler: StackSampler | None = None
-        self.handles: tuple[Handle, ...] = ()
-        """What the dataset held open before the workers were started."""
-        self._reported_facts = False
-        self.notes_files = False
-        """Whether the files that are opened will be asked for; in workers only."""
         self._file_watch: FileWatch | None = None
-        self._started = False
+        self._reported_facts = self._started = False
         self._plan_version = 0
         self._generation: int | None = None
         """When the present batch was asked for; None: not known."""
@@ -97,30 +79,26 @@ class Engine:
             return
         self._started = True
         info = get_worker_info()
-        worker, in_worker = (0, False) if info is None else (info.id, True)
-        self._worker, self._in_worker = worker, in_worker
-        self._tape = Tape()
-        dataset = install(self.user_dataset, self._sites, self._tape, in_place=in_worker)
-        if not self._iterable:
-            self._tape.tail = make_tail(dataset, tuple(site for site in self._sites if site.stage == "augment"))
+        worker = None if info is None else info.id
+        self._tape = tape = Tape()
+        dataset = install(self.user_dataset, self.sites, tape, in_place=worker is not None)
+        if not self.iterable:
+            tape.tail = make_tail(dataset, tuple(site for site in self.sites if site.stage == "augment"))
         self._store = RecordingStore()
-        self._user_code = UserCode(dataset, self._collate_fn, worker if in_worker else None, batched=self._batched)
-        self._user_code.is_stale = self._is_stale
-        self._recorder = Recorder(
-            self._user_code, self._tape, self._store, self._control, worker, self._seed,
-            in_worker=in_worker, iterable=self._iterable, checking_s=self.checking_s,
-        )  # fmt: skip
-        self._server = Server(self._user_code, self._tape, self._store, self._control, worker, iterable=self._iterable)
+        self._user_code = user_code = UserCode(
+            dataset, self.collate_fn, worker, batched=self.batched, iterable=self.iterable
+        )
+        user_code.is_stale = self._is_stale
+        self._recorder = Recorder(user_code, tape, self._store, self.control, self.seed, self.checking_s)
+        self._server = Server(user_code, tape, self._store, self.control)
         self._observer = Observer(
-            self._user_code, self._tape, self._control, worker,
-            lambda: [*callables_at(dataset, self._sites), ("collate_fn", self._collate_fn)],
-            iterable=self._iterable,
+            user_code, tape, self.control,
+            lambda: [*callables_at(dataset, self.sites), ("collate_fn", self.collate_fn)],
         )  # fmt: skip
-        self._stage_frames = StageFrames(self._user_code, self._tape)
-        self._work: Work = self._user_code
+        self._stage_frames = StageFrames(user_code, tape)
+        self._work: Work = user_code
 
     def _work_for(self, mode: int) -> Work:
-        """Return what does the work that a mode asks for."""
         for bits, work in (
             (modes.STOP | modes.REST, _IDLE),
             (modes.RECORD, self._recorder),
@@ -135,10 +113,10 @@ class Engine:
         """Read the mode for one batch, and pick up a new plan if there is one."""
         self.start()
         # The plan first: a worker that knows it must not record any more, and the mode said so before.
-        new_plan = self._control.plan_version != self._plan_version
+        new_plan = self.control.plan_version != self._plan_version
         if new_plan:
             self._use_new_plan()
-        mode, before = self._control.mode, self._mode
+        mode, before = self.control.mode, self._mode
         if mode != before:
             self._server.look_for_changes(whole=bool(mode & modes.CHECK))
             self._switch_watchers(mode)
@@ -151,11 +129,11 @@ class Engine:
         return mode
 
     def _use_new_plan(self) -> None:
-        self._plan_version = self._control.plan_version
-        plan = self._control.read_plan()
+        self._plan_version = self.control.plan_version
+        plan = self.control.read_plan()
         self._server.use_plan(plan)
         self._observer.plan = self._stage_frames.plan = plan
-        if self._in_worker:
+        if self._user_code.in_worker:
             # Else the user's own collections of garbage would go through what is recorded here.
             gc.freeze()
 
@@ -167,18 +145,17 @@ class Engine:
                 self._sampler = StackSampler(self.sample_rate_hz)
                 self._sampler.start()
             else:
-                self._control.stacks.write(self._worker, self._sampler.stop())
+                self.control.stacks.write(self._user_code.number, self._sampler.stop())
                 self._sampler = None
         if self.notes_files and bool(mode & modes.NOTE_FILES) != (self._file_watch is not None):
             if self._file_watch is None:
                 self._file_watch = FileWatch()
                 self._file_watch.start()
             else:
-                self._control.files.write(self._worker, self._file_watch.stop())
+                self.control.files.write(self._user_code.number, self._file_watch.stop())
                 self._file_watch = None
 
     def close(self) -> None:
-        """Stop what runs beside the loader."""
         if self._sampler is not None:
             self._sampler.stop()
             self._sampler = None
@@ -187,16 +164,12 @@ class Engine:
         """Report once what this process has become by making a batch: libraries are imported late."""
         if not self._reported_facts:
             self._reported_facts = True
-            self._control.facts.write(self._worker, look_at_worker(self.user_dataset, self.handles))
+            self.control.facts.write(self._user_code.number, look_at_worker(self.user_dataset, self.handles))
 
     # --- batches -------------------------------------------------------------------------------------------
 
     def fetch(self, request: Any) -> Any:
-        """Return the samples of a batch (or one item, when the loader does not batch) in the present mode.
-
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
+        """Return the samples of a batch (or one item, when the loader does not batch) in the present mode."""
         mode = self.refresh_mode()
         self._generation = getattr(request, "generation", None)
         self._skips = self._is_stale()
@@ -205,7 +178,7 @@ class Engine:
         if isinstance(request, Request):
             request = list(request)
         elif isinstance(request, Single):
-            request = request.index
+            request = request.content
         elif isinstance(request, Blank) and modes.reads_indices(mode):
             return SKIPPED  # a left-over of the mode before, which will be discarded
         try:
@@ -231,11 +204,7 @@ class Engine:
             yield from items
 
     def collate(self, samples: Any) -> Any:
-        """Return the batch of the samples that were just fetched, in the mode they were fetched in.
-
-        Raises:
-            UserCodeError: If the user's collate function raised.
-        """
+        """Return the batch of the samples that were just fetched, in the mode they were fetched in."""
         mode, work = self._mode, self._work
         skips, self._skips = self._skips, False
         if skips:
@@ -253,13 +222,12 @@ class Engine:
         if self._work is self._server and not mode & modes.LOAD:
             return self._server.collated(samples.size if isinstance(samples, Placeholder) else 0)
         self._work.drop()
-        return self._server.collated(0) if mode & modes.HANDOFF and not self._can_skip_batches else None
+        return self._server.collated(0) if mode & modes.HANDOFF and not self.can_skip_batches else None
 
     def _is_stale(self) -> bool:
         """Whether the present batch was asked for before a switch: it will be thrown away, and need not be made."""
         generation = self._generation
-        return self._can_skip_batches and generation is not None and generation < self._control.generation
+        return self.can_skip_batches and generation is not None and generation < self.control.generation
 
     def report(self) -> Report:
-        """What recording has found out so far."""
         return self._recorder.report()

@@ -11,26 +11,18 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Holds something of one kind from each worker; what a worker leaves later takes the place of what it left before.
-
-    Args:
-        folder: The folder that the processes share.
-        kind: What the files are called.
-    """
+    """Holds something of one kind from each worker; what a worker leaves later replaces what it left before."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self._folder, self._kind = folder, kind
 
     def write(self, worker: int, content: T) -> None:
-        """Leave something for the main process."""
         write_file(self._folder / f"{self._kind}-{worker}", content)
 
     def by_worker(self) -> dict[int, T]:
-        """Return what each worker has left, if it has."""
         return {int(path.name.split("-")[1]): read_file(path) for path in sorted(self._folder.glob(f"{self._kind}-*"))}
 
     def read(self) -> list[T]:
-        """Return what the workers have left."""
         return list(self.by_worker().values())
 
 
@@ -42,5 +34,5 @@ def write_file(path: Path, content: object) -> None:
 
 
 def read_file(path: Path) -> Any:
-    """Read a file. Only our own processes write here, into a folder that nobody else may enter."""
+    """Read a file. Only our own processes write here, into a folder that no other user may enter."""
     return pickle.loads(path.read_bytes())

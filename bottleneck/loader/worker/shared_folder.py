@@ -36,9 +36,6 @@ def make_folder(size: int) -> tuple[Path, IO[bytes]]:
     Returns:
         The folder, and its open control file; as long as that is open, here or in a process forked from here, no
         other diagnosis removes the folder.
-
-    Raises:
-        OSError: It fits nowhere.
     """
     for parent in (_SHARED_MEMORY, Path(tempfile.gettempdir())):
         if not os.access(parent, os.W_OK):
@@ -87,7 +84,7 @@ def _old_folders(parent: Path) -> Iterator[Path]:
 
 
 def _lock(control: IO[bytes]) -> bool:
-    """Lock a file until it is closed; return whether nobody else holds it."""
+    """Lock a file until it is closed; return whether it was free."""
     if fcntl is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The user's dataset and collate function, as a worker calls them: whatever it raises becomes a described failure."""
+"""The user's dataset and collate function, as a worker calls them: what they raise becomes a described failure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,21 @@ class UserCode(Work):
 
     Args:
         dataset: The dataset, with cuts in it.
-        collate_fn: The collate function.
         worker: The number of the worker; None in the main process.
         batched: The loader collates lists of samples.
     """
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], worker: int | None, *, batched: bool) -> None:
-        self.dataset = dataset
-        self.batched = batched
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any],
+        worker: int | None,
+        *,
+        batched: bool,
+        iterable: bool = False,
+    ) -> None:
+        self.dataset, self.batched, self.iterable = dataset, batched, iterable
+        self.in_worker, self.number = worker is not None, worker or 0
         self.fetches_batches = batched and fetches_batches(dataset)
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = modes.ALL
@@ -63,11 +70,7 @@ class UserCode(Work):
         return samples
 
     def while_wanted(self, parts: Iterable[T]) -> Iterable[T]:
-        """Go through the parts of a batch, each of which takes long, as long as the batch is wanted.
-
-        Raises:
-            GivenUp: If it no longer is.
-        """
+        """Go through the parts of a batch, each of which takes long; raises `GivenUp` once the batch is not wanted."""
         return self._while_wanted(parts) if self.slow else parts
 
     def _while_wanted(self, parts: Iterable[T]) -> Iterator[T]:
@@ -77,25 +80,19 @@ class UserCode(Work):
             yield part
 
     def item(self, index: Any) -> Any:
-        """Return one item."""
         try:
             return self.dataset[index]
         except BaseException as error:
             raise self.failure(error, index) from None
 
     def batch(self, indices: Any) -> Any:
-        """Return the items of a batch by one call of `__getitems__`."""
         try:
             return self.dataset.__getitems__(indices)
         except BaseException as error:
             raise self.failure(error, list(indices)) from None
 
     def next_item(self, _: Any = None) -> Any:
-        """Return the next item of a stream; start over when it ends, as the next epoch would.
-
-        Raises:
-            NoShareError: If there is not a single one.
-        """
+        """Return the next item of a stream; start over when it ends, as the next epoch would."""
         try:
             if self._stream is not None:
                 try:
@@ -110,11 +107,9 @@ class UserCode(Work):
             raise self.failure(error, None) from None
 
     def next_items(self) -> list[Any]:
-        """Return the next item of a stream."""
         return [self.next_item()]
 
     def collate(self, samples: Any) -> Any:
-        """Return the batch that the user's collate function makes."""
         try:
             return self._collate_fn(samples)
         except BaseException as error:

@@ -29,32 +29,18 @@ def is_placeholder(samples: Any) -> bool:
 class Work:
     """What a worker does for the batches of a mode; this base does nothing.
 
-    The samples of a map-style dataset are fetched by request, those of a stream one after the other.
+    The samples of a map-style dataset are fetched by request, those of a stream one after the other. What the user's
+    code raises becomes a `UserCodeError`.
     """
 
     def fetch(self, _: Any) -> Any:
-        """Return what a request asks for.
-
-        Raises:
-            UserCodeError: If the user's dataset raised.
-        """
         return SKIPPED
 
     def next_items(self) -> list[Any]:
-        """Return the next items of a stream, one or more.
-
-        Raises:
-            UserCodeError: If the user's dataset raised.
-            NoShareError: If this worker has no share of the stream.
-        """
+        """Return the next items of a stream, one or more; `NoShareError` if this worker has no share of it."""
         return [SKIPPED]
 
     def collate(self, _: Any) -> Any:
-        """Return the batch of the samples that were just fetched.
-
-        Raises:
-            UserCodeError: If the user's collate function raised.
-        """
         return None
 
     def drop(self) -> None:

@@ -32,12 +32,7 @@ class WorkerFacts:
 
 
 def look_at_worker(dataset: Any, handles: tuple[Handle, ...]) -> WorkerFacts:
-    """Return the facts of the present process.
-
-    Args:
-        dataset: The user's dataset, as this process uses it.
-        handles: What it held open in the main process, before this one was started.
-    """
+    """Return the facts of the present process, in which the dataset held some handles open before it was started."""
     return WorkerFacts(
         torch_threads=torch.get_num_threads(),
         opencv_threads=_opencv_threads(),

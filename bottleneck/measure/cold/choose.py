@@ -1,4 +1,4 @@
-"""Choose the batches of the experiment `cold`, find their files, and see whether dropping those works."""
+"""Chooses the batches of the experiment `cold`, finds their files, and checks whether dropping those works."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _LEAST_BYTES_PER_SAMPLE = 1024
 def make_cold_pool(
     loader: SwitchedLoader, clock: Callable[[], float], *, limit_s: float, free_bytes: int, seed: int
 ) -> ColdPool:
-    """Choose a pool of batches, find the files that they are read from, and see whether those can be dropped.
+    """Choose a pool of batches, find the files that they are read from, and check whether those can be dropped.
 
     Args:
         loader: The running loader; it was made to note files. It rests afterwards, with the pool in memory.
         clock: Seconds from any beginning.
         limit_s: Time after which the pool is read no further.
         free_bytes: Memory that is free.
-        seed: Of the pages that are looked at.
+        seed: Of the pages that are probed.
 
     Raises:
         NoColdError: It cannot be done, or not be verified.
         MeasurementError: The user's code failed, or a worker.
     """
     if not loader.num_workers:
-        raise NoColdError("num_workers is 0, and which files are opened is seen in workers only: --set num_workers=1")
+        raise NoColdError("num_workers is 0, and files can be followed in workers only: --set num_workers=1")
     if loader.iterable:
         raise NoColdError("the dataset is a stream, which cannot be asked for the same samples again")
     if not can_drop():
@@ -58,14 +58,14 @@ def make_cold_pool(
         _check_storage(files)
         asked = _check_files(files, noted, free_bytes)
         pool = ColdPool(loader, files, batches, samples, seed)
-        seen = pool.drop()
+        dropped = pool.drop()
         before = read_counters(loader.workers)
         pool.warm()
         loader.rest()
         after = read_counters(loader.workers)
     if before is None or after is None:
-        raise NoColdError("this system does not tell what the workers read")
-    _check_reads(after - before, asked, samples, files, noted, seen=seen)
+        raise NoColdError("this system does not report what the workers read")
+    _check_reads(after - before, asked, samples, files, noted, dropped=dropped)
     return pool
 
 
@@ -134,7 +134,7 @@ def _check_files(files: tuple[DataFile, ...], noted: list[NotedFiles], free_byte
         raise NoColdError("the dataset opens no file that could be followed")
     asked = [found.requested_bytes for found in noted if found.requested_bytes is not None]
     if len(asked) < len(noted) or not asked:
-        raise NoColdError("this system does not tell what the workers read")
+        raise NoColdError("this system does not report what the workers read")
     if min(sum(asked), sum(file.size_bytes for file in files)) > _MEMORY_SHARE * free_bytes:
         raise NoColdError("the files of a few batches do not fit into the memory that is free")
     return sum(asked)
@@ -147,9 +147,9 @@ def _check_reads(
     files: tuple[DataFile, ...],
     noted: list[NotedFiles],
     *,
-    seen: bool,
+    dropped: bool,
 ) -> None:
-    """See whether reading the pool with its files dropped read them from storage.
+    """Check whether reading the pool with its files dropped read them from storage.
 
     Args:
         read: What the workers read then.
@@ -157,7 +157,7 @@ def _check_reads(
         samples: Samples in the pool.
         files: The files that were dropped.
         noted: What the workers opened.
-        seen: It was seen that the files were in memory and are no more.
+        dropped: It was verified that the files were in memory and are no more.
 
     Raises:
         NoColdError: They did not, or not surely.
@@ -167,10 +167,10 @@ def _check_reads(
     from_storage = read.storage >= _EXPLAINED * max(read.requested, _LEAST_BYTES_PER_SAMPLE * samples)
     opens = sum(found.opens for found in noted)
     known_bytes = sum(file.size_bytes for file in files) * max(1.0, opens / len(files))
-    if from_storage or (seen and known_bytes >= _EXPLAINED * asked):
+    if from_storage or (dropped and known_bytes >= _EXPLAINED * asked):
         return
-    if not seen:
-        raise NoColdError("little of its files was in memory, so that it cannot be told whether dropping them works")
+    if not dropped:
+        raise NoColdError("little of its files was in memory, so it cannot be verified that dropping them works")
     raise NoColdError(
         "the files that were found explain less than half of the bytes that the workers ask for: code in C opens "
         "the others, which cannot be followed"

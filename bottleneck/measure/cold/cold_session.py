@@ -1,4 +1,4 @@
-"""The files that a diagnosis drops from memory, from the choice of its samples to what is told of it."""
+"""The experiment `cold` in one diagnosis, from the choice of its samples to the evidence."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from bottleneck.results.evidence import Cold
 
 
 class ColdSession:
-    """Cold files in one diagnosis; without a pool it does nothing.
-
-    Args:
-        loader: Reads the pool.
-        ledger: Receives what came of it.
-        clock: Seconds from any beginning.
-    """
+    """Cold files in one diagnosis; without a pool it does nothing."""
 
     def __init__(self, loader: SwitchedLoader, ledger: Ledger, clock: Callable[[], float]) -> None:
         self._loader, self._ledger, self._clock = loader, ledger, clock
@@ -31,12 +25,7 @@ class ColdSession:
         self._reason: str | None = None
 
     def make_pool(self, budget_s: float, seed: int) -> None:
-        """Choose the samples whose files are dropped; where that cannot be done it is noted why.
-
-        Args:
-            budget_s: The time of the whole diagnosis.
-            seed: Seed of the choice.
-        """
+        """Choose the samples whose files are dropped, within a share of a budget, or note why that cannot be done."""
         limit_s, free_bytes = BUDGET_SHARE * budget_s, free_memory_bytes()
         try:
             self.pool = make_cold_pool(self._loader, self._clock, limit_s=limit_s, free_bytes=free_bytes, seed=seed)
@@ -56,7 +45,7 @@ class ColdSession:
                 self.pool.warm()
 
     def note(self, reads: StorageReads | None) -> None:
-        """Note what came of it; what was measured is let go where the other experiments were cold as well."""
+        """Keep the evidence; what was measured is dropped where the other experiments were cold as well."""
         pool, ladder = self.pool, self._ledger.ladder
         if pool is None:
             return

@@ -1,7 +1,7 @@
-"""Drop files from the page cache, and see whether that worked; neither needs root.
+"""Drops files from the page cache, and checks whether that worked; neither needs root.
 
 Dropping is advice to the kernel (`posix_fadvise`): pages that are dirty, or mapped into the memory of any process,
-stay. So it is looked at afterwards: a read that must not wait (`preadv` with RWF_NOWAIT) fails for a page that is not
+stay. So pages are probed afterwards: a read that must not wait (`preadv` with RWF_NOWAIT) fails for a page that is not
 in memory.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _PAGES = 64
-"""Pages that are looked at."""
+"""Pages that are probed."""
 _PAGE_BYTES = 4096
 
 
@@ -37,7 +37,7 @@ class Page:
 
 
 def can_drop() -> bool:
-    """Whether this system can drop files from memory, and tell whether it did."""
+    """Whether this system can drop files from memory, and say whether it did."""
     return hasattr(os, "posix_fadvise") and hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")
 
 
@@ -53,13 +53,7 @@ def drop(files: Iterable[DataFile]) -> None:
 
 
 def sample_pages(files: Sequence[DataFile], seed: int, pages: int = _PAGES) -> list[Page]:
-    """Choose pages at random, each byte of the files alike.
-
-    Args:
-        files: Where to look; none of them empty.
-        seed: Of the choice.
-        pages: How many.
-    """
+    """Choose pages at random, each byte of the files alike; none of the files may be empty."""
     ends = list(itertools.accumulate(file.size_bytes for file in files))
     chosen, draw = [], random.Random(seed)
     for _ in range(pages if files else 0):
@@ -71,9 +65,9 @@ def sample_pages(files: Sequence[DataFile], seed: int, pages: int = _PAGES) -> l
 
 
 def find_resident(pages: Iterable[Page]) -> list[Page] | None:
-    """Return those of some pages that are in memory; None where a file system does not tell.
+    """Return those of some pages that are in memory; None where a file system does not say.
 
-    Looking at a page that is not brings it in, and the file is dropped again at once, lest pages beside it count.
+    Probing a page that is not brings it in. The file is dropped again at once, so that pages beside it do not count.
     """
     found = []
     for page in pages:

@@ -1,8 +1,8 @@
 """The experiment `cold`: the job as it is, with the files of its samples dropped from the page cache beforehand.
 
 All experiments that load then run over one pool of batches. It is read once, so that its files are known and in
-memory: that is `raw`. Before each block of `cold` they are dropped, and it is looked at whether they are gone; the
-block asks for no batch twice. What it left unread is read before anything else is measured that loads.
+memory: that is `raw`. Before each block of `cold` they are dropped, which is verified; the block asks for no batch
+twice. What it left unread is read before anything else is measured that loads.
 """
 
 from __future__ import annotations
@@ -26,37 +26,29 @@ _BLOCK_BATCHES = 20
 _MOST_RESIDENT = 0.05
 """The share of the pages that were in memory and may still be there after dropping."""
 _FEWEST_PAGES = 8
-"""Of fewer pages in memory beforehand it cannot be told whether dropping works."""
+"""With fewer pages in memory beforehand it cannot be verified that dropping works."""
 _TRIES, _PAUSE_S = 15, 0.1
-"""Pages that somebody has just hold of cannot be dropped: on a busy machine that can last for a moment."""
+"""Pages that are in use cannot be dropped: on a busy machine that can last for a moment."""
 
 
 class NoColdError(BottleneckError):
-    """The experiment cannot be done; its text says why, for people."""
+    """The experiment cannot be done; its text says why."""
 
 
 @dataclass(frozen=True)
 class PoolSizes:
-    """Batches of a pool.
-
-    Attributes:
-        wanted: For blocks of the usual length.
-        least: For a block of one batch of each worker.
-        warm_up: Batches before a block.
-    """
+    """Batches of a pool."""
 
     wanted: int
+    """For blocks of the usual length."""
     least: int
+    """For a block of one batch of each worker."""
     warm_up: int
+    """Before a block."""
 
 
 def pool_sizes(workers: int, queue: int) -> PoolSizes:
-    """Return how many batches a pool needs: what is run before a block, the block, and what is asked for ahead.
-
-    Args:
-        workers: Workers of the loader.
-        queue: Batches that are asked for ahead.
-    """
+    """Return how many batches a pool needs: the warm-up, the block, and those that are asked for ahead."""
     warm_up = max(2, workers)
     block = workers * -(-_BLOCK_BATCHES // workers)
     return PoolSizes(warm_up + block + 2 * queue, warm_up + workers + queue, warm_up)
@@ -70,7 +62,7 @@ class ColdPool:
         files: The files that the pool's samples are read from.
         batches: Length of the pool.
         samples: Samples in it.
-        seed: Of the pages that are looked at.
+        seed: Of the pages that are probed.
         sleep: Waits for so many seconds.
     """
 
@@ -126,7 +118,7 @@ class ColdPool:
         """Drop the files, with the loader at rest and back at the pool's beginning.
 
         Returns:
-            Whether it was seen that they were in memory and are no more; False where too few were in memory to tell.
+            Whether they surely were in memory and are no more; False where too few were there to verify it.
 
         Raises:
             NoColdError: They are still in memory.
@@ -134,11 +126,11 @@ class ColdPool:
         self._loader.rest()
         self._seed += 1
         before = find_resident(sample_pages(self._files, self._seed))
-        after = self._drop_and_look(before) if before is not None else None
+        after = self._drop_and_probe(before) if before is not None else None
         self._read_up_to = 0
         self._loader.restart_pool()
         if before is None or after is None:
-            raise NoColdError(f"{self._where()} does not tell what of a file is in memory")
+            raise NoColdError(f"{self._where()} does not report what of a file is in memory")
         if len(before) < _FEWEST_PAGES:
             return False
         share = len(after) / len(before)
@@ -150,8 +142,8 @@ class ColdPool:
             )
         return True
 
-    def _drop_and_look(self, pages: list[Page]) -> list[Page] | None:
-        """Return the pages that stayed in memory; None where that is not told."""
+    def _drop_and_probe(self, pages: list[Page]) -> list[Page] | None:
+        """Return the pages that stayed in memory; None where that is unknown."""
         for _ in range(_TRIES):
             drop(self._files)
             found = find_resident(pages)
@@ -178,7 +170,6 @@ class ColdPool:
         return f"the file system ({', '.join(sorted(kinds))})" if kinds else "the file system"
 
     def evidence(self) -> Cold:
-        """Return what is kept of it."""
         return Cold(
             verified=self.failure is None,
             files=len(self._files),

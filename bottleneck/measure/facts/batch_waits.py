@@ -1,4 +1,7 @@
-"""How long the job waits for its batches: percentiles, stalls, and whether the stalls come at a regular distance."""
+"""How long the job waits for its batches: percentiles, stalls, and whether the stalls come at a regular distance.
+
+Stalls are found here and not in the analysis: whether more batches have to be timed depends on them.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ _FAR = 6.0
 _SCALE_OF_MAD = 1.4826
 """Turns a median absolute deviation into the standard deviation of a normal distribution."""
 _SHARE_OF_STEP = 0.25
-"""A stall lasts at least this part of a step longer than usual; less is worth no word."""
+"""A stall lasts at least this part of a step longer than usual."""
 _SHORTEST_S = 1e-3
 """Taking a batch from a queue alone varies by about that."""
 _FEWEST_TURNS = 8
-"""Turns of the workers from which the usual wait can be told."""
+"""Turns of the workers that it takes to know the usual wait."""
 _FEWEST_GAPS = 4
-"""Distances between stalls from which a period can be told."""
+"""Distances between stalls that it takes to know a period."""
 _TOLERANCE = 0.1
 """How far a distance may be from the period, as a part of it; a batch at least is allowed beyond short ones."""
 _CHANCE = 0.01
@@ -38,15 +41,8 @@ _CHANCE = 0.01
 def summarise_waits(waits_s: Iterable[float]) -> Waits:
     """Return count, mean, percentiles and maximum, in seconds, of how long the job waited for each batch."""
     values = np.asarray(list(waits_s), dtype=float)
-    p50, p95, p99 = np.percentile(values, [50, 95, 99])
-    return Waits(
-        p50=float(p50),
-        p95=float(p95),
-        p99=float(p99),
-        max=float(values.max()),
-        count=int(values.size),
-        mean=float(values.mean()),
-    )
+    p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
+    return Waits(p50=p50, p95=p95, p99=p99, max=float(values.max()), count=values.size, mean=float(values.mean()))
 
 
 def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int) -> Stalls | None:
@@ -62,8 +58,8 @@ def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int)
         workers: Workers of the loader; 0 counts as 1.
 
     Returns:
-        `period_batches` and `period_s` are None where they come at no regular distance or too few were seen. None
-        where there were too few batches to tell what is usual.
+        `period_batches` and `period_s` are None where they come at no regular distance or there are too few. None
+        where there are too few batches to know what is usual.
     """
     turn = max(1, workers)
     longest = [max(block[at : at + turn]) for block in blocks for at in range(0, len(block) - turn + 1, turn)]
@@ -87,7 +83,7 @@ def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int)
 
 
 def worth_watching(stalls: Stalls) -> bool:
-    """Whether stalls cost enough for a look at their period, and it is not known."""
+    """Whether stalls cost enough to time more batches for their period, which is not known."""
     return stalls.period_batches is None and (stalls.lost_share or 0.0) >= _WORTH_WATCHING
 
 
@@ -95,7 +91,7 @@ def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
     """Return the distance in batches at which stalls come again and again; None where there is none.
 
     Were each batch a stall by chance, with the same probability q, the distances would be geometric: a distance
-    from a to b has the probability (1 - q)^(a - 1) - (1 - q)^b. A period is told where more distances lie near one
+    from a to b has the probability (1 - q)^(a - 1) - (1 - q)^b. There is a period where more distances lie near one
     value than that explains (a binomial test, Bonferroni over the values that were tried).
 
     Args:
@@ -121,7 +117,7 @@ def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
 
 
 def describe_waits(waits_s: Sequence[float], blocks: Sequence[Block], workers: int) -> tuple[Waits, Stalls]:
-    """Return the evidence on waits, and on stalls where there were batches enough to tell.
+    """Return the evidence on waits, and on stalls where there were batches enough.
 
     Args:
         waits_s: The wait for each batch of some blocks, in order [s]; at least one.

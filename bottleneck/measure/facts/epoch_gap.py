@@ -1,4 +1,4 @@
-"""The edge between two epochs of the user's own: how long the job stands before the next one's first batch."""
+"""The edge between two epochs of the user's own: how long the job waits for the first batch of the next one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bottleneck.results.evidence import EpochGap
 
 _TRIALS = 3
 _LONG_S = 1.0
-"""A first batch that takes longer is not tried again."""
+"""A first batch that takes longer is timed only once."""
 _TRIED_LENGTH = 1_000_000
-"""Indices that are permuted to see how long that takes: some 50 MB and 100 ms."""
+"""Indices that are permuted to time it: some 50 MiB and 100 ms."""
 _LONGER_PER_INDEX = 1.5
 """What permuting far more of them takes for each, at most: 1.35 times as much for 3 * 10^7, which no cache holds."""
 
@@ -39,7 +39,7 @@ def describe_epoch_gap(
         starts_s: Times from starting the workers to the first batch [s].
 
     Returns:
-        None for a stream of persistent workers, which begins anew in a way that only its dataset knows.
+        None for a stream of persistent workers, which begins again in a way that only its dataset knows.
     """
     persistent_workers = bool(user_loader.persistent_workers)
     if loader.num_workers and persistent_workers and loader.iterable:
@@ -64,7 +64,7 @@ def describe_epoch_gap(
 
 
 def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
-    """Return the batches of an epoch, of which a partial one counts as its part; None where that is not known."""
+    """Return the batches of an epoch, of which a partial one counts as its part; None where that is unknown."""
     try:
         sampler = loader.batch_sampler
         stream = isinstance(loader.dataset, IterableDataset)
@@ -89,7 +89,7 @@ def _order_s(loader: SwitchedLoader, clock: Callable[[], float]) -> tuple[float,
 
 
 def _first_of_empty_queue(loader: SwitchedLoader, clock: Callable[[], float]) -> list[float]:
-    """Time the first batch that workers at rest are asked for, some times."""
+    """Time the first batch of workers at rest, a few times."""
     taken: list[float] = []
     with loader_failures("raw"):
         while len(taken) < _TRIALS:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
+
+import psutil
 
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.system.data_paths import mapped_data, named_paths, open_data
@@ -24,46 +26,42 @@ Source = Literal["page cache", "disk", "unknown", "none"]
 
 @dataclass(frozen=True)
 class IoCounters:
-    """Bytes that processes asked for, those of them that came from storage, and the calls that asked."""
+    """Bytes that processes asked for, those of them that came from storage, the calls, and the samples made of it."""
 
-    requested: int
-    storage: int
+    requested: int = 0
+    storage: int = 0
     calls: int = 0
-
-    def __add__(self, other: IoCounters) -> IoCounters:
-        requested, storage = self.requested + other.requested, self.storage + other.storage
-        return IoCounters(requested, storage, self.calls + other.calls)
-
-    def __sub__(self, other: IoCounters) -> IoCounters:
-        return self + IoCounters(-other.requested, -other.storage, -other.calls)
-
-
-def read_counters(pids: Iterable[int | str], root: Path = Path("/proc")) -> IoCounters | None:
-    """Return what processes have read so far; None where the system does not tell.
-
-    Args:
-        pids: The processes.
-        root: Where the kernel describes them.
-    """
-    total = IoCounters(0, 0)
-    try:
-        for pid in pids:
-            lines = (root / str(pid) / "io").read_text().splitlines()
-            fields = dict(line.split(": ") for line in lines)
-            total += IoCounters(int(fields["rchar"]), int(fields["read_bytes"]), int(fields["syscr"]))
-    except (OSError, ValueError, KeyError):
-        return None
-    return total
-
-
-@dataclass
-class _Read:
-    counters: IoCounters = IoCounters(0, 0)
     samples: int = 0
 
-    def add(self, counters: IoCounters, samples: int) -> None:
-        self.counters += counters
-        self.samples += samples
+    def __add__(self, other: IoCounters) -> IoCounters:
+        return IoCounters(
+            self.requested + other.requested,
+            self.storage + other.storage,
+            self.calls + other.calls,
+            self.samples + other.samples,
+        )
+
+    def __sub__(self, other: IoCounters) -> IoCounters:
+        return self + IoCounters(-other.requested, -other.storage, -other.calls, -other.samples)
+
+
+_NOTHING = IoCounters()
+
+
+def read_counters(pids: Iterable[int]) -> IoCounters | None:
+    """Return what processes have read so far; None where the system does not say."""
+    try:
+        return _sum_of_processes([psutil.Process(pid) for pid in pids])
+    except psutil.Error:
+        return None
+
+
+def _sum_of_processes(processes: Iterable[psutil.Process]) -> IoCounters | None:
+    try:
+        found = [process.io_counters() for process in processes]
+        return sum((IoCounters(each.read_chars, each.read_bytes, each.read_count) for each in found), _NOTHING)
+    except (psutil.Error, OSError, ValueError, RuntimeError, AttributeError):  # gone, not ours, or not of Linux
+        return None
 
 
 @dataclass(frozen=True)
@@ -79,63 +77,51 @@ class BlindSpots:
     maps: bool = False
 
 
-def find_blind_spots(
-    dataset: Any, pids: Iterable[int], mounts: tuple[Mount, ...] | None = None, root: Path = Path("/proc")
-) -> BlindSpots:
+def find_blind_spots(dataset: Any, pids: Sequence[int], mounts: Sequence[Mount] | None = None) -> BlindSpots:
     """Look where the data of a job lies.
 
     Args:
         dataset: The user's dataset.
         pids: The processes that load.
         mounts: What is mounted; None: as the system says.
-        root: Where the kernel describes processes.
     """
-    pids = tuple(pids)
-    mapped = mapped_data(pids, root)
-    mounts = read_mounts(root) if mounts is None else mounts
+    mapped = mapped_data(pids)
+    mounts = read_mounts() if mounts is None else mounts
     if all(mount.counts_reads for mount in mounts):
         return BlindSpots(maps=bool(mapped))
-    paths = [*named_paths(dataset), *open_data(pids, root), *mapped]
+    paths = [*named_paths(dataset), *open_data(pids), *mapped]
     found = [mount for path in paths if (mount := mount_of(path, mounts)) is not None]
     uncounted = tuple(dict.fromkeys(mount.kind for mount in found if not mount.counts_reads))
     return BlindSpots(uncounted if found else ("",), bool(mapped))
 
 
 class StorageReads:
-    """Tells from /proc/<pid>/io whether each experiment read from storage or from the page cache."""
+    """Tells from the I/O counters of processes whether each experiment read from storage or from the page cache."""
 
     def __init__(self) -> None:
-        self._pids: tuple[int, ...] = ()
+        self._processes: list[psutil.Process] = []
         self._known = False
         self._spots = BlindSpots()
-        self._by_arm: dict[Arm, _Read] = {}
+        self._by_arm: dict[Arm, IoCounters] = {}
 
-    def start(self, workers: tuple[int, ...], spots: BlindSpots | None = None) -> None:
-        """Watch these processes; with no workers, this one.
-
-        Args:
-            workers: Their ids.
-            spots: What the counters leave out.
-        """
-        self._pids = workers
+    def start(self, workers: Sequence[int], spots: BlindSpots | None = None) -> None:
+        """Watch these processes; with no workers, this one."""
+        try:
+            self._processes = [psutil.Process(pid) for pid in workers or (os.getpid(),)]
+        except psutil.Error:
+            self._processes = []
         self._known = self.read() is not None
         self._spots = spots or BlindSpots()
 
     def read(self) -> IoCounters | None:
-        """Return the counters now; None where the system does not tell."""
-        return read_counters(self._pids or ("self",))
+        """Return the counters now; None where the system does not say."""
+        return _sum_of_processes(self._processes) if self._processes else None
 
-    def add(self, arm: Arm, before: IoCounters | None, samples: int) -> IoCounters | None:
-        """Count one block of an arm in which the loader works.
-
-        Returns:
-            What was read in it; None where that is not known.
-        """
+    def add(self, arm: Arm, before: IoCounters | None, samples: int) -> None:
+        """Count one block of an arm in which the loader works."""
         after = self.read()
-        if before is None or after is None or arm.mode is None:
-            return None
-        self._by_arm.setdefault(arm, _Read()).add(after - before, samples)
-        return after - before
+        if before is not None and after is not None and arm.mode is not None:
+            self._by_arm[arm] = self._by_arm.get(arm, _NOTHING) + after - before + IoCounters(samples=samples)
 
     def summary(self, ladder: Ladder | None = None) -> Reads:
         """Return bytes per sample and where they came from, of all experiments that load but the one with cold files.
@@ -147,8 +133,8 @@ class StorageReads:
         if not self._known or not total.samples:
             return Reads()
         return Reads(
-            requested_bytes_per_sample=total.counters.requested / total.samples,
-            storage_bytes_per_sample=total.counters.storage / total.samples,
+            requested_bytes_per_sample=total.requested / total.samples,
+            storage_bytes_per_sample=total.storage / total.samples,
             label=_label(total),
             experiments=tuple(self._experiments(ladder)),
             missing=tuple(self._missing()),
@@ -156,14 +142,10 @@ class StorageReads:
 
     def source(self, arm: Arm) -> Source:
         """Say where the blocks of an arm got their data from."""
-        return name_source(self._sum([arm]).counters, self._sum([arm]).samples, self._spots)
+        return name_source(self._sum([arm]), self._spots)
 
-    def _sum(self, arms: Iterable[Arm]) -> _Read:
-        total = _Read()
-        for arm in arms:
-            read = self._by_arm.get(arm, _Read())
-            total.add(read.counters, read.samples)
-        return total
+    def _sum(self, arms: Iterable[Arm]) -> IoCounters:
+        return sum((self._by_arm.get(arm, _NOTHING) for arm in arms), _NOTHING)
 
     def _experiments(self, ladder: Ladder | None) -> Iterator[ReadsOfExperiment]:
         for rung in ladder.rungs if ladder is not None else ():
@@ -172,13 +154,13 @@ class StorageReads:
                 loads = rung.coupled is not None and reads_storage(rung.coupled)
                 yield ReadsOfExperiment(
                     name=rung.name,
-                    asked_bytes_per_sample=read.counters.requested / read.samples,
-                    storage_bytes_per_sample=read.counters.storage / read.samples,
-                    calls_per_sample=read.counters.calls / read.samples,
-                    source=name_source(read.counters, read.samples, self._spots if loads else BlindSpots()),
+                    asked_bytes_per_sample=read.requested / read.samples,
+                    storage_bytes_per_sample=read.storage / read.samples,
+                    calls_per_sample=read.calls / read.samples,
+                    source=name_source(read, self._spots if loads else BlindSpots()),
                 )
 
-    def _missing(self) -> Iterable[str]:
+    def _missing(self) -> Iterator[str]:
         for kind in self._spots.uncounted:
             if kind:
                 yield f"Data of this job is on {kind}; reads from there are not counted, nor told from the page cache."
@@ -191,28 +173,21 @@ class StorageReads:
             yield "Files mapped into memory are read without asking: the bytes asked for leave them out."
 
 
-def name_source(read: IoCounters, samples: int, spots: BlindSpots) -> Source:
-    """Say where data came from.
-
-    Args:
-        read: What was read.
-        samples: Samples that it was read for.
-        spots: What the counters leave out.
-    """
-    asks = read.requested >= _LEAST_BYTES_PER_SAMPLE * samples
+def name_source(read: IoCounters, spots: BlindSpots) -> Source:
+    """Say where data came from."""
+    asks = read.requested >= _LEAST_BYTES_PER_SAMPLE * read.samples
     # What is read of mapped files without asking is not known: a page for every second sample is no exception.
-    most = _LEAST_OF_MAPPED * samples if spots.maps and not asks else _WARM_SHARE * max(read.requested, samples)
+    mapped_only = spots.maps and not asks
+    most = _LEAST_OF_MAPPED * read.samples if mapped_only else _WARM_SHARE * max(read.requested, read.samples)
     if read.storage > most:
         return "disk"
     if spots.uncounted:
         return "unknown"
-    if asks or spots.maps:
-        return "page cache"
-    return "none"
+    return "page cache" if asks or spots.maps else "none"
 
 
-def _label(read: _Read) -> str:
-    if read.counters.storage > _WARM_SHARE * max(read.counters.requested, 1):
+def _label(read: IoCounters) -> str:
+    if read.storage > _WARM_SHARE * max(read.requested, 1):
         return "cold"
-    nothing = read.counters.requested < _LEAST_BYTES_PER_SAMPLE * read.samples and not read.counters.storage
+    nothing = read.requested < _LEAST_BYTES_PER_SAMPLE * read.samples and not read.storage
     return "none" if nothing else "warm"

@@ -1,7 +1,7 @@
-"""What workers take to start for a later epoch: the user's own are started again, beside those that rest.
+"""How long workers take to start for a later epoch: the user's own are started again, beside those that rest.
 
 The first start of a diagnosis is that of a training's first epoch: it finds files on the disk, code that was never
-loaded and memory that was never used. Whether the epochs of a job lose time to their starts goes by the later ones.
+loaded and memory that was never used. What the epochs of a job lose to their starts goes by the later ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bottleneck.results.evidence import EpochGap
 
 _STARTS = 2
 _MATTERS = 0.005
-"""Part of an epoch below which the start of its workers changes no number that is printed."""
+"""Share of an epoch below which the start of its workers changes no number that is printed."""
 _BUDGET_SHARE = 0.04
 """Of the budget, for each start."""
 _PATIENCE_S = 1.0
@@ -28,12 +28,12 @@ _HANG_S = 20.0
 
 
 def later_start_matters(gap: EpochGap, step_s: float | None, budget_s: float) -> bool:
-    """Whether the workers start anew for each epoch, in a time that shows, and that there is room for.
+    """Whether the workers start again for each epoch, in a time that shows and that the budget has room for.
 
     Args:
-        gap: The evidence `epoch_gap`, from the first start.
-        step_s: About what a step takes [s].
-        budget_s: Time of the whole diagnosis [s].
+        gap: From the first start.
+        step_s: About what a step takes.
+        budget_s: Time of the whole diagnosis.
     """
     if not gap.started_anew or not gap.batches or not gap.seconds or not step_s:
         return False
@@ -53,7 +53,7 @@ def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: 
     loader.rest()
     try:
         return [_start(loader, user_loader, clock) for _ in range(_STARTS)]
-    except Exception:  # noqa: BLE001 - the first start stands then; what is wrong with the job itself shows in rounds
+    except Exception:  # noqa: BLE001 - the first start counts then; what is wrong with the job shows in rounds
         return []
 
 

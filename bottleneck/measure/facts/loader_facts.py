@@ -1,11 +1,10 @@
 """Facts about the loader and its dataset that no throughput shows, and on which advice rests.
 
-Everything here is looked at outside of timed blocks, within bounds, and nothing of the user's is changed.
+All of it is read outside of timed blocks, within bounds, and nothing of the user's is changed.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
@@ -15,10 +14,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.job.code_names import codes_in
+from bottleneck.job.description import Pipeline
 from bottleneck.job.handles import find_tokenizers
 from bottleneck.job.key_paths import parse_path, resolve
 from bottleneck.job.python_objects import count_objects
-from bottleneck.job.transfer import Transfers
+from bottleneck.job.start_method import start_method_of
 from bottleneck.loader.observe.pixels import Pixels
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker.user_code import fetches_batches
@@ -33,22 +33,23 @@ _IN_HAND = 1
 
 
 def describe_loader(
-    pipeline: Transfers, loader: DataLoader[Any], running: SwitchedLoader, pixels: Pixels, evidence: Evidence
+    pipeline: Pipeline, loader: DataLoader[Any], running: SwitchedLoader, pixels: Pixels, evidence: Evidence
 ) -> LoaderFacts:
     """Return facts about a loader and its dataset.
 
     Args:
-        pipeline: Whose transfer is looked at.
+        pipeline: Its transfer is examined.
         loader: The user's loader.
         running: The one that runs in its place; its workers have been observed.
-        pixels: What they saw of images.
+        pixels: What they counted of images.
         evidence: What is known so far: of it, `payload` and `transforms` are used.
     """
-    method = start_method(loader) if loader.num_workers else None
+    method = start_method_of(loader) if loader.num_workers else None
     indexed = not running.iterable and loader.batch_sampler is not None
     objects = count_objects(loader.dataset)
     images, loaded = pixels.samples, pixels.loaded_samples
-    facts = LoaderFacts(
+    facts = replace(
+        describe_queue(loader, evidence.payload),
         start_method=method,
         fetches_batches=indexed and fetches_batches(loader.dataset),
         iterable=running.iterable,
@@ -63,21 +64,8 @@ def describe_loader(
         decoded_pixels_per_sample=pixels.decoded / images if images else None,
         used_pixels_per_sample=pixels.used / images if images else None,
         loaded_bytes_per_sample=pixels.loaded_bytes / loaded if loaded else None,
-        descriptor_limit=open_files_limit(),
-        sharing_strategy=str(torch.multiprocessing.get_sharing_strategy()),  # type: ignore[no-untyped-call]  # has no annotations
     )
-    facts = _with_pickled(facts, loader.dataset)
-    facts = _with_workers(facts, running.facts())
-    return _with_queue(facts, loader, evidence.payload)
-
-
-def start_method(loader: DataLoader[Any]) -> str:
-    """Return how a loader starts its workers: `fork`, `forkserver` or `spawn`."""
-    context = loader.multiprocessing_context
-    chosen = context.get_start_method(allow_none=True) if context is not None else None
-    # Asking for the default without allow_none would fix it for the user's own code.
-    default = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    return str(chosen or default)
+    return _with_workers(_with_pickled(facts, loader.dataset), running.facts())
 
 
 def _with_pickled(facts: LoaderFacts, dataset: Any) -> LoaderFacts:
@@ -114,12 +102,18 @@ def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:
     return tuple(OpenHandle(path=found.name, type=found.kind) for found in used)
 
 
-def _with_queue(facts: LoaderFacts, loader: DataLoader[Any], payload: Payload) -> LoaderFacts:
-    """Add what the batches in the workers' queue take when it is full."""
+def batches_in_flight(loader: DataLoader[Any]) -> int:
+    """Return how many batches there are at most at a time, of a loader with workers."""
+    return loader.num_workers * (loader.prefetch_factor or 0) + _IN_HAND
+
+
+def describe_queue(loader: DataLoader[Any], payload: Payload) -> LoaderFacts:
+    """Return what the batches in the workers' queue take when it is full, and what limits them."""
+    strategy = str(torch.multiprocessing.get_sharing_strategy())  # type: ignore[no-untyped-call]  # has no annotations
+    facts = LoaderFacts(descriptor_limit=open_files_limit(), sharing_strategy=strategy)
     if not loader.num_workers or payload.bytes is None:
         return facts
-    batches = loader.num_workers * (loader.prefetch_factor or 0) + _IN_HAND
-    by_descriptor = facts.sharing_strategy == "file_descriptor"
+    batches, by_descriptor = batches_in_flight(loader), strategy == "file_descriptor"
     return replace(
         facts,
         shared_memory_bytes_needed=batches * payload.bytes,
@@ -141,9 +135,9 @@ def _modules_of_transforms(dataset: Any, seen: tuple[TransformSeen, ...]) -> dic
 
 
 def _mentions_non_blocking(to_device: Callable[..., Any] | None) -> bool | None:
-    """Tell whether a transfer of the user's own says `non_blocking`; None where its code cannot be read."""
+    """Return whether a transfer of the user's own names `non_blocking`; None where its code cannot be read."""
     if to_device is None:
-        return True  # ours does
+        return True  # as ours does
     code = getattr(getattr(to_device, "__func__", to_device), "__code__", None)
     return "non_blocking" in _words(code) if isinstance(code, CodeType) else None
 

@@ -1,4 +1,4 @@
-"""What the model, the optimizer and torch's settings are like, read and never changed.
+"""Facts about the model, the optimizer and torch's settings, read and never changed.
 
 What a trace shows counts more than what an object says of itself: autocast may be entered anywhere, and an optimizer
 chooses its implementation when it steps.
@@ -21,6 +21,8 @@ from bottleneck.job.train_step import FrameworkStep
 from bottleneck.measure.batch_cache import CachedBatch, tensors_of
 from bottleneck.measure.passes.trace_products import computed_types, convolves_channels_last
 from bottleneck.measure.passes.trace_summary import Steps
+from bottleneck.measure.system.cgroup import PROC
+from bottleneck.measure.system.environment import read_cpuinfo
 from bottleneck.results.evidence import ModelFacts, OptimizerPart, TracedSteps
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -101,7 +103,7 @@ def _looks_compiled(part: Any) -> bool:
 
 
 def _autocast(types: Mapping[str, int], dtypes: Mapping[str, float] | None) -> bool | None:
-    """Say whether a model of float32 computes in a smaller type; None where no product was seen to tell.
+    """Return whether a model of float32 computes in a smaller type; None where no product was traced.
 
     The casts may also be the user's own: what matters is what is computed.
     """
@@ -183,14 +185,7 @@ def _with_device(facts: ModelFacts, device: torch.device) -> ModelFacts:
     )
 
 
-def cpu_multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool | None:
-    """Whether the processor multiplies bfloat16 in hardware; None where the system does not tell."""
-    try:
-        lines = cpuinfo.read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip().lower() in ("flags", "features"):
-            return any(flag in value.split() for flag in _BFLOAT16_FLAGS)
-    return None
+def cpu_multiplies_bfloat16(proc: Path = PROC) -> bool | None:
+    """Whether the processor multiplies bfloat16 in hardware; None where that is unknown."""
+    flags = read_cpuinfo("flags", "features", proc=proc)
+    return None if flags is None else any(flag in flags.split() for flag in _BFLOAT16_FLAGS)

@@ -1,6 +1,6 @@
-"""The pass of observation: where the workers' time goes in each stage, and in each single transform.
+"""The pass of observation: how the workers' time divides into stages and single transforms.
 
-It lies between recording and the timed rounds, so that what it costs is in no number of theirs.
+It comes between recording and the timed rounds, so that its cost is in none of their numbers.
 """
 
 from __future__ import annotations
@@ -15,30 +15,27 @@ from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
 from bottleneck.results.evidence import Evidence, TransformSeen
+from bottleneck.results.names import span_of, stages_in
 from bottleneck.results.records import StageSpan
-from bottleneck.results.stage_names import span_of, stages_in
 
 LONGEST_S = ENOUGH_S
 BUDGET_SHARE = 0.05
 _MOST_TURNS = 4
-"""Batches per worker after which workers that have shown nothing are given up: they have no share of the data."""
+"""Batches per worker after which workers without an observation are given up: they have no share of the data."""
 _WHOLE = 0.9
 """Share of a stage from which on the rows of its transforms count as all of it."""
 
 
 def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) -> Observation:
-    """Let the workers make batches for real for a while, and gather what they saw.
+    """Let the workers make real batches for a while, and return the sum of what they observed.
 
     Args:
         loader: The running loader.
         limit_s: Time for it, once every worker has made a batch.
         clock: Seconds from any beginning.
 
-    Returns:
-        The sum over all workers.
-
     Raises:
-        MeasurementError: If the user's code fails, or a worker.
+        MeasurementError: The user's code failed, or a worker.
     """
     workers = max(1, loader.num_workers)
     with loader_failures("observing"):
@@ -67,13 +64,13 @@ def with_times(ladder: Ladder, observation: Observation) -> Ladder:
 def _with_time(span: StageSpan, observation: Observation) -> StageSpan:
     spent, batches = observation.stages.get(span.name), observation.batches * max(1, observation.workers)
     if spent is None or not batches or "handoff" in stages_in(span.name):
-        return span  # the hand-off is not seen in the workers
+        return span  # the workers do not see the hand-off
     # All workers are at work at once: a batch comes each time that one worker's share of it has passed.
     return replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
 
 
 def _by_span(observation: Observation, spans: tuple[StageSpan, ...]) -> Observation:
-    """Put the time of stages together that are not measured apart."""
+    """Add up the stages that are not measured apart."""
     names = [span.name for span in spans]
     made = Observation(observation.workers, observation.batches, observation.samples, observation.core_wait_s)
     for stage, spent in observation.stages.items():
@@ -86,13 +83,7 @@ def _by_span(observation: Observation, spans: tuple[StageSpan, ...]) -> Observat
 
 
 def summarise(observation: Observation, spans: tuple[StageSpan, ...], evidence: Evidence | None = None) -> Evidence:
-    """Return the evidence with what was seen of single transforms, and of waiting for cores.
-
-    Args:
-        observation: Of all workers.
-        spans: The stages that are measured.
-        evidence: What is known so far; None: nothing.
-    """
+    """Return the evidence with what was observed of single transforms, and of waiting for cores."""
     seen = _by_span(observation, spans)
     ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
     cpu_s = sum(spent.cpu_s for spent in seen.stages.values())
@@ -119,7 +110,7 @@ def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> Tr
 
 
 def _output(spent: TransformSpent) -> str | None:
-    """Return size and type of what a transform gives, and whether that varies."""
+    """Return size and type of what a transform returns, and whether that varies."""
     if not spent.outputs:
         return None
     usual = spent.outputs.most_common(1)[0][0]
@@ -127,7 +118,7 @@ def _output(spent: TransformSpent) -> str | None:
 
 
 def _gaps(seen: Observation) -> Iterator[str]:
-    """Say for each stage whose transforms do not add up to it why not."""
+    """Explain of each stage why its transforms do not add up to it."""
     for stage in dict.fromkeys(stage for stage, _ in seen.transforms):
         whole_s = seen.stages[stage].wall_s
         rows_s = sum(spent.wall_s for (of, _), spent in seen.transforms.items() if of == stage)

@@ -10,14 +10,13 @@ import torch
 
 from bottleneck.job import containers
 from bottleneck.loader import trees
-from bottleneck.results import evidence
-from bottleneck.results.evidence import Payload, TensorSeen
+from bottleneck.results.evidence import Payload, Saving, TensorSeen
 
 _MOST_TENSORS = 50
-_LOOKED_AT = 1 << 20
-"""Elements of a tensor that are looked at; enough to tell, and quick."""
+_MOST_ELEMENTS = 1 << 20
+"""Elements of a tensor that are examined."""
 _WORTH_SHARE = 0.02
-"""Share of the payload that a saving must have to be told."""
+"""Share of the payload from which on a saving is kept."""
 _LEVELS = 256
 _CHANNELS = (3, 4)
 _SPARSE_SHARE = 0.9
@@ -43,23 +42,6 @@ class Part:
         return self.tensor.numel() * self.tensor.element_size()
 
 
-@dataclass(frozen=True)
-class Saving:
-    """What a tensor could travel as.
-
-    Attributes:
-        id: Which kind of saving.
-        what: What was seen, for people.
-        how: A line of code.
-        bytes_saved: Of one batch.
-    """
-
-    id: str
-    what: str
-    how: str
-    bytes_saved: int
-
-
 def describe_payload(batch: Any, model: Any = None) -> Payload:
     """Describe a batch: its tensors, and what could be saved of them, the largest saving first.
 
@@ -69,9 +51,8 @@ def describe_payload(batch: Any, model: Any = None) -> Payload:
     """
     parts = list(parts_of(batch))
     total = sum(part.nbytes for part in parts)
-    savings = [(part, saving) for part in parts if (saving := find_saving(part, model)) is not None]
-    savings = [(part, saving) for part, saving in savings if saving.bytes_saved > _WORTH_SHARE * total]
-    savings.sort(key=lambda found: found[1].bytes_saved, reverse=True)
+    found = [saving for part in parts if (saving := _find_saving(part, model)) is not None]
+    savings = sorted((s for s in found if _saved(s) > _WORTH_SHARE * total), key=_saved, reverse=True)
     return Payload(
         bytes=total,
         tensor_count=len(parts),
@@ -80,21 +61,22 @@ def describe_payload(batch: Any, model: Any = None) -> Payload:
             for p in parts[:_MOST_TENSORS]
         ),
         objects=sum(not isinstance(leaf, torch.Tensor) for leaf in trees.leaves(batch)),
-        savings=tuple(
-            evidence.Saving(id=s.id, path=p.path, what=s.what, how=s.how, bytes_saved=s.bytes_saved)
-            for p, s in savings[:_MOST_TENSORS]
-        ),
+        savings=tuple(savings[:_MOST_TENSORS]),
     )
 
 
-def find_saving(part: Part, model: Any = None) -> Saving | None:
+def _find_saving(part: Part, model: Any) -> Saving | None:
     """Return the largest saving that a tensor allows; None if there is none."""
     tensor = part.tensor
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu" or not tensor.numel():
         return None
-    looked_at = _look_at(tensor)
-    found = [saving for rule in _RULES if (saving := rule(part, looked_at, model)) is not None]
-    return max(found, key=lambda saving: saving.bytes_saved, default=None)
+    values = _first_rows(tensor.detach())
+    found = [saving for rule in _RULES if (saving := rule(part, values, model)) is not None]
+    return max(found, key=_saved, default=None)
+
+
+def _saved(saving: Saving) -> float:
+    return saving.bytes_saved or 0.0
 
 
 def parts_of(value: Any, path: str = "") -> Iterator[Part]:
@@ -108,12 +90,11 @@ def parts_of(value: Any, path: str = "") -> Iterator[Part]:
         yield from parts_of(child, f"{path}{step}")
 
 
-def _look_at(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of whole rows that has few enough elements to be looked at."""
-    if tensor.dim() < 2 or tensor.numel() <= _LOOKED_AT:
-        return tensor.detach().flatten()[:_LOOKED_AT] if tensor.dim() < 2 else tensor.detach()
-    row = tensor[0].numel()
-    return tensor.detach()[: max(1, _LOOKED_AT // max(1, row))]
+def _first_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return as many whole rows as may be examined."""
+    if tensor.dim() < 2:
+        return tensor.flatten()[:_MOST_ELEMENTS]
+    return tensor[: max(1, _MOST_ELEMENTS // tensor[0].numel())]
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -123,10 +104,15 @@ def _name(dtype: torch.dtype) -> str:
 # --- rules -------------------------------------------------------------------------------------------------
 
 
+def _saving(part: Part, id_: str, what: str, how: str, bytes_saved: int) -> Saving:
+    return Saving(id=id_, path=part.path, what=what, how=how, bytes_saved=bytes_saved)
+
+
 def _as_float32(part: Part, _: torch.Tensor, __: Any) -> Saving | None:
     if part.tensor.dtype != torch.float64:
         return None
-    return Saving("float64", "float64, which models hardly ever need", "batch.float() in collate_fn", part.nbytes // 2)
+    what = "float64, which models hardly ever need"
+    return _saving(part, "float64", what, "batch.float() in collate_fn", part.nbytes // 2)
 
 
 def _as_levels(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
@@ -142,7 +128,8 @@ def _as_levels(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
     if levels > _LEVELS or levels <= 2:
         return None
     convert = ".float().div_(255)" if not each else ".float(), and normalise there"
-    return Saving(
+    return _saving(
+        part,
         "few-levels",
         f"{_name(part.tensor.dtype)} with {levels} different values{each}",
         f"send uint8 and convert on the device: batch.to(device){convert}",
@@ -157,13 +144,15 @@ def _as_bits(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
     if not bool(((values == 0) | (values == 1)).all()):
         return None
     if _is_one_hot(values):
-        return Saving(
+        return _saving(
+            part,
             "one-hot",
             f"one-hot rows of {values.shape[-1]}",
             "send the indices: batch.argmax(-1), and torch.nn.functional.one_hot on the device",
             part.nbytes - 8 * (part.tensor.numel() // part.tensor.shape[-1]),
         )
-    return Saving("mask", "zeros and ones only", "send a bool mask: batch.bool()", part.nbytes - part.tensor.numel())
+    saved = part.nbytes - part.tensor.numel()
+    return _saving(part, "mask", "zeros and ones only", "send a bool mask: batch.bool()", saved)
 
 
 def _is_one_hot(values: torch.Tensor) -> bool:
@@ -177,8 +166,8 @@ def _as_sparse(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
     if zeros < _SPARSE_SHARE or values.numel() < _LEVELS or zeros == 1.0:
         return None
     kept = part.tensor.numel() * (1 - zeros) * (part.tensor.element_size() + 8)
-    return Saving(
-        "mostly-zero", f"{zeros:.0%} zeros", "send it sparse: batch.to_sparse()", max(0, part.nbytes - int(kept))
+    return _saving(
+        part, "mostly-zero", f"{zeros:.0%} zeros", "send it sparse: batch.to_sparse()", max(0, part.nbytes - int(kept))
     )
 
 
@@ -191,7 +180,8 @@ def _as_packed(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
     share = 1 - float(filled.sum()) / values.numel()
     if share < _PADDED_SHARE:
         return None
-    return Saving(
+    return _saving(
+        part,
         "padding",
         f"{share:.0%} of it is padding",
         "batches of like length: sort by length within a window, or pack several into one row",
@@ -206,8 +196,8 @@ def _as_half(part: Part, _: torch.Tensor, model: Any) -> Saving | None:
     if len(kinds) != 1 or not kinds <= {torch.bfloat16, torch.float16}:
         return None
     half = _name(next(iter(kinds)))
-    return Saving(
-        "half-model", f"float32 for a model in {half}", f"batch.to(torch.{half}) in collate_fn", part.nbytes // 2
+    return _saving(
+        part, "half-model", f"float32 for a model in {half}", f"batch.to(torch.{half}) in collate_fn", part.nbytes // 2
     )
 
 

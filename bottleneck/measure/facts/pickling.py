@@ -1,4 +1,4 @@
-"""What the start of a worker by spawn or forkserver would send, found by pickling into nothing, within limits."""
+"""How much the start of a worker by spawn or forkserver would send: pickled within limits, and nothing is kept."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LIMIT_BYTES = 256 << 20
 LIMIT_S = 1.0
 _STORAGES = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
 _STUB = (bytes, (b"\0" * 200,))
-"""About what travels for a tensor: its kind, shape and the name of its shared memory."""
+"""About what is sent for a tensor: its type, shape and the name of its shared memory."""
 
 
 @dataclass(frozen=True)
 class PickleSize:
-    """What pickling an object came to.
+    """What a pickle takes.
 
     Attributes:
-        stream_bytes: Sent to every worker; as far as it got where it is not complete.
+        stream_bytes: Sent to every worker; up to the limit or failure where it is not complete.
         shared_bytes: In tensors, which are moved to shared memory once and not sent.
-        duration_s: Time that it took, without copying the tensors.
-        complete: The end was reached: neither limit stopped it and nothing failed.
+        duration_s: Without copying the tensors.
+        complete: Neither limit stopped it and nothing failed.
         failure: Why it cannot be pickled, on one line; empty where it can, or where a limit came first.
     """
 
@@ -39,7 +39,7 @@ class PickleSize:
 
 
 class _LimitReachedError(Exception):
-    """It would go on for longer than is allowed."""
+    """Pickling goes beyond a limit."""
 
 
 class _Counter:
@@ -111,10 +111,10 @@ def pickle_size(
     limit_s: float = LIMIT_S,
     read_clock_s: Callable[[], float] = time.perf_counter,
 ) -> PickleSize:
-    """Pickle an object as `spawn` would send it to a worker, keep nothing, and say how much it was.
+    """Return how much pickling an object as `spawn` would send it to a worker takes.
 
-    The object is left as it was, but for what its own `__getstate__` and `__reduce__` do: that is code of the user's,
-    and while it runs for long, the limit of time waits for it to return.
+    The object stays as it is, except for what its own `__getstate__` and `__reduce__` do: they are the user's code,
+    and the limit of time has to wait until they return.
 
     Args:
         value: A dataset, a collate_fn or anything else.

@@ -28,19 +28,15 @@ _LOOKS = frozenset({
     "__get__", "size", "dim", "numel", "element_size", "is_pinned", "is_contiguous", "type", "stride", "data_ptr",
     "is_floating_point", "untyped_storage", "__len__", "get_device", "nelement",
 })  # fmt: skip
-"""What tells about a tensor, and not what is in it."""
+"""What asks for a property of a tensor, and not for its content."""
 
 
 class WatchedStep:
-    """A train step of which a few calls are watched: what of their batch do they read?
+    """A train step that notes, in a few of its calls, which tensors of the batch it reads.
 
     A tensor counts as read when any operation of PyTorch's but a copy gets it, in Python or below. Code that reaches
-    past PyTorch for the memory of a tensor is not seen. The first call is never watched: it shows whether the step
-    compiles itself, and compiled code is left alone, for under a watch it would be compiled once more.
-
-    Args:
-        step: The train step.
-        clock: Seconds from any beginning.
+    past PyTorch for the memory of a tensor goes unnoticed. The first call is never watched: it shows whether the step
+    compiles itself, and compiled code is left alone, since under a watch it would be compiled once more.
     """
 
     def __init__(self, step: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -52,7 +48,6 @@ class WatchedStep:
         self._read: set[str] = set()
 
     def __call__(self, batch: Any) -> Any:
-        """Do the step."""
         started_s = self._clock()
         try:
             return self._call(batch)
@@ -76,22 +71,18 @@ class WatchedStep:
         return result
 
     def catch_up(self, serve: Callable[[], Any]) -> None:
-        """Do one more step if none was watched so far and it takes little time.
-
-        Args:
-            serve: Gives a batch on the device.
-        """
+        """Do one more step, with a batch on the device, if none was watched so far and it takes little time."""
         if self._calls == 1 and self._last_s < _LITTLE_S:
             with suppress(Exception):  # what fails here fails again where it is explained to the user
                 self(serve())
 
     def add_unread(self, payload: Payload, batch: Any) -> Payload:
-        """Return what a batch holds with the tensors that were not read.
+        """Return the payload with the tensors that were not read.
 
         Args:
-            payload: What it holds.
-            batch: A batch as the loader gives it. Where the transfer to the device gives one of another form, nothing
-                is known.
+            payload: What a batch holds.
+            batch: As the loader returns it. Where the transfer to the device returns one of another form, nothing is
+                known.
         """
         parts = list(parts_of(batch))
         if not self._seen or {part.path for part in parts} != self._seen:
@@ -127,13 +118,7 @@ class _Watch:
         self._stack.close()
 
     def see(self, name: str, inputs: Any, output: Any) -> None:
-        """Note one call.
-
-        Args:
-            name: Of the operation.
-            inputs: All its arguments.
-            output: What it returned.
-        """
+        """Note one call of an operation."""
         if name in _LOOKS:
             return
         paths = {path for leaf in tree_leaves(inputs) for path in self._paths.get(_storage(leaf), ())}
@@ -157,7 +142,7 @@ def _storage(value: Any) -> int:
     if not isinstance(value, torch.Tensor):
         return 0
     try:
-        # Through the base class: neither a subclass nor our own modes are to be asked.
+        # Through the base class, past subclasses and our own modes.
         with torch._C.DisableTorchFunction():
             return int(value.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):  # sparse, or of a kind without one storage
@@ -165,7 +150,7 @@ def _storage(value: Any) -> int:
 
 
 class _Functions(TorchFunctionMode):
-    """Sees calls in Python, those that end in no operation, such as `numpy()`, among them."""
+    """Notes calls in Python, also those that end in no operation, such as `numpy()`."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
@@ -178,7 +163,7 @@ class _Functions(TorchFunctionMode):
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # has no annotations
-    """Sees operations below Python."""
+    """Notes operations below Python."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # has no annotations

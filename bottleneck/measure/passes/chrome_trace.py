@@ -14,34 +14,33 @@ from itertools import accumulate
 from typing import Any
 
 _MICROSECOND = 1e-6
-_OPERATORS, _ANNOTATIONS = ("cpu_op",), ("user_annotation",)
-_DRIVER = ("cuda_runtime", "cuda_driver", "xpu_runtime", "privateuse1_runtime")
+_KINDS = {
+    "cpu_op": "operator",
+    "user_annotation": "annotation",
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "xpu_runtime", "privateuse1_runtime"), "driver"),
+}
+"""Of calls, by their category in the trace."""
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 @dataclass(eq=False)
 class Call:
-    """An operator, an annotation or a call of the driver's library, on a thread of the host.
-
-    Attributes:
-        name: Such as `aten::mm` or `cudaLaunchKernel`.
-        kind: "operator", "annotation" or "driver".
-        start_s: When it began, by the clock of the trace.
-        end_s: When it ended.
-        arguments: What else the trace says of it.
-        parent: The innermost operator or annotation that it lies within.
-        within_s: Time of the operators and annotations directly within it.
-        leaf: No operator lies within it.
-    """
+    """An operator, an annotation or a call of the driver's library, on a thread of the host."""
 
     name: str
+    """Such as `aten::mm` or `cudaLaunchKernel`."""
     kind: str
+    """'operator', 'annotation' or 'driver'."""
     start_s: float
+    """By the clock of the trace, as all times here."""
     end_s: float
     arguments: Mapping[str, Any]
     parent: Call | None = None
+    """The innermost operator or annotation that it lies within."""
     within_s: float = 0.0
+    """Time of the operators and annotations directly within it."""
     leaf: bool = True
+    """No operator lies within it."""
 
     @property
     def own_s(self) -> float:
@@ -59,29 +58,23 @@ class Call:
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """A kernel, a copy or a fill, on the device.
-
-    Attributes:
-        name: Of the kernel, or what is copied: `Memcpy HtoD (Pageable -> Device)`.
-        kind: "kernel", "gpu_memcpy" or "gpu_memset".
-        start_s: When it began, by the clock of the trace.
-        end_s: When it ended.
-        device: The number of the device.
-        cause: The call of the driver's library that asked for it; None where the trace does not tell.
-        size_bytes: Of a copy; 0 where the trace does not tell.
-    """
+    """A kernel, a copy or a fill, on the device."""
 
     name: str
+    """Of the kernel, or what is copied: `Memcpy HtoD (Pageable -> Device)`."""
     kind: str
+    """One of `_ON_DEVICE`."""
     start_s: float
     end_s: float
     device: int
+    """Its number."""
     cause: Call | None
+    """The call of the driver's library that asked for it; None where that is unknown."""
     size_bytes: int = 0
+    """Of a copy; 0 where that is unknown."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
         return self.end_s - self.start_s
 
 
@@ -101,7 +94,6 @@ class Trace:
         )
 
     def of_kind(self, kind: str) -> Iterator[Call]:
-        """The calls of one kind."""
         return (call for call in self.calls if call.kind == kind)
 
     @cached_property
@@ -140,7 +132,7 @@ def read_trace(document: Mapping[str, Any]) -> Trace:
         if times is None:
             continue
         category, name, arguments = event.get("cat"), str(event.get("name", "")), event.get("args") or {}
-        kind = _kind(category)
+        kind = _KINDS.get(category)
         if kind is not None:
             threads.setdefault((event.get("pid"), event.get("tid")), []).append(Call(name, kind, *times, arguments))
         elif category in _ON_DEVICE:
@@ -167,14 +159,6 @@ def _times(event: Any) -> tuple[float, float] | None:
     if not isinstance(start, (int, float)) or not isinstance(duration, (int, float)):
         return None
     return start * _MICROSECOND, (start + duration) * _MICROSECOND
-
-
-def _kind(category: Any) -> str | None:
-    if category in _OPERATORS:
-        return "operator"
-    if category in _ANNOTATIONS:
-        return "annotation"
-    return "driver" if category in _DRIVER else None
 
 
 def _number(value: Any) -> int:

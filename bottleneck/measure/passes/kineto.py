@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.autograd import profiler as autograd_profiler
 
+from bottleneck.results.format import size
+
 MOST_BYTES = 400_000_000
 """What a trace may take, uncompressed."""
 _ENTRIES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
@@ -70,7 +72,7 @@ def record_trace(run: Callable[[], None], device: torch.device) -> str:
         with _silence():
             profiler.export_chrome_trace(str(path))
         if path.stat().st_size > MOST_BYTES:
-            raise TraceError(f"it takes over {MOST_BYTES / 1e6:.0f} MB")
+            raise TraceError(f"it takes over {size(MOST_BYTES)}")
         return _without_host(path.read_text("utf-8", errors="replace"))
 
 

@@ -1,4 +1,4 @@
-"""The passes after the rounds: each looks at what a timed block could not stand to be looked at."""
+"""The passes after the rounds: each measures something that would disturb a timed block."""
 
 from __future__ import annotations
 
@@ -16,22 +16,12 @@ from bottleneck.measure.facts.model_facts import describe_model
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.profile import profile
-from bottleneck.measure.passes.trace import Traced, Wish, trace
+from bottleneck.measure.passes.trace import TraceRequest, TraceResult, trace
 
 
 @dataclass(frozen=True)
 class Passes:
-    """What is done once the rounds are over.
-
-    Attributes:
-        pipeline: The job.
-        device: Where it computes.
-        bench: Runs it.
-        ledger: Receives what is seen.
-        options: What the user asked for.
-        budget_s: The time of the whole diagnosis.
-        tell: Reports progress.
-    """
+    """What is done once the rounds are over."""
 
     pipeline: Pipeline
     device: torch.device
@@ -39,13 +29,11 @@ class Passes:
     ledger: Ledger
     options: MeasureOptions
     budget_s: float
+    """Of the whole diagnosis."""
     tell: Callable[[str], None]
 
     def run(self, *, device_bound: bool) -> None:
-        """Make all of them.
-
-        Args:
-            device_bound: The device holds the job, as far as the rounds tell: worth a look into its steps.
+        """Make all of them; the steps of a device-bound job are traced also where no trace is asked for.
 
         Raises:
             MeasurementError: The loader failed meanwhile.
@@ -71,12 +59,12 @@ class Passes:
             self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
-        """Trace a few steps where it is worth it, and note what the model is like."""
-        traced, ladder = Traced(), self.ledger.ladder
+        """Trace a few steps where that is worth it, and describe the model."""
+        traced, ladder = TraceResult(), self.ledger.ladder
         if ladder is not None and (self.options.trace or device_bound):
             self.tell("tracing")
-            wish = Wish(self.options.trace, self.ledger.seconds_per_batch)
-            traced = trace(self.bench, ladder, self.device, wish)
+            request = TraceRequest(self.options.trace, self.ledger.seconds_per_batch)
+            traced = trace(self.bench, ladder, self.device, request)
         self.ledger.traces = tuple(traced.files)
         self.ledger.evidence = replace(self.ledger.evidence, trace=traced.evidence)
         self._warn(traced.warnings)
@@ -86,7 +74,7 @@ class Passes:
             )
             self.ledger.evidence = replace(self.ledger.evidence, model=model)
         except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
-            self.ledger.warn("model-unknown", f"The model could not be looked at ({one_line(error)}).")
+            self.ledger.warn("model-unknown", f"The model could not be described ({one_line(error)}).")
 
     def _profile(self) -> None:
         if self.options.profile is None:
@@ -102,7 +90,7 @@ class Passes:
 
 
 def note_waits(bench: Bench, ledger: Ledger) -> None:
-    """Note how long the job waited for its batches, as far as it was measured; once."""
+    """Keep as evidence, once, how long the job waited for its batches, as far as it was measured."""
     raw = ledger.ladder.raw if ledger.ladder is not None else None
     if raw is not None and ledger.evidence.wait_s.count is None and bench.waits_s.get(raw):
         blocks = ledger.blocks.get(raw, [])

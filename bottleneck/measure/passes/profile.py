@@ -1,7 +1,7 @@
 """The pass of profiling: what the workers' code does, function by function.
 
-It comes after the timed rounds: whoever looks into a process stops it for each sample. Nothing that goes wrong here
-costs the diagnosis.
+It comes after the timed rounds, since a profiler stops the process for each sample. Nothing that goes wrong here costs
+the diagnosis.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker.ptrace import allow_tracing, forbid_tracing
 from bottleneck.measure.options import ProfileOptions
-from bottleneck.measure.passes.pyspy import GRACE_S, PySpyOptions, Recorded, find_py_spy, record
+from bottleneck.measure.passes.pyspy import GRACE_S, PySpyOptions, PySpyOutput, find_py_spy, record
 from bottleneck.measure.passes.stacks import RawStack, cut_stacks, from_sampler, join_passes, parse_collapsed
 from bottleneck.results.stacks import SamplerName, StackProfile, WorkerStacks
 
@@ -26,16 +26,13 @@ _MOST_WORKERS = 16
 
 
 @dataclass(frozen=True)
-class Profiled:
-    """What came of it.
-
-    Attributes:
-        profile: None if nothing was seen.
-        warnings: (id, message) of what went otherwise than asked for.
-    """
+class ProfileResult:
+    """What the workers' code does, as far as it could be sampled."""
 
     profile: StackProfile | None
+    """None if no sample fell into the user's code."""
     warnings: tuple[tuple[str, str], ...] = ()
+    """(id, message) of what went otherwise than asked for."""
 
 
 def profile_seconds(budget_s: float) -> int:
@@ -48,20 +45,20 @@ def profile(
     options: ProfileOptions,
     budget_s: float,
     clock: Callable[[], float],
-) -> Profiled:
-    """Profile the workers, or this process where there are none, while the loader works alone.
+) -> ProfileResult:
+    """Profile the workers, or this process where there are none, while the loader works alone; it rests afterwards.
 
     Args:
-        loader: The running loader; it rests afterwards.
+        loader: The running loader.
         options: How to sample.
-        budget_s: The budget of the whole diagnosis.
+        budget_s: Of the whole diagnosis.
         clock: Seconds from any beginning.
     """
     try:
         return _Pass(loader, options, profile_seconds(budget_s), clock).run(find_py_spy())
     except Exception as error:  # noqa: BLE001 - what was measured is worth more
         text = str(error).strip().partition("\n")[0].rstrip(".")
-        return Profiled(None, (("profile-failed", f"There is no profile ({type(error).__name__}: {text})."),))
+        return ProfileResult(None, (("profile-failed", f"There is no profile ({type(error).__name__}: {text})."),))
 
 
 class _Pass:
@@ -78,7 +75,7 @@ class _Pass:
         """How long each of py-spy's two passes samples; it knows whole seconds only."""
         return (self._seconds + 1) // 2
 
-    def run(self, program: str | None) -> Profiled:
+    def run(self, program: str | None) -> ProfileResult:
         """Profile from outside, or if that is not possible from inside."""
         if len(self._loader.workers) > len(self._pids):
             self._warn("profile-some-workers", f"Only the first {len(self._pids)} workers were profiled.")
@@ -91,7 +88,7 @@ class _Pass:
         self._loader.rest()
         return profiled
 
-    def _profiled(self, found: dict[int, list[RawStack]], sampler: SamplerName, seconds: int) -> Profiled:
+    def _profiled(self, found: dict[int, list[RawStack]], sampler: SamplerName, seconds: int) -> ProfileResult:
         folder = Path.cwd()
         workers = tuple(
             WorkerStacks(worker, cut_stacks(stacks, folder, other_threads=self._in_workers, idle=self._options.idle))
@@ -99,9 +96,9 @@ class _Pass:
         )
         if not any(worker.stacks for worker in workers):
             self._warn("profile-empty", "The profile is empty: no sample fell into the code of the dataset.")
-            return Profiled(None, tuple(self._warnings))
+            return ProfileResult(None, tuple(self._warnings))
         made = StackProfile(sampler, self._options.rate_hz, float(seconds), workers, self._in_workers)
-        return Profiled(made, tuple(self._warnings))
+        return ProfileResult(made, tuple(self._warnings))
 
     def _warn(self, id_: str, message: str) -> None:
         self._warnings.append((id_, message))
@@ -127,7 +124,7 @@ class _Pass:
                 forbid_tracing()
         return self._join(all_threads, busy)
 
-    def _record(self, program: str, *, idle: bool) -> dict[int, Recorded]:
+    def _record(self, program: str, *, idle: bool) -> dict[int, PySpyOutput]:
         options = PySpyOptions(
             self._pass_s,
             self._options.rate_hz,
@@ -138,7 +135,7 @@ class _Pass:
         )
         return record(program, self._pids, options, self._loader.next_batch, GRACE_S)
 
-    def _join(self, all_threads: dict[int, Recorded], busy: dict[int, Recorded]) -> dict[int, list[RawStack]]:
+    def _join(self, all_threads: dict[int, PySpyOutput], busy: dict[int, PySpyOutput]) -> dict[int, list[RawStack]]:
         found: dict[int, list[RawStack]] = {}
         for worker, pid in enumerate(self._pids):
             if all_threads[pid].failure:

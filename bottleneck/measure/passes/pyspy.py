@@ -1,4 +1,4 @@
-"""Run py-spy on some processes for a few seconds; whatever it does, it is over in time."""
+"""Runs py-spy on some processes for a few seconds, and ends it in time whatever it does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,25 +25,20 @@ _FORBIDDEN = re.compile(r"permission denied|operation not permitted|EPERM|try ru
 
 @dataclass(frozen=True)
 class PySpyOptions:
-    """How py-spy samples.
-
-    Attributes:
-        seconds: For how long; whole seconds.
-        rate_hz: Samples a second.
-        native: Frames of C and C++ code too.
-        idle: Threads that wait too.
-        pauses: The process is stopped for each sample; without that, samples may be torn.
-    """
+    """How py-spy samples."""
 
     seconds: int
     rate_hz: int
     native: bool = False
+    """Frames of C and C++ code too."""
     idle: bool = False
+    """Threads that wait too."""
     pauses: bool = True
+    """The process is stopped for each sample; without that, samples may be torn."""
 
 
 @dataclass(frozen=True)
-class Recorded:
+class PySpyOutput:
     """What py-spy left of one process: the text of its stacks, or why there is none."""
 
     text: str = ""
@@ -98,7 +93,7 @@ class Recording:
         """Whether it has ended on all processes."""
         return all(process.poll() is not None for process in self._processes.values())
 
-    def close(self) -> dict[int, Recorded]:
+    def close(self) -> dict[int, PySpyOutput]:
         """End it if need be, and return what there is."""
         self._watchdog.cancel()
         self._watchdog.join()
@@ -120,16 +115,16 @@ class Recording:
                 with suppress(OSError, AttributeError):
                     os.kill(pid, signal.SIGCONT)
 
-    def _read(self, pid: int) -> Recorded:
+    def _read(self, pid: int) -> PySpyOutput:
         if pid in self._failures:
-            return Recorded(failure=self._failures[pid])
+            return PySpyOutput(failure=self._failures[pid])
         status = self._processes[pid].returncode
         if status != 0:
-            return Recorded(failure=_explain((self._folder / f"{pid}.log").read_text(errors="replace"), status))
+            return PySpyOutput(failure=_explain((self._folder / f"{pid}.log").read_text(errors="replace"), status))
         try:
-            return Recorded((self._folder / f"{pid}.txt").read_text(errors="replace"))
+            return PySpyOutput((self._folder / f"{pid}.txt").read_text(errors="replace"))
         except OSError:
-            return Recorded(failure="it wrote nothing")
+            return PySpyOutput(failure="it wrote nothing")
 
 
 def why_py_spy_fails(program: str, pid: int, limit_s: float) -> str:
@@ -180,19 +175,13 @@ def remedy_for_permission(
     return "it needs the capability SYS_PTRACE: in a container --cap-add SYS_PTRACE, else root"
 
 
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="torch-bottleneck-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
-
-
 def record(
     program: str,
     pids: tuple[int, ...],
     options: PySpyOptions,
     keep_busy: Callable[[], object],
     grace_s: float = GRACE_S,
-) -> dict[int, Recorded]:
+) -> dict[int, PySpyOutput]:
     """Sample processes while something keeps them busy.
 
     Args:
@@ -202,8 +191,8 @@ def record(
         keep_busy: Called again and again until py-spy is done.
         grace_s: Time beyond the sampling after which it is ended.
     """
-    with _temporary_folder() as folder:
-        recording = Recording(program, pids, options, folder, grace_s)
+    with tempfile.TemporaryDirectory(prefix="torch-bottleneck-", ignore_cleanup_errors=True) as folder:
+        recording = Recording(program, pids, options, Path(folder), grace_s)
         try:
             while not recording.done:
                 keep_busy()

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bottleneck.job.code_origin import is_ours
 from bottleneck.loader.observe.stack_sampler import SampledStacks
 from bottleneck.loader.observe.stage_frames import stage_of_frame
 from bottleneck.results.stacks import Frame, Stack
 
-_PACKAGE = Path(__file__).resolve().parents[2]
-_OWN_FOLDERS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("loader", "job", "measure"))
 RawFrames = tuple[tuple[str, str, int | None], ...]
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)", re.DOTALL)
 _LIBRARY = re.compile(r".*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[^/\\]*)[/\\]", re.DOTALL)
@@ -105,7 +104,7 @@ def _cut(frames: RawFrames, other_threads: bool) -> tuple[RawFrames, str | None,
     stages = [(position, stage) for position, stage in named if stage is not None]
     if stages:
         first, last = stages[0][0], stages[-1][1]
-        kept = tuple(frame for frame in frames[first + 1 :] if not _is_ours(frame[1]))
+        kept = tuple(frame for frame in frames[first + 1 :] if not is_ours(frame[1]))
         return (kept, last or None, True) if kept else None
     starts = [position for position, (name, _, _) in enumerate(frames) if name in _THREAD_STARTS]
     if not other_threads or not starts or any(_is_machinery(file) for _, file, _ in frames):
@@ -114,12 +113,8 @@ def _cut(frames: RawFrames, other_threads: bool) -> tuple[RawFrames, str | None,
     return (kept, None, False) if kept else None
 
 
-def _is_ours(file: str) -> bool:
-    return file.startswith(_OWN_FOLDERS)
-
-
 def _is_machinery(file: str) -> bool:
-    return _is_ours(file) or any(part in _slashed(file) for part in _MACHINERY)
+    return is_ours(file) or any(part in _slashed(file) for part in _MACHINERY)
 
 
 def _slashed(file: str) -> str:

@@ -1,4 +1,4 @@
-"""Ends what takes too long, as far as Python lets one."""
+"""Ends what takes too long, as far as Python allows that."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from types import FrameType
 from bottleneck.loader.worker_errors import PassesThrough
 
 _SIGNAL = getattr(signal, "SIGURG", None)
-"""Ignored where nobody handles it, so that one that comes too late does no harm; programs hardly use it."""
+"""Ignored by default, so that one that comes too late does no harm; programs hardly use it."""
 
 
-class TookTooLong(PassesThrough):
-    """Raised in the main thread; no `except Exception` of the user's code holds it up."""
+class TimeLimitExceeded(PassesThrough):
+    """Raised in the main thread; no `except Exception` of the user's code catches it."""
 
 
 @contextlib.contextmanager
-def ends_after(seconds: float) -> Iterator[None]:
-    """Raise `TookTooLong` in the body when it takes longer than some seconds.
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeLimitExceeded` in the body when it takes longer than some seconds.
 
     What waits in Python is ended: a sleep, a lock, a queue, a loop. Native code is not; the exception comes when it
     returns. In another thread than the main one, and on systems without such a signal, nothing is ended.
-
-    Args:
-        seconds: What the body may take.
     """
     if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -36,7 +33,7 @@ def ends_after(seconds: float) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         del number, frame
         if not done.is_set():
-            raise TookTooLong
+            raise TimeLimitExceeded
 
     main = threading.get_ident()
     watchdog = threading.Timer(seconds, lambda: signal.pthread_kill(main, _SIGNAL))

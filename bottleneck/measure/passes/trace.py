@@ -20,66 +20,52 @@ from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.passes.chrome_trace import read_trace
 from bottleneck.measure.passes.kineto import TraceError, record_trace
-from bottleneck.measure.passes.time_limit import TookTooLong, ends_after
+from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
 from bottleneck.measure.passes.trace_summary import STEP, WINDOW, Steps, find_steps, summarise
 from bottleneck.results.evidence import Traces
 from bottleneck.results.traces import TraceFile
 
 HANDFUL_S = 0.1
-"""How long the steps of a trace take that nobody asked for."""
+"""How long the steps of a trace take that was not asked for."""
 ASKED_FOR_S = 0.5
 _MOST_STEPS, _HANDFUL = 10, 3
 _SLOW_STEP_S = 0.5
-"""From here on a step is dear, and what the profiler does at its first one is small beside it."""
+"""From here on a step is expensive, and what the profiler does at its first one is small beside it."""
 _PATIENCE_S, _PATIENCE_FACTOR = 30.0, 10.0
 """How long a trace may take, beyond so many times what its steps took without the profiler."""
 
 
 @dataclass
-class Traced:
-    """What came of it.
-
-    Attributes:
-        evidence: The summary of each experiment.
-        files: The traces, where they are asked for.
-        warnings: (id, message) of what went otherwise than wanted.
-        steps: The steps of the `device` experiment, to look into; None where it was not traced.
-    """
+class TraceResult:
+    """What the traced steps show."""
 
     evidence: Traces = field(default_factory=Traces)
     files: list[TraceFile] = field(default_factory=list)
+    """Where they are asked for."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
+    """(id, message) of what went wrong."""
     steps: Steps | None = None
+    """Those of the `device` experiment; None where it was not traced."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How much to trace.
-
-    Attributes:
-        asked_for: The user wants the files, of `device` and of `raw`; otherwise a handful of steps of `device` will do.
-        step_s: What a step of an arm took in the timed rounds.
-    """
+class TraceRequest:
+    """How much to trace."""
 
     asked_for: bool
+    """The user wants the files, of `device` and of `raw`; otherwise a handful of steps of `device` will do."""
     step_s: Callable[[Arm], float | None]
+    """What a step of an arm took in the timed rounds."""
 
 
-def trace(bench: Bench, ladder: Ladder, device: torch.device, wish: Wish) -> Traced:
-    """Trace a few steps of the `device` experiment, and of `raw` where files are asked for.
-
-    Args:
-        bench: Runs the job; the loader rests afterwards.
-        ladder: What was measured.
-        device: Of the job.
-        wish: How much.
-    """
-    traced = Traced()
-    arms = {"device": ladder.device, "raw": ladder.raw} if wish.asked_for else {"device": ladder.device}
+def trace(bench: Bench, ladder: Ladder, device: torch.device, request: TraceRequest) -> TraceResult:
+    """Trace a few steps of the `device` experiment, and of `raw` where files are asked for; the loader rests then."""
+    traced = TraceResult()
+    arms = {"device": ladder.device, "raw": ladder.raw} if request.asked_for else {"device": ladder.device}
     for name, arm in arms.items():
         try:
-            _trace_one(bench, name, arm, device, wish, traced)
-        except (Exception, SystemExit, TookTooLong) as error:  # noqa: BLE001 - what was measured is worth more
+            _trace_one(bench, name, arm, device, request, traced)
+        except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - what was measured is worth more
             traced.warnings.append(("trace-failed", f"There is no trace of {name}: {_reason(error)}."))
             break  # whatever is wrong with the step or the profiler would be so again
     return traced
@@ -91,12 +77,14 @@ def steps_to_trace(step_s: float, *, asked_for: bool) -> int:
     return min(most, max(1, round(wanted_s / max(step_s, 1e-6))))
 
 
-def _trace_one(bench: Bench, name: str, arm: Arm, device: torch.device, wish: Wish, traced: Traced) -> None:
-    step_s = wish.step_s(arm)
+def _trace_one(
+    bench: Bench, name: str, arm: Arm, device: torch.device, request: TraceRequest, traced: TraceResult
+) -> None:
+    step_s = request.step_s(arm)
     if step_s is None:
         return
-    count = steps_to_trace(step_s, asked_for=wish.asked_for)
-    with ends_after(_PATIENCE_S + _PATIENCE_FACTOR * (count + 1) * step_s):
+    count = steps_to_trace(step_s, asked_for=request.asked_for)
+    with time_limit(_PATIENCE_S + _PATIENCE_FACTOR * (count + 1) * step_s):
         if step_s < _SLOW_STEP_S or arm.mode is not None:
             bench.prepare(arm)
         else:
@@ -112,13 +100,13 @@ def _trace_one(bench: Bench, name: str, arm: Arm, device: torch.device, wish: Wi
         traced.evidence = replace(traced.evidence, **{name: summarise(steps)})
         if name == "device":
             traced.steps = steps
-        if wish.asked_for:
+        if request.asked_for:
             traced.files.append(TraceFile(name, gzip.compress(text.encode(), compresslevel=5, mtime=0)))
 
 
 @contextlib.contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """Let nothing search for garbage meanwhile: a trace is many objects, among the many that torch has, and none is."""
+    """Stop the garbage collector meanwhile: it would go through the many objects of a trace, none of them garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -168,6 +156,6 @@ def _no_device_work(name: str) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TraceError):
         return str(error)
-    if isinstance(error, TookTooLong):
+    if isinstance(error, TimeLimitExceeded):
         return "it took too long"
     return one_line(error).rstrip(".")

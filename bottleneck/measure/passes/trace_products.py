@@ -26,7 +26,7 @@ def computed_types(steps: Steps) -> dict[str, int]:
 
 
 def convolves_channels_last(steps: Steps) -> bool | None:
-    """Whether most convolutions get their input or weight with the channels innermost; None where none tells."""
+    """Whether most convolutions get their input or weight with the channels innermost; None where that is unknown."""
     votes = [vote for call in _products(steps.trace) if "conv" in call.name for vote in _layouts(call)]
     return None if not votes else 2 * sum(votes) > len(votes)
 
@@ -35,14 +35,14 @@ def _layouts(call: Call) -> Iterator[bool]:
     shapes, strides = call.arguments.get("Input Dims"), call.arguments.get("Input Strides")
     if not isinstance(shapes, list) or not isinstance(strides, list):
         return
-    told = [
+    found = [
         stride[1] == 1
         for shape, stride in zip(shapes[:2], strides[:2], strict=False)
         # With one channel, or one pixel, both layouts are the same.
         if len(shape) == len(stride) == 4 and shape[1] > 1 and shape[2] * shape[3] > 1
     ]
-    if told:
-        yield any(told)
+    if found:
+        yield any(found)
 
 
 def _products(trace: Trace) -> list[Call]:

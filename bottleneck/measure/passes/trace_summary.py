@@ -1,4 +1,4 @@
-"""What is kept of a trace as evidence: the costliest operators, how busy the device is, what waits for it.
+"""What is kept of a trace as evidence: the most expensive operators, how busy the device is, what waits for it.
 
 What an operator takes is counted on the device where there is one: there the host runs ahead, and its times say how
 long it took to ask, not how long the work took. Everything is per step, and measured under the profiler, which makes
@@ -32,25 +32,19 @@ MATRIX = re.compile(r"^aten::((add)?(mm|bmm|mv)|baddbmm|linear|matmul|_scaled_mm
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a trace that count.
-
-    Attributes:
-        trace: What happened within them.
-        start_s: When the first began.
-        end_s: When the device had done the last.
-        count: How many.
-        launching_until_s: When the host had asked for the last.
-    """
+    """The steps of a trace that count."""
 
     trace: Trace
+    """What happened within them."""
     start_s: float
     end_s: float
+    """When the device had done the last."""
     count: int
     launching_until_s: float
+    """When the host had asked for the last."""
 
     @property
     def seconds(self) -> float:
-        """How long all of them took."""
         return self.end_s - self.start_s
 
 
@@ -68,17 +62,11 @@ def find_steps(trace: Trace) -> Steps | None:
 
 
 def summarise(steps: Steps) -> TracedSteps:
-    """Return what is kept as evidence.
-
-    Args:
-        steps: Those that count.
-
-    Returns:
-        What is about the device is None without work of one.
-    """
-    trace, count = steps.trace, steps.count
+    """Return what is kept as evidence; what is about the device is None where it did no work."""
+    trace, count, kernels = steps.trace, steps.count, steps.trace.kernels
     spent = _Spent(trace)
-    device_busy_s = busy_s(trace.kernels, steps.start_s, steps.end_s) if trace.kernels else None
+    device_busy_s = busy_s(kernels, steps.start_s, steps.end_s) if kernels else None
+    launches = sum(1 for call in trace.of_kind("driver") if _LAUNCH.match(call.name))
     return TracedSteps(
         steps=count,
         seconds_per_step=steps.seconds / count,
@@ -86,8 +74,8 @@ def summarise(steps: Steps) -> TracedSteps:
         device_busy_s_per_step=None if device_busy_s is None else device_busy_s / count,
         top=_top(spent, count),
         synchronisations=_synchronisations(steps),
-        launches_per_step=_launches(trace) / count if trace.work else None,
-        mean_kernel_s=_mean_kernel_s(trace),
+        launches_per_step=launches / count if trace.work else None,
+        mean_kernel_s=sum(kernel.seconds for kernel in kernels) / len(kernels) if kernels else None,
         operators_per_step=sum(call.leaf for call in trace.of_kind("operator")) / count,
         matrix_s_per_step=spent.matching(MATRIX) / count,
         convolution_s_per_step=spent.matching(CONVOLUTION) / count,
@@ -134,7 +122,7 @@ def _top(spent: _Spent, count: int) -> tuple[Operator, ...]:
     total_s = sum(spent.counted.values())
     if total_s <= 0:
         return ()
-    costliest = sorted(spent.counted.items(), key=lambda item: (-item[1], item[0]))[:_MOST_OPERATORS]
+    first = sorted(spent.counted.items(), key=lambda item: (-item[1], item[0]))[:_MOST_OPERATORS]
     return tuple(
         Operator(
             name=name[:_MOST_CHARACTERS],
@@ -143,18 +131,9 @@ def _top(spent: _Spent, count: int) -> tuple[Operator, ...]:
             calls_per_step=spent.calls[name] / count,
             share=seconds / total_s,
         )
-        for name, seconds in costliest
+        for name, seconds in first
         if seconds > 0
     )
-
-
-def _launches(trace: Trace) -> int:
-    return sum(1 for call in trace.of_kind("driver") if _LAUNCH.match(call.name))
-
-
-def _mean_kernel_s(trace: Trace) -> float | None:
-    kernels = trace.kernels
-    return sum(kernel.seconds for kernel in kernels) / len(kernels) if kernels else None
 
 
 # --- waiting for the device --------------------------------------------------------------------------------

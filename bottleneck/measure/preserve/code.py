@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dis
 import sys
-import sysconfig
 from functools import cache
-from pathlib import Path
 from types import CodeType
 
 from bottleneck.job.code_names import codes_in
+from bottleneck.job.code_origin import is_library
 
 
 def assigned_globals(code: CodeType) -> set[str]:
@@ -31,13 +30,6 @@ def top_package(value: object) -> str:
 
 
 @cache
-def _library_roots() -> tuple[Path, ...]:
-    paths = sysconfig.get_paths()
-    keys = ("stdlib", "platstdlib", "purelib", "platlib")
-    return tuple({Path(paths[key]).resolve() for key in keys if key in paths})
-
-
-@cache
 def is_installed(module_name: str) -> bool:
     """Whether a module belongs to Python or to an installed package, rather than to the user's own files.
 
@@ -48,9 +40,4 @@ def is_installed(module_name: str) -> bool:
     if module_name in ("__main__", "__mp_main__"):
         return False
     file = getattr(sys.modules.get(module_name), "__file__", None)
-    if not file:
-        return True
-    path = Path(file).resolve()
-    if {"site-packages", "dist-packages"} & set(path.parts):
-        return True
-    return any(path.is_relative_to(root) for root in _library_roots())
+    return not file or is_library(file)

@@ -9,12 +9,13 @@ import copy
 import random
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import CellType, MemberDescriptorType
 from typing import Any
 
 import numpy as np
 import torch
+
+from bottleneck.measure.preserve.restoration import Setting, State
 
 _MISSING = object()
 
@@ -57,7 +58,6 @@ class NamesSnapshot:
         self._saved = {name: namespace.get(name, _MISSING) for name in names}
 
     def restore(self) -> None:
-        """Bind the names to what they were bound to."""
         for name, value in self._saved.items():
             if value is _MISSING:
                 self._namespace.pop(name, None)
@@ -74,7 +74,6 @@ class CellSnapshot:
         self._saved = cell_contents(cell)
 
     def restore(self) -> None:
-        """Bind the variable to what it was bound to."""
         if self._saved is _MISSING:
             if cell_contents(self._cell) is not _MISSING:
                 del self._cell.cell_contents
@@ -99,7 +98,6 @@ class CollectionSnapshot:
         self._saved = list(collection)
 
     def restore(self) -> None:
-        """Put the same items back."""
         collection = self._collection
         if isinstance(collection, (set, bytearray)):
             unchanged = collection == type(collection)(self._saved)
@@ -172,49 +170,24 @@ class AttributesSnapshot:
                 member.__set__(self._owner, value)
 
 
-@dataclass
-class TrainingFlag:
-    """The train/eval mode of one module whose other attributes are left alone."""
-
-    module: torch.nn.Module
-    what: str
-    training: bool
-
-    def restore(self) -> None:
-        """Set the mode again."""
-        if self.module.training != self.training:
-            self.module.training = self.training
+def training_mode(module: torch.nn.Module, what: str) -> Setting:
+    """Keep the train/eval mode of one module whose other attributes are left alone."""
+    return Setting(what, lambda: module.training, lambda mode: setattr(module, "training", mode))
 
 
-class RandomSnapshot:
-    """A random number generator of torch, numpy or the standard library."""
+GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 
-    TYPES = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 
-    def __init__(self, generator: Any, what: str) -> None:
-        self.what = what
-        self._generator = generator
-        self._saved = self._state()
-
-    def _state(self) -> Any:
-        generator = self._generator
-        if isinstance(generator, torch.Generator):
-            return generator.get_state()
-        if isinstance(generator, random.Random):
-            return generator.getstate()
-        if isinstance(generator, np.random.Generator):
-            return copy.deepcopy(generator.bit_generator.state)
-        return generator.get_state(legacy=False)
-
-    def restore(self) -> None:
-        """Set the state in which it was."""
-        generator = self._generator
-        if isinstance(generator, random.Random):
-            generator.setstate(self._saved)
-        elif isinstance(generator, np.random.Generator):
-            generator.bit_generator.state = self._saved
-        else:
-            generator.set_state(self._saved)
+def random_state(generator: Any, what: str) -> State:
+    """Keep the state of a random number generator, one of `GENERATORS`."""
+    if isinstance(generator, torch.Generator):
+        return State(what, generator.get_state, generator.set_state)
+    if isinstance(generator, random.Random):
+        return State(what, generator.getstate, generator.setstate)
+    if isinstance(generator, np.random.RandomState):
+        return State(what, lambda: generator.get_state(legacy=False), generator.set_state)
+    bits = generator.bit_generator
+    return State(what, lambda: copy.deepcopy(bits.state), lambda state: setattr(bits, "state", state))
 
 
 class ArraySnapshot:
@@ -226,6 +199,5 @@ class ArraySnapshot:
         self._saved = array.copy()
 
     def restore(self) -> None:
-        """Write the content back."""
         if self._array.flags.writeable:
             self._array[...] = self._saved

@@ -1,4 +1,4 @@
-"""Leaves everything as it was: a diagnosis trains the user's model for a while, and nobody shall notice.
+"""Leaves everything as it was: a diagnosis trains the user's model for a while, and nobody must notice.
 
 Kept are the model (parameters, buffers, gradients, modes), the optimizer, what the train step holds on to,
 the loader with its samplers, the dataset's attributes, all random numbers, and the process-wide settings.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -29,21 +30,17 @@ from bottleneck.measure.preserve.tensors import TensorVault
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
+@dataclass(frozen=True)
 class Preserved:
-    """What `preserved` hands to its body.
+    """What `preserved` hands to its body."""
 
-    Args:
-        notes: Collects the sentences, also those from the restoring.
-        saved_bytes: Host memory that the copies of tensors take.
-    """
-
-    def __init__(self, notes: Notes, saved_bytes: int) -> None:
-        self._notes = notes
-        self.saved_bytes = saved_bytes
+    _notes: Notes
+    saved_bytes: int
+    """Host memory that the copies of tensors take."""
 
     @property
     def notes(self) -> list[str]:
-        """What could not be kept or put back, as sentences for people; complete when the body has ended."""
+        """Sentences on what could not be kept or put back; complete when the body has ended."""
         return self._notes.sentences
 
 
@@ -66,15 +63,12 @@ def preserved(
 
     Args:
         model: The user's `nn.Module`.
-        optimizer: The user's optimizer.
-        train_step: The user's train step; what it closes over is searched for state.
+        optimizer: The user's.
+        train_step: What it closes over is searched for state.
         loader: The user's DataLoader.
-        dataset: The user's dataset.
-        device: The device of the diagnosis, whose random numbers are kept even if it has not been used yet.
+        dataset: The user's.
+        device: Of the diagnosis; its random numbers are kept even if it has not been used yet.
         others: Further objects that the diagnosis calls, by a name for sentences: {'the loss': loss_fn}.
-
-    Yields:
-        What could not be kept, as a list that is complete when the body has ended.
 
     Raises:
         MeasurementError: The copies would not fit into the free host memory; nothing has been touched.
@@ -115,6 +109,6 @@ def _keep(
     for what, value in code.items():
         search.walk(value, what, own=True)
     vault.save()
-    # Loading a state may draw random numbers or warn, so the process goes last.
-    snapshots = [WaitForDevices(device), *search.snapshots, *vault.snapshots, *search.states(), *process]
-    return Restoration(snapshots, signals, notes), vault.needed_bytes()
+    # Loading a state may draw random numbers or warn, so the process goes after it; Ctrl-C works again at the very end.
+    snapshots = [WaitForDevices(device), *search.snapshots, *vault.snapshots, *search.states(), *process, signals]
+    return Restoration(snapshots, notes), vault.needed_bytes()

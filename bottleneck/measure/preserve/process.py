@@ -9,8 +9,11 @@ import random
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -19,122 +22,83 @@ import torch
 import torch.multiprocessing
 from torch.utils.data._utils import signal_handling
 
-from bottleneck.measure.preserve.restoration import Notes, Snapshot
+from bottleneck.measure.preserve.restoration import Notes, Setting, Snapshot, State
 
 _PASSES = 3
 _ACCELERATORS = ("cuda", "xpu", "mps")
-_CUDNN_FLAGS = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")
-_MATMUL_FLAGS = (
-    "allow_tf32",
-    "allow_fp16_reduced_precision_reduction",
-    "allow_bf16_reduced_precision_reduction",
+_BACKENDS = (
+    "fp32_precision",
+    "cudnn.enabled",
+    "cudnn.benchmark",
+    "cudnn.benchmark_limit",
+    "cudnn.deterministic",
+    "cudnn.allow_tf32",
+    "cuda.matmul.allow_tf32",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    # From torch 2.9 a finer family of flags, of which some are inherited from the general ones.
+    "cudnn.fp32_precision",
+    "cuda.matmul.fp32_precision",
+    "cudnn.conv.fp32_precision",
+    "cudnn.rnn.fp32_precision",
+    "mkldnn.fp32_precision",
+    "mkldnn.conv.fp32_precision",
+    "mkldnn.matmul.fp32_precision",
 )
-_PRECISION_OWNERS = (
-    "cudnn",
-    "cuda.matmul",
-    "cudnn.conv",
-    "cudnn.rnn",
-    "mkldnn",
-    "mkldnn.conv",
-    "mkldnn.matmul",
-)
+"""Flags in `torch.backends`."""
+
+_Getter = Callable[[], Any]
+_Setter = Callable[[Any], object]
 
 
-@dataclass
-class _Setting:
-    """A value behind a getter and a setter; written only when it differs, as some setters warn."""
+def _attribute(owner: object, path: str) -> tuple[_Getter, _Setter]:
+    def get() -> Any:
+        return attrgetter(path)(owner)
 
-    what: str
-    get: Callable[[], Any]
-    put: Callable[[Any], object]
-    saved: Any
+    def put(value: Any) -> None:
+        holder, _, name = path.rpartition(".")
+        setattr(attrgetter(holder)(owner) if holder else owner, name, value)
 
-    def restore(self) -> None:
-        try:
-            changed = self.get() != self.saved
-        except RuntimeError:  # refused beside a newer flag that the body has set
-            changed = True
-        if changed:
-            self.put(self.saved)
+    return get, put
 
 
-def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
+def _flags(device: torch.device) -> Iterator[tuple[str, _Getter, _Setter]]:
+    """Name, getter and setter of torch's global flags and a few of Python's; the general ones first."""
+    for kind in dict.fromkeys(("cpu", "cuda", device.type)):
+        enable, set_dtype = partial(torch.set_autocast_enabled, kind), partial(torch.set_autocast_dtype, kind)
+        yield f"autocast on {kind}", partial(torch.is_autocast_enabled, kind), enable
+        yield f"the autocast dtype on {kind}", partial(torch.get_autocast_dtype, kind), set_dtype
+    yield "the float32 matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+    yield from ((f"torch.backends.{path}", *_attribute(torch.backends, path)) for path in _BACKENDS)
+    yield "deterministic algorithms", _deterministic, _use_deterministic
+    yield "the default dtype", torch.get_default_dtype, torch.set_default_dtype
+    yield "the number of threads", torch.get_num_threads, torch.set_num_threads
+    yield "grad mode", torch.is_grad_enabled, torch.set_grad_enabled
+    yield "anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled
+    yield "the autocast cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled
+    get_sharing = torch.multiprocessing.get_sharing_strategy
+    yield "the sharing strategy", get_sharing, torch.multiprocessing.set_sharing_strategy
+    # The first process fixes an open choice, and the user's own set_start_method() would be refused after it.
+    start_method = partial(multiprocessing.get_start_method, allow_none=True)
+    yield "the start method of processes", start_method, partial(multiprocessing.set_start_method, force=True)
+    yield "garbage collection", gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()
+    yield "warnings.showwarning", *_attribute(warnings, "showwarning")
+    yield "warnings.formatwarning", *_attribute(warnings, "formatwarning")
 
 
 def _deterministic() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
-def _collect_garbage(enabled: bool) -> None:
-    (gc.enable if enabled else gc.disable)()
-
-
-def _flags() -> list[tuple[str, Callable[[], Any], Callable[[Any], object]]]:
-    """Name, getter and setter of torch's global flags and a few of Python's; the general ones first."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    attributes: list[tuple[str, Any, str]] = [
-        *((f"cudnn.{name}", cudnn, name) for name in _CUDNN_FLAGS),
-        *((f"cuda.matmul.{name}", matmul, name) for name in _MATMUL_FLAGS),
-    ]
-    # From torch 2.9 a finer family of flags, of which some are inherited from the general ones.
-    for path in _PRECISION_OWNERS:
-        owner: Any = torch.backends
-        for part in path.split("."):
-            owner = getattr(owner, part, None)
-        attributes.append((f"{path}.fp32_precision", owner, "fp32_precision"))
-    precision = (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision)
-    sharing = (torch.multiprocessing.get_sharing_strategy, torch.multiprocessing.set_sharing_strategy)
-    return [
-        ("the float32 matmul precision", *precision),
-        ("torch.backends.fp32_precision", *_attribute(torch.backends, "fp32_precision")),
-        *((f"torch.backends.{name}", *_attribute(owner, key)) for name, owner, key in attributes),
-        ("deterministic algorithms", _deterministic, _use_deterministic),
-        ("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
-        ("the number of threads", torch.get_num_threads, torch.set_num_threads),
-        ("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-        ("anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-        ("the autocast cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-        ("the sharing strategy", *sharing),
-        ("the start method of processes", *_start_method()),
-        ("garbage collection", gc.isenabled, _collect_garbage),
-        ("warnings.showwarning", *_attribute(warnings, "showwarning")),
-        ("warnings.formatwarning", *_attribute(warnings, "formatwarning")),
-    ]
-
-
-def _start_method() -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    # The first process fixes an open choice, and the user's own set_start_method() would be refused after it.
-    return (
-        lambda: multiprocessing.get_start_method(allow_none=True),
-        lambda method: multiprocessing.set_start_method(method, force=True),
-    )
-
-
 def _use_deterministic(saved: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(saved[0], warn_only=saved[1])
-
-
-def _autocast(kind: str) -> list[tuple[str, Callable[[], Any], Callable[[Any], object]]]:
-    return [
-        (
-            f"autocast on {kind}",
-            lambda: torch.is_autocast_enabled(kind),
-            lambda value: torch.set_autocast_enabled(kind, value),
-        ),
-        (
-            f"the autocast dtype on {kind}",
-            lambda: torch.get_autocast_dtype(kind),
-            lambda value: torch.set_autocast_dtype(kind, value),
-        ),
-    ]
 
 
 @dataclass
 class Flags:
     """Flags that depend on each other: some cannot be read, or move again, until others are back."""
 
-    settings: list[_Setting]
+    settings: list[Setting]
     what: str = "flags of torch"
 
     def restore(self) -> None:
@@ -157,20 +121,12 @@ class Flags:
 
 def keep_flags(device: torch.device) -> Flags:
     """Keep every flag that this torch has and can read."""
-    kept: list[_Setting] = []
-    for kind in dict.fromkeys(("cpu", "cuda", device.type)):
-        for name, get, put in _autocast(kind):
-            _keep(kept, name, get, put)
-    for name, get, put in _flags():
-        _keep(kept, name, get, put)
+    kept: list[Setting] = []
+    for flag in _flags(device):
+        # Not in this version or build of torch, or refused beside a newer flag that is kept as well.
+        with suppress(RuntimeError, AttributeError, TypeError, ValueError):
+            kept.append(Setting(*flag))
     return Flags(kept)
-
-
-def _keep(kept: list[_Setting], name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
-    try:
-        kept.append(_Setting(name, get, put, get()))
-    except (RuntimeError, AttributeError, TypeError, ValueError):
-        return  # not in this version or build of torch, or refused beside a newer flag that is kept as well
 
 
 def _accelerators(device: torch.device) -> list[tuple[str, ModuleType]]:
@@ -188,36 +144,21 @@ def _accelerators(device: torch.device) -> list[tuple[str, ModuleType]]:
     return found
 
 
-@dataclass
-class _State:
-    """A state behind a setter, written without comparing."""
-
-    what: str
-    put: Callable[[Any], object]
-    saved: Any
-
-    def restore(self) -> None:
-        self.put(self.saved)
-
-
 def keep_random(device: torch.device, notes: Notes) -> list[Snapshot]:
     """Keep the global random number generators of Python, numpy, torch and all devices in use."""
     kept: list[Snapshot] = [
-        _State("random", random.setstate, random.getstate()),
-        _State("numpy.random", np.random.set_state, np.random.get_state(legacy=False)),
-        _State("torch's random numbers", torch.set_rng_state, torch.get_rng_state()),
+        State("random", random.getstate, random.setstate),
+        State("numpy.random", partial(np.random.get_state, legacy=False), np.random.set_state),
+        State("torch's random numbers", torch.get_rng_state, torch.set_rng_state),
     ]
     for kind, module in _accelerators(device):
         what = f"the random numbers of {kind}"
         try:
-            if hasattr(module, "get_rng_state_all"):
-                kept.append(_State(what, module.set_rng_state_all, module.get_rng_state_all()))
-            else:
-                kept.append(_State(what, module.set_rng_state, module.get_rng_state()))
+            every = "_all" if hasattr(module, "get_rng_state_all") else ""
+            kept.append(State(what, getattr(module, f"get_rng_state{every}"), getattr(module, f"set_rng_state{every}")))
             if hasattr(module, "current_device") and hasattr(module, "set_device"):
-                current = module.current_device
-                kept.append(_Setting(f"the current {kind} device", current, module.set_device, current()))
-        except Exception as error:  # noqa: BLE001 - a broken driver is told when the device is used, not here
+                kept.append(Setting(f"the current {kind} device", module.current_device, module.set_device))
+        except Exception as error:  # noqa: BLE001 - a broken driver is reported when the device is used, not here
             notes.add_failure("could not be read, and so were not put back", what, error)
     return kept
 
@@ -230,7 +171,6 @@ class WaitForDevices:
     what: str = "pending work on the device"
 
     def restore(self) -> None:
-        """Synchronise every accelerator in use."""
         for _, module in _accelerators(self.device):
             if hasattr(module, "synchronize"):
                 module.synchronize()
@@ -252,18 +192,10 @@ class _WarningFilters:
         self._filters[:] = self._saved
 
 
-class _Environment:
-    what = "the environment variables"
-
-    def __init__(self) -> None:
-        self._saved = dict(os.environ)
-
-    def restore(self) -> None:
-        for name in [name for name in os.environ if name not in self._saved]:
-            del os.environ[name]
-        for name, value in self._saved.items():
-            if os.environ.get(name) != value:
-                os.environ[name] = value
+def _set_environment(saved: dict[str, str]) -> None:
+    for name in os.environ.keys() - saved.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in saved.items() if os.environ.get(name) != value})
 
 
 def _working_directory() -> str | None:
@@ -280,12 +212,12 @@ def _change_directory(path: str | None) -> None:
 
 def keep_surroundings() -> list[Snapshot]:
     """Keep the warnings filters, the environment variables and the working directory."""
-    directory = _Setting("the working directory", _working_directory, _change_directory, _working_directory())
-    return [_WarningFilters(), _Environment(), directory]
+    environment = State("the environment variables", lambda: dict(os.environ), _set_environment)
+    return [_WarningFilters(), environment, Setting("the working directory", _working_directory, _change_directory)]
 
 
 class SignalHandlers:
-    """Handlers of all signals; from another thread than the main one Python lets nobody set them."""
+    """Handlers of all signals; Python sets them in the main thread only."""
 
     what = "the signal handlers"
 

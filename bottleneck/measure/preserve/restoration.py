@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from bottleneck.measure.interrupts import interrupts_deferred
 
 _ATTEMPTS = 3
 _SENTENCES = 20
@@ -24,6 +23,30 @@ class Snapshot(Protocol):
     def restore(self) -> None:
         """Put the thing back. Raises whatever stops it; the other steps go on."""
         ...
+
+
+class State:
+    """What a getter returns and a setter takes."""
+
+    def __init__(self, what: str, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
+        self.what = what
+        self._get, self._put = get, put
+        self._saved = get()
+
+    def restore(self) -> None:
+        self._put(self._saved)
+
+
+class Setting(State):
+    """A state that is written only when it differs, as some setters warn."""
+
+    def restore(self) -> None:
+        try:
+            if self._get() == self._saved:
+                return
+        except RuntimeError:  # refused beside a newer flag that the body has set
+            pass
+        super().restore()
 
 
 class Notes:
@@ -59,43 +82,11 @@ class Notes:
         return found[:_SENTENCES]
 
 
-@contextmanager
-def interrupts_deferred() -> Iterator[list[int]]:
-    """Collect Ctrl-C instead of raising it, in the main thread; elsewhere Python never raises it anyway.
-
-    Yields:
-        The signal numbers that arrived; the caller raises them again when its work is whole.
-    """
-    arrived: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield arrived
-        return
-    previous = signal.getsignal(signal.SIGINT)
-
-    def collect(number: int, frame: Any) -> None:
-        del frame
-        arrived.append(number)
-
-    signal.signal(signal.SIGINT, collect)
-    try:
-        yield arrived
-    finally:
-        # None: a handler that was not installed from Python, which Python cannot install again either.
-        signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
-
-
 class Restoration:
-    """Runs all steps to their end, whatever happens in between.
+    """Restores all of some snapshots, in their order, whatever happens in between."""
 
-    Args:
-        snapshots: What to restore, in this order.
-        last: Restored after Ctrl-C works again: the signal handlers.
-        notes: Where failures are told.
-    """
-
-    def __init__(self, snapshots: Sequence[Snapshot], last: Snapshot, notes: Notes) -> None:
+    def __init__(self, snapshots: Sequence[Snapshot], notes: Notes) -> None:
         self._snapshots = snapshots
-        self._last = last
         self._notes = notes
         self._done = False
 
@@ -108,14 +99,11 @@ class Restoration:
         if self._done:
             return
         interrupt: BaseException | None = None
-        with interrupts_deferred() as arrived:
+        with interrupts_deferred():
             for snapshot in self._snapshots:
                 interrupt = self._restore(snapshot) or interrupt
-        interrupt = self._restore(self._last) or interrupt
-        self._done = True
-        self._snapshots = ()  # the saved copies are as large as the model
-        if arrived:
-            signal.raise_signal(signal.SIGINT)
+            self._done = True
+            self._snapshots = ()  # the saved copies are as large as the model
         if interrupt is not None:
             raise interrupt
 

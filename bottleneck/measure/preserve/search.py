@@ -2,7 +2,7 @@
 
 Of the user's own objects the attributes are kept. Objects of installed packages are searched for models,
 optimizers, generators and the like, but not put back themselves: a logger that has sent its step 100 must not
-be told that it is at step 3 again.
+go back to step 3.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from bottleneck.job.code_names import names_in
 from bottleneck.measure.preserve.code import assigned_globals, is_installed, top_package
 from bottleneck.measure.preserve.objects import (
+    GENERATORS,
     ArraySnapshot,
     AttributesSnapshot,
     CellSnapshot,
     CollectionSnapshot,
     MappingSnapshot,
     NamesSnapshot,
-    RandomSnapshot,
-    TrainingFlag,
     attributes,
     cell_contents,
     namespace,
+    random_state,
+    training_mode,
 )
 from bottleneck.measure.preserve.restoration import Notes, Snapshot
 from bottleneck.measure.preserve.state import StateSnapshot
@@ -50,6 +51,8 @@ _IGNORED = (
     types.BuiltinFunctionType, types.GeneratorType, torch.dtype, torch.device, torch.Size,
     _BaseDataLoaderIter,
 )  # fmt: skip
+_COLLECTIONS, _FIXED = (list, deque, set, bytearray), (tuple, frozenset)
+_CONTAINERS = (dict, *_COLLECTIONS, *_FIXED)
 # Parts of a module that are walked whole, however large.
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 # Wrappers whose attributes mirror state outside Python (process groups, compiled code): only the mode, the
@@ -86,9 +89,9 @@ class Search:
     """Walks from objects to everything reachable that has state.
 
     Args:
-        vault: Gets the tensors.
-        notes: Where it says what cannot be kept.
-        max_objects: How many objects to look at beside the parts of models and optimizers.
+        vault: Receives the tensors.
+        notes: Receive what cannot be kept.
+        max_objects: How many objects to visit beside the parts of models and optimizers.
     """
 
     def __init__(self, vault: TensorVault, notes: Notes, max_objects: int = _MAX_OBJECTS) -> None:
@@ -108,25 +111,25 @@ class Search:
         return self._snapshots
 
     def found(self, kind: type[_Kind]) -> list[_Kind]:
-        """Return the objects of a kind that the walks have come to."""
+        """The objects of a kind that the walks have reached."""
         return [value for value in self._seen.values() if issubclass(type(value), kind)]  # type: ignore[misc]
 
     def states(self) -> list[Snapshot]:
-        """Take the states of objects that tell them, when the vault is full; restored after the tensors."""
+        """Take the states of objects that have a `state_dict`, when the vault is full; restored after the tensors."""
         taken: list[Snapshot] = []
         for entry in self._stateful:
             try:
                 taken.append(StateSnapshot(entry.value, entry.what, self._vault.holds))
             except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
-                if not entry.data:  # a stream that has not begun may have no state to tell
-                    self._notes.add_failure("could not tell its state, and so was not put back", entry.what, error)
+                if not entry.data:  # a stream that has not begun may have no state yet
+                    self._notes.add_failure("did not give its state, and so was not put back", entry.what, error)
         return taken
 
     def walk(self, root: object, what: str, *, data: bool = False, own: bool = False) -> None:
         """Keep everything reachable from an object; what an earlier walk has seen is not seen again.
 
         Args:
-            root: A model, optimizer, loader, dataset, function, or any object.
+            root: A model, an optimizer, a loader, a function, or any other object.
             what: Its name in a sentence: 'the train step'.
             data: It is the dataset or the loader: tensors and arrays in it are kept up to 16 MiB together.
             own: It is the user's code, and so is all of its package, even where that is installed.
@@ -136,7 +139,7 @@ class Search:
         self._queue.append(_Entry(root, what, data=data, root=True))
         while self._queue:
             entry = self._queue.popleft()  # breadth first, so that a limit cuts what is furthest away
-            if id(entry.value) in self._seen or isinstance(entry.value, _IGNORED):
+            if id(entry.value) in self._seen or issubclass(type(entry.value), _IGNORED):
                 continue
             self._seen[id(entry.value)] = entry.value
             if not entry.whole:
@@ -151,11 +154,13 @@ class Search:
             try:
                 self._visit(entry)
             except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
-                self._notes.add_failure("could not be looked at, and so was not put back", entry.what, error)
+                self._notes.add_failure("could not be searched, and so was not put back", entry.what, error)
 
     def _visit(self, entry: _Entry) -> None:
         # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
         cls = type(entry.value)
+        if issubclass(cls, _CONTAINERS) and len(entry.value) > _MAX_ENTRIES and not entry.whole:
+            return
         for kinds, visit in self._handlers():
             if issubclass(cls, kinds):
                 visit(entry)
@@ -166,11 +171,11 @@ class Search:
         return (
             ((torch.Tensor,), self._visit_tensor),
             ((dict,), self._visit_mapping),
-            ((list, deque, set, bytearray), self._visit_collection),
-            ((tuple, frozenset), self._visit_items),
+            (_COLLECTIONS, self._visit_collection),
+            (_FIXED, self._visit_items),
             ((torch.nn.Module,), self._visit_module),
             ((torch.optim.Optimizer,), self._visit_optimizer),
-            (RandomSnapshot.TYPES, self._visit_random),
+            (GENERATORS, self._visit_random),
             ((np.ndarray,), self._visit_array),
             ((types.FunctionType,), self._visit_function),
             ((types.MethodType,), self._visit_method),
@@ -178,7 +183,7 @@ class Search:
         )
 
     def _push(self, parent: _Entry, value: object, name: str, **changes: bool) -> None:
-        if isinstance(value, _IGNORED):
+        if issubclass(type(value), _IGNORED):
             return
         flags = {"whole": parent.whole, "data": parent.data, "owned": parent.owned} | changes
         self._queue.append(_Entry(value, f"{parent.what}{name}", **flags))
@@ -194,10 +199,9 @@ class Search:
 
     def _visit_tensor(self, entry: _Entry) -> None:
         tensor = entry.value
-        if not entry.data or tensor.layout is torch.strided:
-            size = 0 if not entry.data else tensor.numel() * tensor.element_size()
-            if self._fits(entry, size):
-                self._vault.add(tensor, entry.what)
+        plain = tensor.layout is torch.strided
+        if not entry.data or (plain and self._fits(entry, tensor.numel() * tensor.element_size())):
+            self._vault.add(tensor, entry.what)
 
     def _visit_array(self, entry: _Entry) -> None:
         array = entry.value
@@ -207,12 +211,10 @@ class Search:
             self._snapshots.append(ArraySnapshot(array, entry.what))
 
     def _visit_random(self, entry: _Entry) -> None:
-        self._snapshots.append(RandomSnapshot(entry.value, entry.what))
+        self._snapshots.append(random_state(entry.value, entry.what))
 
     def _visit_mapping(self, entry: _Entry) -> None:
         mapping: dict[Any, Any] = entry.value
-        if len(mapping) > _MAX_ENTRIES and not entry.whole:
-            return
         if entry.owned:
             self._snapshots.append(MappingSnapshot(mapping, entry.what))
         for key, value in list(dict.items(mapping)):
@@ -221,15 +223,11 @@ class Search:
                 self._push(entry, key, " (key)")  # an optimizer's state is keyed by its parameters
 
     def _visit_collection(self, entry: _Entry) -> None:
-        if len(entry.value) > _MAX_ENTRIES and not entry.whole:
-            return
         if entry.owned:
             self._snapshots.append(CollectionSnapshot(entry.value, entry.what))
         self._visit_items(entry)
 
     def _visit_items(self, entry: _Entry) -> None:
-        if len(entry.value) > _MAX_ENTRIES and not entry.whole:
-            return
         for index, value in enumerate(entry.value):
             self._push(entry, value, f"[{index}]")
 
@@ -237,13 +235,13 @@ class Search:
         module: torch.nn.Module = entry.value
         entry = _Entry(module, entry.what, whole=False, data=False, owned=True)
         if isinstance(module, torch.jit.ScriptModule):
-            self._snapshots.extend(TrainingFlag(part, entry.what, part.training) for part in module.modules())
+            self._snapshots.extend(training_mode(part, entry.what) for part in module.modules())
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
                 self._push(entry, tensor, f".{name}", whole=True)
             return
         held = attributes(module)
         if type(module).__module__.startswith(_COUPLED):
-            self._snapshots.append(TrainingFlag(module, entry.what, module.training))
+            self._snapshots.append(training_mode(module, entry.what))
             held = {name: held[name] for name in _MODULE_PARTS if name in held}
         else:
             self._snapshots.append(AttributesSnapshot(module, entry.what))
@@ -282,7 +280,7 @@ class Search:
         self._snapshots.append(NamesSnapshot(held, assigned_globals(function.__code__), entry.what))
         for name in sorted(names & held.keys()):
             value = held[name]
-            if not isinstance(value, types.ModuleType):
+            if not issubclass(type(value), types.ModuleType):
                 self._push(entry, value, f": {name}", owned=True)
             elif self._is_users(value.__name__):
                 self._visit_names_of_module(entry, value, names)

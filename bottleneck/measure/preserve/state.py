@@ -21,15 +21,10 @@ class _Saved:
 
 
 class StateSnapshot:
-    """An object by its own account of its state.
+    """The state of an object as its `state_dict` gives it; tensors that are kept already are not copied again.
 
-    Its attributes are put back before. Only when the state is still another one it is loaded, as loading may
-    do more than setting it.
-
-    Args:
-        owner: An object with both methods.
-        what: Its name in a sentence.
-        is_kept: Tells a tensor that is put back already, which need not be copied again.
+    The object's attributes are put back before. Its state is loaded only where that was not enough, as loading may do
+    more than setting it.
     """
 
     def __init__(self, owner: Any, what: str, is_kept: Callable[[torch.Tensor], bool]) -> None:
@@ -38,7 +33,6 @@ class StateSnapshot:
         self._saved = _keep(owner.state_dict(), is_kept)
 
     def restore(self) -> None:
-        """Load the saved state, where it differs from the present one."""
         if not _is_alike(self._owner.state_dict(), self._saved):
             self._owner.load_state_dict(_release(self._saved))
 

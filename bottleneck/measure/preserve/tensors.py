@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.preserve.restoration import Notes, Snapshot
 from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.results.format import size
 
 _SHARE_OF_FREE_MEMORY = 0.8
 _NOT_KEPT = "could not be copied, and so was not put back after the diagnosis"
@@ -28,7 +29,6 @@ class _Bytes:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells this range of memory from others."""
         return (self.storage.device, self.storage.data_ptr(), self.start, self.stop)
 
     def _view(self) -> torch.Tensor:
@@ -42,7 +42,6 @@ class _Bytes:
             self.saved = self._view().to("cpu", copy=True)
 
     def restore(self) -> None:
-        """Write the bytes back into the same storage."""
         if self.saved is None:
             return
         if self.storage.nbytes() < self.stop:
@@ -60,12 +59,10 @@ class _Copy:
     saved: torch.Tensor | None = None
 
     def save(self) -> None:
-        """Copy the content to host memory."""
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             self.saved = self.tensor.detach().to("cpu", copy=True)
 
     def restore(self) -> None:
-        """Copy the content back into the same tensor."""
         if self.saved is not None:
             with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
                 self.tensor.copy_(self.saved)
@@ -80,23 +77,17 @@ class _Identity:
         self._class = type(tensor)
         self._is_leaf = tensor.is_leaf
         # An alias of the memory: brings a tensor that was moved back to it, and ties ties again.
-        self._alias = tensor.data
-
-    @property
-    def alias(self) -> torch.Tensor:
-        """The tensor's memory under another tensor object."""
-        return self._alias
+        self.alias = tensor.data
 
     def restore(self) -> None:
-        """Give the tensor object its class and its memory again."""
         tensor = self._tensor
         if type(tensor) is not self._class:
             tensor.__class__ = self._class  # a lazy parameter that has been materialised
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             if self._is_leaf and not tensor.is_leaf:
                 tensor.detach_()
-            if _memory(tensor.data) != _memory(self._alias):
-                tensor.data = self._alias
+            if _memory(tensor.data) != _memory(self.alias):
+                tensor.data = self.alias
 
 
 class _Gradient:
@@ -109,7 +100,6 @@ class _Gradient:
         self.grad = tensor.grad
 
     def restore(self) -> None:
-        """Give the tensor the same gradient object again, or none."""
         with torch._C.DisableTorchFunctionSubclass():
             if self._tensor.requires_grad != self._requires_grad:
                 self._tensor.requires_grad_(self._requires_grad)
@@ -136,11 +126,7 @@ def _byte_range(tensor: torch.Tensor, storage: torch.UntypedStorage) -> tuple[in
 
 @dataclass
 class TensorVault:
-    """Collects tensors, then copies them all, so that it can tell first whether there is room.
-
-    Args:
-        notes: Where it says which tensors could not be kept.
-    """
+    """Collects tensors, then copies them all, so that it can tell first whether there is room."""
 
     notes: Notes
     _identities: list[Snapshot] = field(default_factory=list)
@@ -151,9 +137,7 @@ class TensorVault:
     def add(self, tensor: torch.Tensor, what: str) -> None:
         """Keep a tensor, its gradient, and for a wrapper subclass the tensors inside.
 
-        Args:
-            tensor: Any tensor; meta and zero-size ones have no content, but flags.
-            what: Its name in a sentence.
+        Meta tensors and empty ones have no content, but flags.
         """
         if id(tensor) in self._seen:
             return
@@ -221,10 +205,11 @@ class TensorVault:
         needed, free = self.needed_bytes(), free_memory_bytes()
         if needed > _SHARE_OF_FREE_MEMORY * free:
             raise MeasurementError(
-                f"Keeping the model and the optimizer as they are takes {needed / 1e9:.1f} GB of memory; "
-                f"{free / 1e9:.1f} GB are free.",
-                "Give this process more memory, or diagnose before the first training step: gradients and the state of "
-                "the optimizer, which are kept with the model, are not there yet.",
+                f"Keeping the model and the optimizer as they are takes {size(needed)} of memory; "
+                f"{size(free)} are free.",
+                "Diagnose on the command line: `bottleneck diagnose` keeps no copy, as its process ends. Or diagnose "
+                "before the first training step, when there are no gradients and no state of the optimizer yet, or "
+                "give this process more memory.",
             )
         for key, content in list(self._contents.items()):
             try:

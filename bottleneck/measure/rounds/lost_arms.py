@@ -22,13 +22,7 @@ _FETCH = {"augment+load", "finish+augment+load"}
 
 
 class LostArms:
-    """Takes out of the ladder what the workers could not serve.
-
-    Args:
-        bench: Its workers report.
-        ledger: Holds the blocks, and is warned.
-        reads: Tells where the job reads from.
-    """
+    """Takes out of the ladder what the workers could not serve."""
 
     def __init__(self, bench: Bench, ledger: Ledger, reads: StorageReads) -> None:
         self._bench, self._loader, self._ledger, self._reads = bench, bench.loader, ledger, reads
@@ -103,7 +97,6 @@ class LostArms:
 
 
 def _names(ladder: Ladder, mode: int) -> list[str]:
-    """Names of the experiments of a mode."""
     names = [rung.name for rung in ladder.rungs if _serves(rung.coupled, mode)]
     return names + [f"without {stage}" for stage, arm in ladder.without if _serves(arm, mode)]
 
@@ -151,13 +144,7 @@ def _with_own_items(ladder: Ladder, mode: int) -> Ladder:
 
 
 def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
-    """Return a ladder without the experiments of a mode; stages that cannot be told apart any more become one.
-
-    Args:
-        ladder: What is measured.
-        mode: What cannot be served.
-        reason: Why, for people.
-    """
+    """Return a ladder without the experiments of a mode; stages that can no longer be told apart become one."""
     lost = {rung.name for rung in ladder.rungs if _serves(rung.coupled, mode)}
     rungs = tuple(Rung(rung.name, reason) if rung.name in lost else rung for rung in ladder.rungs)
     coupled = {rung.name: rung.coupled for rung in rungs}

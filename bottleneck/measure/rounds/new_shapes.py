@@ -81,7 +81,7 @@ class NewShapes:
 
     Attributes:
         counts: Reads the counters.
-        looks: Shapes are looked at; that takes some microseconds of a step, which are much on a CPU only.
+        looks: Shapes are read; that takes some microseconds of a step, which matter on a CPU only.
         tries_algorithms: The device tries its algorithms for each new shape.
     """
 
@@ -95,19 +95,17 @@ class NewShapes:
     """Coupled blocks with batches that the loader made."""
 
     def meet(self, batch: Any) -> None:
-        """Note the shapes of a batch that the train step gets."""
         try:
             self._present.add(shapes_of(batch))
         except Exception:  # noqa: BLE001 - nested tensors have no shape, and batches may be anything
             self._present.add(None)
 
     def begin_block(self) -> None:
-        """Note what was before; the block begins right after."""
         self._know_present()
         self._before = self.counts()
 
     def end_block(self, arm: Arm) -> None:
-        """Note what has happened since, if the block had batches of the loader's."""
+        """Count what has happened since, if the block had batches of the loader's."""
         after, new = self.counts(), self._know_present()
         if not arm.coupled or arm.supply != "loader":
             return
@@ -127,10 +125,9 @@ class NewShapes:
         self._present.clear()
         return new
 
-    # --- what came of it -----------------------------------------------------------------------------------
+    # --- the result ----------------------------------------------------------------------------------------
 
     def evidence(self) -> TrainingSeen:
-        """Return what was seen in blocks with batches of the loader's."""
         fresh = self._fresh
         return TrainingSeen(
             blocks=fresh.blocks,

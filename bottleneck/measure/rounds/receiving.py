@@ -14,10 +14,9 @@ _LEAST_TURNS = 4
 
 
 def receiving_s_per_batch(loader: SwitchedLoader, clock: Callable[[], float]) -> float | None:
-    """Time batches that the workers answer with nothing, at once; the loader rests afterwards.
+    """Time batches that the workers answer with nothing, at once [s]; the loader rests afterwards.
 
-    Returns:
-        Seconds per batch; None where batches do not come from workers, or none may be left out of them.
+    None where batches do not come from workers, or none may be left out of them.
     """
     if not loader.num_workers or not loader.can_skip_batches:
         return None

@@ -29,7 +29,7 @@ from bottleneck.measure.rounds.schedule import (
     lengths_for,
     total_budget_s,
 )
-from bottleneck.measure.rounds.steal_time import Repeats
+from bottleneck.measure.rounds.steal_time import RepeatPolicy
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.measure.visit import Counters, Visit, visit
 from bottleneck.results.records import Judgement, Measurement
@@ -47,15 +47,11 @@ _OTHER_LOAD_CORES = 0.2
 
 
 class Rounds:
-    """The measuring proper.
+    """Visits the arms of a ladder round by round.
 
     Args:
-        bench: Runs the job in any arm.
-        ladder: What is measured.
-        ledger: Receives the blocks.
-        options: Budget and seed.
         judge: Says of the blocks so far whether they suffice.
-        tell: Reports progress: (phase, arm=, rounds=, judgement=).
+        tell: Reports progress: a phase, and fields of `ProgressUpdate`.
         started_s: When the diagnosis began, by the bench's clock.
         rounds_before: Rounds of device and raw that have been measured before.
     """
@@ -84,16 +80,11 @@ class Rounds:
         self._round = rounds_before + 1 if rounds_before else 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
-        self._repeats = Repeats(self._clock)
+        self._repeats = RepeatPolicy(self._clock)
         self.counters = Counters()
         self._lost_arms = LostArms(bench, ledger, self.counters.reads)
 
     def run(self) -> None:
-        """Measure.
-
-        Raises:
-            MeasurementError: The user's code failed, or a worker.
-        """
         self._other_load.start()
         workers = self._bench.loader.workers
         self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
@@ -130,7 +121,7 @@ class Rounds:
         if self._judgement.state == "undecided":
             arms: tuple[Arm, ...] = self._ends
         elif not self._judgement.named:
-            arms = self._ladder.naming_arms()
+            arms = self._ladder.deciding_arms()
         else:
             return
         order, rounds = OrderOfArms(self._options.seed + 4), MIN_ROUNDS
@@ -198,8 +189,10 @@ class Rounds:
             # Two rounds of device and raw are the least that says anything at all.
             if lengths.seconds[arm] > self._left_s and not (self._round <= LEAST_ROUNDS and arm in self._ends):
                 continue
+            efficiency = self._judgement.efficiency if self._judgement is not None else None
+            planned = max(self._round, MIN_ROUNDS)
             self._tell(
-                "measuring", arm=arm, round_=self._round, rounds=max(self._round, MIN_ROUNDS), judgement=self._judgement
+                "measuring", experiment=self._name(arm), round=self._round, rounds=planned, efficiency=efficiency
             )
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
@@ -216,7 +209,7 @@ class Rounds:
         self._judgement = self._judge(self._ledger.measurement())
 
     def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """Return those that the ladder has still; some are lost on the way."""
+        """Return those that have not been lost on the way."""
         left = self._ladder.arms()
         return tuple(arm for arm in arms if arm in left)
 
@@ -249,7 +242,6 @@ class Rounds:
         return self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s
 
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
-        """Whether there is time for a round over some arms."""
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
         return self._round <= _MOST_ROUNDS and lengths.round_s(arms) <= self._left_s
 
@@ -257,11 +249,11 @@ class Rounds:
 
     def _try_out(self, arm: Arm) -> None:
         """Run an arm for a moment, to know how long its blocks take."""
-        self._tell("trying out", arm=arm)
+        self._tell("trying out", experiment=self._name(arm))
         block, preparing_s, _ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
         self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
         if block.seconds >= SHORTEST_BLOCK_S:
-            # Of a slow job every batch is dear: this was a block like any other.
+            # The batches of a slow job are too expensive to drop: this was a block like any other.
             self._ledger.add(arm, block)
         else:
             self._bench.waits_s.pop(arm, None)
@@ -285,7 +277,7 @@ class Rounds:
         return again
 
     def _mend_caches(self) -> None:
-        """See whether cached batches were changed in place, and serve clones of the others if so."""
+        """Serve clones from now on if cached batches were changed in place."""
         for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
             if cache.changed_since_probe():
                 cache.clone_from_now_on(partial(self._bench.fresh_batch, on_device=cache is self._bench.device))
@@ -295,9 +287,12 @@ class Rounds:
                     "Make the step copy before it works in place, and measure again.",
                 )
 
+    def _name(self, arm: Arm) -> str:
+        return describe_arm(arm, self._ladder)
+
     def _run_block(self, arm: Arm, batches: int) -> Visit:
         alike = not self._bench.replays.vary
-        with job_failures(describe_arm(arm, self._ladder)):
+        with job_failures(self._name(arm)):
             made = visit(self._bench, arm, self._round, batches, self.counters)
             self._mend_caches()
         if alike and self._bench.replays.vary:
@@ -311,7 +306,7 @@ class Rounds:
         self._ladder = self._ledger.ladder = self._planner.ladder = ladder
 
     def _withdraw_cold(self) -> None:
-        """Measure no more with cold files, and let what was measured go, once they were seen to be warm."""
+        """Drop the experiment with cold files, and its blocks, once the files turned out to be warm."""
         reason = self._bench.cold.failure if self._bench.cold is not None else None
         if reason is not None:
             self._go_on_with(with_cold(self._ladder, reason))

@@ -30,9 +30,9 @@ def is_slow(first_batch_s: float, budget_s: float) -> bool:
     return first_batch_s > max(_SLOW_S, _SLOW_SHARE * budget_s)
 
 
-def too_slow_for_stages(first_batch_s: float, spent_s: float, left_s: float) -> tuple[str, str] | None:
+def too_slow_for_stages(first_batch_s: float, spent_s: float, budget_s: float) -> tuple[str, str] | None:
     """Return id and message of a warning where there is no time to measure anything of the stages."""
-    if left_s > _BATCHES_FOR_STAGES * first_batch_s:
+    if budget_s - spent_s > _BATCHES_FOR_STAGES * first_batch_s:
         return None
     wanted_s = spent_s + _BATCHES_TO_NAME_ONE * first_batch_s
     return (
@@ -45,9 +45,7 @@ def too_slow_for_stages(first_batch_s: float, spent_s: float, left_s: float) -> 
 def measure_running_start(bench: Bench, ledger: Ledger) -> None:
     """Measure raw without a break, and then device; both get the rounds 1 to `ROUNDS`.
 
-    Args:
-        bench: Its loader was started, and has been asked for nothing but real batches.
-        ledger: Receives the blocks.
+    The loader was started, and has been asked for nothing but real batches.
     """
     raw, device = Arm(modes.ALL, "loader"), Arm(None, "device")
     bench.measure(device, 0, 1)  # the workers are busy: this says about how long a step is, and no more

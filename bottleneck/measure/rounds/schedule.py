@@ -62,7 +62,6 @@ class OrderOfArms:
         self._arms: frozenset[Arm] = frozenset()
 
     def next_round(self, arms: Sequence[Arm]) -> list[Arm]:
-        """Return the arms in the order of the next round."""
         if self._reverse is not None and frozenset(arms) == self._arms:
             order, self._reverse = self._reverse, None
             return order
@@ -74,18 +73,12 @@ class OrderOfArms:
 
 @dataclass(frozen=True)
 class Lengths:
-    """The length of a visit to each arm.
-
-    Attributes:
-        batches: Batches in a block.
-        seconds: Expected time of a visit, preparation included.
-    """
+    """How long a visit to each arm is: the batches of its block, and the expected time, preparation included."""
 
     batches: dict[Arm, int]
     seconds: dict[Arm, float]
 
     def round_s(self, arms: Sequence[Arm]) -> float:
-        """Expected time of a round over some arms."""
         return sum(self.seconds[arm] for arm in arms)
 
 
@@ -139,17 +132,7 @@ def find_deadline_s(
     budget_s: float | None,
     quick: bool,
 ) -> float:
-    """Return when to stop measuring, by the session's clock.
-
-    Args:
-        ladder: What is to be measured.
-        paces: The speed of every arm, from a first short visit.
-        workers: Workers of the loader.
-        started_s: When the diagnosis began, by the session's clock.
-        now_s: The present time by the same clock.
-        budget_s: The user's budget; None: ours, which grows for slow jobs.
-        quick: Aim at 20 seconds.
-    """
+    """Return when to stop measuring, by the session's clock; a budget of ours, not the user's, grows for slow jobs."""
     total_s = total_budget_s(budget_s, quick=quick)
     if budget_s is None and not quick:
         shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
@@ -160,12 +143,7 @@ def find_deadline_s(
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What the next round visits, and for how long.
-
-    Attributes:
-        arms: Device and raw always; of the rest what there is time for.
-        lengths: Of all arms.
-    """
+    """What the next round visits (device and raw always; of the rest what there is time for), and for how long."""
 
     arms: tuple[Arm, ...]
     lengths: Lengths
@@ -175,11 +153,6 @@ class Planner:
     """Plans rounds: device and raw are in each of them, the other experiments take turns where time is short.
 
     Experiments that are compared with each other stay together, and the groups that have been visited least come first.
-
-    Args:
-        ladder: What is to be measured.
-        workers: Workers of the loader.
-        quick: Aim at 20 seconds.
     """
 
     def __init__(self, ladder: Ladder, workers: int, *, quick: bool) -> None:
@@ -191,7 +164,7 @@ class Planner:
 
         Where not even two of these fit, as many as device and raw fit into half of the time.
         """
-        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.naming_arms())
+        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.deciding_arms())
         ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
         rounds = int(seconds / max(naming_s, 1e-6))
         if rounds < LEAST_ROUNDS:
@@ -199,14 +172,9 @@ class Planner:
         return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
 
     def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
-        """Plan a round over device and raw, and what else there is time for.
+        """Plan a round of `seconds` over device and raw, and what else there is time for.
 
-        What does not fit waits for a later round, to which the time goes that this one leaves.
-
-        Args:
-            paces: The speed of every arm, as far as it is known.
-            seconds: Time for this round.
-            left_s: Time for this one and all that follow.
+        What does not fit waits for a later round, which gets the time that this one leaves; all together have `left_s`.
         """
         chosen = [self.ladder.device, self.ladder.raw]
         shortest = self._lengths(paces, 0.0, _ENDS_CUT)
@@ -219,7 +187,6 @@ class Planner:
         return self.plan_visits(paces, seconds, chosen)
 
     def plan_visits(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm]) -> RoundPlan:
-        """Plan a round over some arms that are all to be visited."""
         return RoundPlan(tuple(arms), self._shortened(paces, arms, seconds))
 
     def _shortened(self, paces: dict[Arm, Pace], arms: Sequence[Arm], seconds: float) -> Lengths:

@@ -21,7 +21,7 @@ _KEEPS_UP_SHARE = 0.03
 _SURELY_FASTER, _SURELY_SLOWER = 0.8, 1.3
 """A worker's first batch, over the time in which the job takes one of each worker: outside no look is needed."""
 _LONGEST_TURN_S = 5.0
-"""A turn of the workers that takes longer than this is not looked at, and not waited for."""
+"""A turn of the workers that takes longer than this is neither watched nor waited for."""
 _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 _PATIENCE_S = 0.5
@@ -33,13 +33,7 @@ _MOST_QUEUES = 4
 
 
 class SteadyState:
-    """Brings the loader's queue to where it is in the long run, experiment by experiment.
-
-    Args:
-        loader: The running loader.
-        clock: Seconds from any beginning.
-        pause: Lets time pass by the clock.
-    """
+    """Brings the loader's queue to where it is in the long run, experiment by experiment."""
 
     def __init__(self, loader: SwitchedLoader, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
         self._loader, self._clock, self._pause = loader, clock, pause
@@ -50,7 +44,6 @@ class SteadyState:
         """Run an experiment, right after the switch to it, until it is as in the long run.
 
         Args:
-            experiment: Levels are kept for each.
             run: Runs a batch through the job and returns how long it waited for it [s].
             step_s: What the job takes for a batch that is on the device already; None: not known.
         """
@@ -77,7 +70,7 @@ class SteadyState:
                 break
 
     def begin_block(self) -> int | None:
-        """Return the level at which a block begins: batches that have arrived; None where that cannot be seen."""
+        """Return the level at which a block begins: batches that have arrived; None where that is unknown."""
         self._began_at = self._loader.arrived()
         return self._began_at
 

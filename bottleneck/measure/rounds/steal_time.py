@@ -35,7 +35,7 @@ _LONGEST_REPEAT_SHARE = 0.03
 
 
 @dataclass(frozen=True)
-class Stolen:
+class StealTime:
     """Time that was stolen during a block.
 
     Attributes:
@@ -48,19 +48,18 @@ class Stolen:
 
 
 def _read_stolen_s() -> float:
-    """Seconds stolen so far from the CPUs that this process may use; 0 where the system does not tell."""
+    """Seconds stolen so far from the CPUs that this process may use; 0 where that is unknown."""
     try:
         return float(sum(getattr(cpu, "steal", 0.0) for cpu in allowed_cpu_times()))
     except (OSError, psutil.Error):
         return 0.0
 
 
-class StolenTime:
-    """Looks at the counter before and after a block.
+class StealTimeMeter:
+    """Reads the counter before and after a block.
 
     Args:
         read_stolen_s: Seconds stolen so far; None: what the system says.
-        clock: A steady clock.
         cpus: CPUs that this process may use; None: as the system says.
     """
 
@@ -75,23 +74,18 @@ class StolenTime:
         self._begun = (0.0, 0.0)
 
     def begin(self) -> None:
-        """A block is about to begin."""
         self._begun = self._clock(), self._read_stolen_s()
 
-    def end(self, processes: int) -> Stolen:
+    def end(self, processes: int) -> StealTime:
         """Return what was stolen since `begin` from a job of so many processes."""
         begun_s, stolen_before_s = self._begun
         elapsed_s, stolen_s = self._clock() - begun_s, self._read_stolen_s() - stolen_before_s
         cores = max(1, min(self._cpus, processes))
-        return Stolen(stolen_s, stolen_s / (elapsed_s * cores)) if elapsed_s > 0 and stolen_s > 0 else Stolen()
+        return StealTime(stolen_s, stolen_s / (elapsed_s * cores)) if elapsed_s > 0 and stolen_s > 0 else StealTime()
 
 
-class Repeats:
-    """Decides which blocks are measured again.
-
-    Args:
-        clock: A steady clock.
-    """
+class RepeatPolicy:
+    """Decides which blocks are measured again."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._begun_s = clock, clock()
@@ -100,16 +94,14 @@ class Repeats:
         self.repeated = 0
         """Blocks that were measured again."""
 
-    def keep(self, arm: Arm, stolen: Stolen) -> None:
-        """A block of an experiment is kept in which so much was stolen."""
+    def keep(self, arm: Arm, stolen: StealTime) -> None:
         self._kept.setdefault(arm, []).append(stolen.share)
 
     def repeat(self, seconds: float) -> None:
-        """A visit was made again, which took so long."""
         self.repeated += 1
         self._repeating_s += seconds
 
-    def wanted(self, arm: Arm, stolen: Stolen) -> bool:
+    def wanted(self, arm: Arm, stolen: StealTime) -> bool:
         """Whether so much was stolen during a block, compared with others of its experiment, that it is made again."""
         # Before there is a block of its own, those of the others have to do.
         kept = self._kept.get(arm) or [share for shares in self._kept.values() for share in shares]

@@ -1,4 +1,4 @@
-"""The control groups of this process: where they are, and what processor time and memory they grant."""
+"""The control groups of this process: what processor time and memory they grant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_LIMIT = 2**60  # version 1 writes "no limit" as a number near 2**63
 
 
 def read_text(path: Path) -> str | None:
-    """Return a file of the kernel's; None where it cannot be read."""
+    """Return the text of a file of the kernel's; None where it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -57,12 +57,7 @@ class Quota:
 
 
 def strictest_quota(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Quota | None:
-    """Return the lowest quota of processor time on this process; None where there is none.
-
-    Args:
-        root: Where control groups are mounted, version 1 or 2.
-        proc: Where the kernel describes processes.
-    """
+    """Return the lowest quota of processor time on this process; None where there is none."""
     quotas = []
     for version, folder in group_folders("cpu", root, proc):
         if version == 2:
@@ -83,37 +78,39 @@ def quota_cores(root: Path = CGROUP_ROOT, proc: Path = PROC) -> float | None:
 
 def parse_periods(cpu_stat: str) -> tuple[int, int] | None:
     """Return the quota's periods so far, and those of them in which the group was stopped, from `cpu.stat`."""
-    fields = dict(line.split(" ", 1) for line in cpu_stat.splitlines() if " " in line)
+    fields = _fields(cpu_stat)
     try:
-        return int(fields["nr_periods"]), int(fields["nr_throttled"])
-    except (KeyError, ValueError):
+        return fields["nr_periods"], fields["nr_throttled"]
+    except KeyError:
         return None
 
 
-def memory_free_bytes(root: Path = CGROUP_ROOT, proc: Path = PROC) -> int | None:
-    """Return the bytes until the nearest memory limit; page cache that can be dropped is free. None without a limit."""
-    free = []
+def _fields(text: str) -> dict[str, int]:
+    """The numbers of a file with a name and a number on each line."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _memory_limits(root: Path, proc: Path) -> Iterator[tuple[int, bool, Path]]:
+    """Limit, whether it is of version 2, and folder of each group that sets one."""
     for version, folder in group_folders("memory", root, proc):
-        new = version == 2
-        limit = _number(folder / ("memory.max" if new else "memory.limit_in_bytes"))
-        used = _number(folder / ("memory.current" if new else "memory.usage_in_bytes"))
-        if limit is None or used is None or limit >= _NO_LIMIT:
-            continue
-        key = "inactive_file" if new else "total_inactive_file"
-        cached = 0
-        for line in (read_text(folder / "memory.stat") or "").splitlines():
-            name, _, value = line.partition(" ")
-            if name == key and value.isdigit():
-                cached = int(value)
-        free.append(max(0, limit - max(0, used - cached)))
-    return min(free, default=None)
+        limit = _number(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
+        if limit is not None and limit < _NO_LIMIT:
+            yield limit, version == 2, folder
 
 
 def memory_limit_bytes(root: Path = CGROUP_ROOT, proc: Path = PROC) -> int | None:
     """Return the lowest memory limit on this process; None where there is none."""
-    limits = []
-    for version, folder in group_folders("memory", root, proc):
-        limit = _number(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
-        if limit is not None and limit < _NO_LIMIT:
-            limits.append(limit)
-    return min(limits, default=None)
+    return min((limit for limit, _, _ in _memory_limits(root, proc)), default=None)
+
+
+def bytes_below_limit(root: Path = CGROUP_ROOT, proc: Path = PROC) -> int | None:
+    """Return the bytes until the nearest memory limit; page cache that can be dropped is free. None without a limit."""
+    free = []
+    for limit, is_new, folder in _memory_limits(root, proc):
+        used = _number(folder / ("memory.current" if is_new else "memory.usage_in_bytes"))
+        if used is not None:
+            fields = _fields(read_text(folder / "memory.stat") or "")
+            cached = fields.get("inactive_file" if is_new else "total_inactive_file", 0)
+            free.append(max(0, limit - max(0, used - cached)))
+    return min(free, default=None)

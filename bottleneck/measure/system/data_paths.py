@@ -9,6 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from bottleneck.measure.system.cgroup import PROC
+
 _MOST_VALUES, _MOST_ATTRIBUTES = 500, 64
 """Values of a dataset that are looked at, and of one object in it."""
 _FIRST_OF_LIST = 3
@@ -56,12 +60,10 @@ def _texts(dataset: Any) -> Iterator[str]:
             values.extend(islice(list(vars(value).values()), _MOST_ATTRIBUTES))
 
 
-def mapped_data(pids: Iterable[int], root: Path = Path("/proc")) -> list[str]:
+def mapped_data(pids: Iterable[int], root: Path = PROC) -> list[str]:
     """Return the data files that processes have mapped into their memory.
 
-    Args:
-        pids: The processes.
-        root: Where the kernel describes them.
+    psutil would find the same in `smaps`, for which the kernel walks all page tables.
     """
     found: dict[str, None] = {}
     code: set[str] = set()
@@ -84,33 +86,14 @@ def _is_system(path: str) -> bool:
     return path.startswith(("/usr/lib/locale/", "/usr/share/", "/usr/lib/", "/lib/", "/etc/", "/var/cache/"))
 
 
-def open_data(pids: Iterable[int], root: Path = Path("/proc")) -> list[str]:
-    """Return the data files that processes keep open for reading.
-
-    Args:
-        pids: The processes.
-        root: Where the kernel describes them.
-    """
+def open_data(pids: Iterable[int]) -> list[str]:
+    """Return the data files that processes keep open for reading."""
     found: dict[str, None] = {}
     for pid in pids:
-        folder = root / str(pid)
         try:
-            numbers = os.listdir(folder / "fd")
-        except OSError:
+            files = psutil.Process(pid).open_files()
+        except (psutil.Error, OSError):
             continue
-        for number in numbers:
-            try:
-                path = os.readlink(folder / "fd" / number)
-                flags = (folder / "fdinfo" / number).read_text()
-            except OSError:
-                continue
-            if is_data(path) and _reads(flags):
-                found[path] = None
+        reads = (file.path for file in files if getattr(file, "mode", "r") not in ("w", "a"))
+        found.update(dict.fromkeys(path for path in reads if is_data(path)))
     return list(found)
-
-
-def _reads(fdinfo: str) -> bool:
-    for line in fdinfo.splitlines():
-        if line.startswith("flags:"):
-            return int(line.split()[1], 8) & os.O_ACCMODE != os.O_WRONLY
-    return False

@@ -5,23 +5,23 @@ Nothing here identifies a machine or a person: the description ends up in report
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
 
+from bottleneck._pydata.names import installed_version
+from bottleneck.job.start_method import default_start_method
 from bottleneck.measure.system.cgroup import (
     CGROUP_ROOT,
     PROC,
-    memory_free_bytes,
+    bytes_below_limit,
     memory_limit_bytes,
     read_text,
 )
@@ -32,18 +32,10 @@ _SHM = "/dev/shm"
 
 
 def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
-    """Memory that this process could still take, within the limit of its container.
-
-    Args:
-        cgroup_root: Where control groups are mounted, version 1 or 2.
-        proc: Where the kernel describes processes.
-
-    Returns:
-        Bytes.
-    """
+    """Memory that this process could still take, within the limit of its container."""
     available = int(psutil.virtual_memory().available)
-    limited = memory_free_bytes(cgroup_root, proc)
-    return available if limited is None else min(available, limited)
+    below_limit = bytes_below_limit(cgroup_root, proc)
+    return available if below_limit is None else min(available, below_limit)
 
 
 def _memory_bytes() -> int:
@@ -76,13 +68,17 @@ def open_files_limit() -> int | None:
     return None if limit == resource.RLIM_INFINITY else int(limit)
 
 
-def _cpu_model(proc: Path = PROC) -> str | None:
-    """The processor's name, where the system tells it."""
+def read_cpuinfo(*names: str, proc: Path = PROC) -> str | None:
+    """What the system says of its first processor, under any of some names; None where it says nothing."""
     for line in (read_text(proc / "cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
-        if name.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
+        if name.strip().lower() in names and value.strip():
             return value.strip()
-    return platform.processor() or None
+    return None
+
+
+def _cpu_model() -> str | None:
+    return read_cpuinfo("model name", "cpu model", "hardware") or platform.processor() or None
 
 
 def _device_name(device: torch.device) -> str | None:
@@ -97,35 +93,19 @@ def _device_name(device: torch.device) -> str | None:
         return None
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _start_method() -> str:
-    # Asking for the default without allow_none would fix it for the user's own code.
-    chosen = multiprocessing.get_start_method(allow_none=True)
-    return chosen or multiprocessing.get_all_start_methods()[0]
-
-
 def describe_environment(device: torch.device | str) -> dict[str, Any]:
     """Describe what the numbers of a diagnosis depend on, ready for JSON.
 
-    Args:
-        device: The device of the train step.
-
     Returns:
-        Names, versions and limits; None for what this system does not tell. No host or user name, no paths.
+        Names, versions and limits; None for what is unknown. No host or user name, no paths.
     """
     device = torch.device(device)
     return {
         "device": str(device),
         "device_name": _device_name(device),
         "torch": str(torch.__version__),
-        "torchvision": _version("torchvision"),
-        "numpy": _version("numpy"),
+        "torchvision": installed_version("torchvision"),
+        "numpy": installed_version("numpy"),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}".strip(),
         "cpu_model": _cpu_model(),
@@ -137,7 +117,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "shm_free_bytes": shm_free_bytes(),
         "open_files_limit": open_files_limit(),
         "torch_threads": torch.get_num_threads(),
-        "start_method": _start_method(),
+        "start_method": default_start_method(),
     }
 
 
@@ -182,8 +162,8 @@ def _read_process_times() -> ProcessTimes:
 def _read_busy_seconds() -> float:
     """CPU seconds spent by all processes on the CPUs that this one may use.
 
-    Time stolen by other virtual machines counts, as it is load by others. Interrupts do not: they belong to
-    nobody, and much of them to this job's own reading.
+    Time stolen by other virtual machines counts, as it is load by others. Interrupts do not: many are for this job's
+    own reading.
     """
     cpus = allowed_cpu_times()
     return float(sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus))
@@ -192,10 +172,8 @@ def _read_busy_seconds() -> float:
 class OtherLoad:
     """How many cores other processes keep busy, between `start` and `stop`.
 
-    Args:
-        read_busy_seconds: CPU seconds of everybody so far.
-        read_process_times: CPU seconds of this process and its descendants so far.
-        read_clock_s: A steady clock.
+    Unlike `cores_other` of the utilisation it counts all descendants of this process as its own, whether they are
+    workers or not, and looks at the time between blocks too.
     """
 
     def __init__(
@@ -214,11 +192,9 @@ class OtherLoad:
         self._start = (self._read_clock_s(), self._read_busy_seconds(), self._read_process_times())
 
     def stop(self) -> float:
-        """End.
+        """End, and return the cores that others used on average; 0 when it was never started or no time has passed.
 
-        Returns:
-            Cores that others used on average, 0 or more; 0 when it was never started or no time has passed.
-            Kernels count CPU time in ticks of 10 ms or so, so a second is the least that makes sense.
+        Kernels count CPU time in ticks of 10 ms or so, so a second is the least that makes sense.
         """
         if self._start is None:
             return 0.0

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+
+import psutil
 
 _REMOTE = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre", "beegfs"),
     *("gpfs", "orangefs", "pvfs2", "panfs", "wekafs", "quobyte"),
 }
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
-_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True)
@@ -34,23 +33,12 @@ class Mount:
         return self.kind in _IN_MEMORY
 
 
-def read_mounts(root: Path = Path("/proc")) -> tuple[Mount, ...]:
-    """Return what is mounted, in the order of mounting; nothing where the system does not tell.
-
-    Args:
-        root: Where the kernel describes processes.
-    """
+def read_mounts() -> tuple[Mount, ...]:
+    """Return what is mounted, in the order of mounting; nothing where the system does not say."""
     try:
-        lines = (root / "self" / "mountinfo").read_text().splitlines()
-    except OSError:
+        return tuple(Mount(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True))
+    except (psutil.Error, OSError):
         return ()
-    mounts = []
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) >= 5 and kind:
-            mounts.append(Mount(_OCTAL.sub(lambda m: chr(int(m.group(1), 8)), fields[4]), kind[0]))
-    return tuple(mounts)
 
 
 def mount_of(path: str | os.PathLike[str], mounts: Iterable[Mount]) -> Mount | None:

@@ -1,6 +1,6 @@
-"""Whether training stays sound meanwhile: losses that are not finite, and steps that a gradient scaler skips.
+"""Whether training stays sound: losses that are not finite, and steps that a gradient scaler skips.
 
-Both are looked at between blocks, where the device has been waited for; a step costs no more than keeping its loss.
+Both are read between blocks, when the device is idle; a step only keeps its loss.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.ladder import Arm, Ladder
 
 _FEWEST_WITH_SKIPS, _SHARE_WITH_SKIPS = 2, 0.05
-"""A scaler tries a larger scale now and then, and skips a step; blocks from which on it is more than that."""
+"""Blocks with a skipped step from which on it is more than a scaler that tries a larger scale now and then."""
 
 
 class Losses:
-    """Looks at the last loss of each block with the train step."""
+    """Checks the last loss of each block with the train step."""
 
     def __init__(self) -> None:
         self._last: Any = None
@@ -29,26 +29,26 @@ class Losses:
         self._skipping: list[tuple[Arm, int]] = []
 
     def keep(self, returned: Any) -> None:
-        """Keep the loss among what a step returned, if there is one; waits for nothing."""
+        """Keep the loss in what a step returned, if there is one; does not wait for the device."""
         if returned is None or type(returned) is float:
             self._last = returned
             return
         try:
             loss = returned if isinstance(returned, torch.Tensor) else _loss_in(returned)
-        except Exception:  # noqa: BLE001 - a step may return anything, and nothing of it is ours to fail of
+        except Exception:  # noqa: BLE001 - a step may return anything, and reading it must not fail
             loss = None
         if isinstance(loss, torch.Tensor):
-            # Without its graph: that may hold on to what a step computed until the next one has computed the same.
+            # Without its graph, which may keep what a step computed until the next one has computed the same.
             loss = loss.detach() if loss.numel() == 1 else None
         self._last = loss if isinstance(loss, torch.Tensor | float) else None
 
     def begin_block(self, scalers: tuple[Any, ...]) -> None:
-        """Note the scales, and let go of what was before."""
+        """Note the scales, and forget the loss of the block before."""
         self._last = None
         self._scales = [scaler.get_scale() for scaler in scalers]
 
     def end_block(self, scalers: tuple[Any, ...], arm: Arm, round_: int) -> None:
-        """Look at the last loss and at the scales; the device must have been waited for."""
+        """Check the last loss and the scales; the device has to be idle."""
         last, self._last = self._last, None
         if not arm.coupled:
             return
@@ -60,7 +60,7 @@ class Losses:
             self._skipping.append((arm, round_))
 
     def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
-        """Yield id and message of what was seen."""
+        """Yield id and message of each reason not to trust the training."""
         if self._not_finite:
             yield (
                 "loss-not-finite",
@@ -92,7 +92,7 @@ def _is_finite(loss: torch.Tensor | float) -> bool:
 
 
 def _loss_in(returned: Any) -> Any:
-    """Return what a step calls its loss; itself where it is none of the usual containers."""
+    """Return what a step calls its loss, from one of the usual containers or else as an attribute."""
     if isinstance(returned, Mapping):
         return returned.get("loss")
     if isinstance(returned, tuple | list):

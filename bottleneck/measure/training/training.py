@@ -1,4 +1,4 @@
-"""What is watched of the training that a diagnosis does, and what is put back of it; none of it inside a block."""
+"""What a diagnosis checks and restores of the training that it does; none of it inside a block."""
 
 from __future__ import annotations
 
@@ -18,20 +18,15 @@ from bottleneck.results.evidence import TrainingSeen
 
 @dataclass
 class Training:
-    """Watches the train step between blocks.
-
-    Attributes:
-        state: Goes back at the beginning of each round; None: it goes on.
-        losses: Of the step.
-        shapes: Of its batches.
-    """
+    """Checks the training between blocks."""
 
     state: TrainingState | None = None
+    """Restored at the beginning of each round; None: training goes on."""
     losses: Losses = field(default_factory=Losses)
     shapes: NewShapes = field(default_factory=NewShapes)
 
     def watch(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a train step whose losses and shapes are seen."""
+        """Return a train step whose losses and shapes are kept."""
         looks, meet, keep = self.shapes.looks, self.shapes.meet, self.losses.keep
 
         def watched(batch: Any) -> Any:
@@ -44,10 +39,10 @@ class Training:
         return watched
 
     def __enter__(self) -> None:
-        """Rounds begin."""
+        pass
 
     def __exit__(self, *_: object) -> None:
-        """Rounds are over: the copies of the state can go."""
+        """Release the copies of the state: the rounds are over."""
         if self.state is not None:
             self.state.release()
 
@@ -56,7 +51,7 @@ class Training:
         return self.state.scalers if self.state is not None else ()
 
     def begin_round(self) -> None:
-        """Put the state of training back."""
+        """Restore the state of training."""
         if self.state is not None:
             self.state.begin_round()
 
@@ -66,16 +61,16 @@ class Training:
         self.shapes.begin_block()
 
     def end_block(self, arm: Arm, round_: int) -> None:
-        """Compare; the block is over, and the device has been waited for."""
+        """Compare; the block is over, and the device idle."""
         self.losses.end_block(self._scalers, arm, round_)
         self.shapes.end_block(arm)
 
-    # --- what came of it -----------------------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------------------------
 
     def evidence(self) -> TrainingSeen:
-        """Return what was seen."""
-        seen, state = self.shapes.evidence(), self.state
-        return seen if state is None else replace(seen, put_back=state.times, put_back_skipped=state.skipped)
+        """Return the evidence on the training."""
+        found, state = self.shapes.evidence(), self.state
+        return found if state is None else replace(found, put_back=state.times, put_back_skipped=state.skipped)
 
     def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
         """Yield id and message of each reason not to trust a number."""
@@ -92,15 +87,7 @@ def make_training(
     synchronize: Callable[[], None],
     clock: Callable[[], float],
 ) -> Training:
-    """Watch the training of a job.
-
-    Args:
-        pipeline: The job.
-        step: Its train step.
-        device: Where batches are.
-        synchronize: Waits for all devices of the job.
-        clock: Seconds from any beginning.
-    """
+    """Return what checks and restores the training of a job with some train step, whose batches are on a device."""
     roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": step}
     shapes = NewShapes(
         make_counts(device),

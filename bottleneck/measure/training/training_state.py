@@ -1,8 +1,8 @@
-"""The state of training goes back at the beginning of each round.
+"""The state of training is restored at the beginning of each round.
 
 A diagnosis does hundreds of steps on few batches at a fixed learning rate: without this a loss gets not-a-number, a
-scaler skips steps, and a guard of the user's ends the job. What is put back is the state after warming up: lazily
-made state of the optimizer is there then, and is not made anew in a timed block.
+scaler skips steps, and a guard of the user's ends the job. It is the state after warming up that is restored: with
+the state that an optimizer makes in its first step, which is thus not made again in a timed block.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search
 from bottleneck.measure.preserve.tensors import TensorVault
 from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.results.format import size
 
 _SHARE_OF_TIME = 0.03
-"""What putting back may take of the time since it was done last; where it takes more, it is done less often."""
+"""What restoring may take of the time since it was done last; where it takes more, it is done less often."""
 _SHARE_OF_FREE_MEMORY = 0.25
 
 
 class TrainingState:
     """Parameters that are trained, buffers, and the state of optimizers and gradient scalers.
 
-    All of these are written, not only those whose version has moved: fused optimizers, graphs of a device that are
-    replayed and writes through `.data` move none. The memory stays where it is, so that compiled code and graphs go on,
-    and versions are left alone.
+    All of these are written, not only those whose version has changed: fused optimizers, replayed graphs of a device
+    and writes through `.data` change none. The memory stays where it is, so that compiled code and graphs still find
+    it, and versions are left alone.
 
     Args:
         roots: The model, the optimizer and the train step, by what they are called; they are searched for the rest.
@@ -54,11 +55,11 @@ class TrainingState:
         self.scalers: tuple[Any, ...] = ()
         """The gradient scalers of the train step."""
         self.failure: str | None = None
-        """Why nothing is put back, as a part of a sentence."""
+        """Why nothing is restored, as a part of a sentence."""
         self.times, self.skipped = 0, 0
 
     def begin_round(self) -> None:
-        """Keep the state, the first time; then put it back, where that takes little of the time since."""
+        """Keep the state, the first time; then restore it, where that takes little of the time since."""
         if not self._searched:
             self._searched = True
             self._keep()
@@ -69,7 +70,7 @@ class TrainingState:
             self.times += 1
 
     def release(self) -> None:
-        """Let the copies go, which are as large as the model and the optimizer."""
+        """Release the copies, which are as large as the model and the optimizer."""
         self._tensors, self._targets, self._saved = [], [], []
 
     @property
@@ -81,7 +82,7 @@ class TrainingState:
         try:
             self.failure = self._copy()
             if self.failure is None:
-                self._put_back()  # changes nothing, and shows that it can be done and what it takes
+                self._put_back()  # changes nothing, and shows that it works and how long it takes
         except Exception as error:  # noqa: BLE001 - tensors that refuse it cost this, not the diagnosis
             self.failure = f"it cannot be written ({type(error).__name__})"
         if self.failure is not None:
@@ -97,7 +98,7 @@ class TrainingState:
         self._tensors = [tensor for tensor in _trained(search, self.scalers) if _is_plain(tensor)]
         needed = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
         if needed > _SHARE_OF_FREE_MEMORY * self._free_bytes():
-            return f"a copy of it takes {needed / 1e9:.1f} GB of memory, more than a quarter of what is free"
+            return f"a copy of it takes {size(needed)} of memory, more than a quarter of what is free"
         with torch.no_grad():
             self._targets = [tensor.data for tensor in self._tensors]
             self._saved = [target.to("cpu", copy=True) for target in self._targets]
@@ -107,13 +108,11 @@ class TrainingState:
         began_s = self._clock()
         with torch.no_grad():
             for tensor, target, saved in zip(self._tensors, self._targets, self._saved, strict=True):
-                if tensor.data_ptr() == target.data_ptr():  # memory that a tensor had once may be anybody's
+                if tensor.data_ptr() == target.data_ptr():  # the memory that a tensor once had may be another's
                     target.copy_(saved)
         self._synchronize()
         self._last_s = self._clock()
         self._took_s = self._last_s - began_s
-
-    # --- what came of it -----------------------------------------------------------------------------------
 
     def warning(self) -> tuple[str, str] | None:
         """Return id and message where training simply went on."""
@@ -132,11 +131,7 @@ class TrainingState:
 
 def _trained(search: Search, scalers: tuple[Any, ...]) -> Iterator[torch.Tensor]:
     """Yield what training changes, each tensor once."""
-    seen: set[int] = set()
-    for tensor in _with_repetitions(search, scalers):
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            yield tensor
+    yield from {id(tensor): tensor for tensor in _with_repetitions(search, scalers)}.values()
 
 
 def _with_repetitions(search: Search, scalers: tuple[Any, ...]) -> Iterator[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Real workers that do nothing of the user's: they take as long as loading does, and hand over recorded batches."""
+"""Real workers that run no code of the user's: they take as long as loading does, and hand over recorded batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HANG_S = 20.0
 
 @dataclass(frozen=True)
 class Work:
-    """What loading a batch takes of one process."""
+    """The time that loading a batch takes in one process."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -67,17 +67,14 @@ class _Endless(Sampler[int]):
 
 @contextmanager
 def emulated_workers(batches: Sequence[Any], work: Work, workers: int, *, pinned: bool, context: Any) -> Iterator[Any]:
-    """Start workers, and stop them at the end.
+    """Start workers, yield PyTorch's own iterator after its first batch, and stop them at the end.
 
     Args:
         batches: What they hand over, in turn; not pinned.
-        work: What each batch takes of a worker before.
+        work: What a worker does before each batch.
         workers: How many.
-        pinned: The main process pins what it gets.
+        pinned: The main process pins what it receives.
         context: How they start, as the `multiprocessing_context` of a loader.
-
-    Yields:
-        PyTorch's own iterator, which has given its first batch.
     """
     order = _Endless()
     loader: DataLoader[Any] = DataLoader(

@@ -1,9 +1,9 @@
-"""What workers would bring a job that has none: its own steps, fed by real workers that take as long as its loader.
+"""What workers would gain in a job that has none: its own steps, fed by real workers that take as long as its loader.
 
 Workers cost something themselves. Each batch has to be handed over, and on a CPU that trains they take cores from the
-step, whose threads then wait for each other: by far more than the cores that are gone. No sum of times tells how much,
-so that it is tried. The workers of the trial know nothing of the user's dataset: they compute for as long as loading
-was seen to take, and hand over copies of recorded batches.
+step, whose threads then wait for each other: by far more than the cores that are gone. No sum of times shows how much,
+so it is tried. The workers of the trial have nothing of the user's dataset: they compute for as long as loading took
+when it was timed, and hand over copies of recorded batches.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from bottleneck.results.evidence import Handoff, WayTried, WorkersTried
 
 BUDGET_SHARE = 0.1
 _LEAST_S = 1.0
-"""Time below which nothing comes of a trial."""
+"""Time below which a trial shows nothing."""
 _LOOK_S, _FEWEST_BATCHES = 0.15, 4
-"""How long each look is, at least so many batches."""
+"""How long loading and handing over are timed each, and at least how many batches."""
 _BLOCK_S = 0.12
 _MOST_PAIRS = 5
 _WORTH_TRYING = 0.1
 """Share of a step that loading takes, below which workers could gain next to nothing."""
 _FILLING = 4.0
-"""Times the loading of a batch until workers that were left alone have filled their queues and rest."""
+"""Times the loading of a batch until workers whose turn it is not have filled their queues and rest."""
 _HOPELESS = 1.3
 """Times the job without workers from which on a first pair settles it."""
 _MOST_WORKERS = 4
-"""What a search begins with; from there on the job with workers tells by itself whether more would help."""
+"""A first choice; once the job has workers, its own diagnosis shows whether more would help."""
 _SPARE_SUPPLY = 1.1
 _KEPT_BATCHES = 4
 
@@ -55,7 +55,7 @@ class _Way:
 
 @dataclass
 class _Trial:
-    """The parts of a job that has no workers, and what is seen of it."""
+    """A job that has no workers, with which ways to load are tried."""
 
     loader: DataLoader[Any]
     bench: Bench
@@ -72,11 +72,11 @@ class _Trial:
         return self.limit_s - (self.bench.clock() - self.began_s)
 
     def fed(self, workers: int, work: Work) -> AbstractContextManager[Any]:
-        """Start workers that take so long for each batch; yields PyTorch's own iterator."""
+        """Start workers that do so much for each batch; yields PyTorch's own iterator."""
         context = self.loader.multiprocessing_context
         return emulated_workers(self.batches, work, workers, pinned=self.pinned, context=context)
 
-    # --- looks ---------------------------------------------------------------------------------------------
+    # --- single times --------------------------------------------------------------------------------------
 
     def loading(self) -> Work:
         """Time the loader as it is, in this process."""
@@ -102,7 +102,7 @@ class _Trial:
         )
 
     def one_step(self) -> float:
-        """Return the time of a single batch: of a slow job it is all that there is time for."""
+        """Return the time of a single batch: a slow job has time for no more."""
         began_s = self.bench.clock()
         self.bench.step(self.bench.transfer(self.bench.loader.next_batch()[0]))
         self.bench.synchronize()
@@ -153,14 +153,14 @@ class _Trial:
         try:
             if iterator is None:
                 return self._settled(lambda: self.bench.loader.next_batch()[0], 0, filling_s)
-            # What piled up while another way had its turn would come for free.
+            # What piled up while another way had its turn would cost nothing.
             piled_up = way.workers * (iterator._prefetch_factor + 1)
             return self._settled(lambda: next(iterator), piled_up, filling_s)
         finally:
             torch.set_num_threads(before)
 
     def _settled(self, take: Callable[[], Any], batches: int, filling_s: float) -> float:
-        """Time the steps once so many batches are through, and the workers of another way have filled their queues."""
+        """Time the steps after so many batches, and once the workers of another way have filled their queues."""
         began_s, number = self.bench.clock(), 0
         while number < batches or self.bench.clock() - began_s < filling_s:
             self.bench.step(self.bench.transfer(take()))
@@ -169,14 +169,14 @@ class _Trial:
 
 
 def _touch(batch: Any) -> None:
-    """Read a byte of each page, as the step will: the first look at shared memory takes its time."""
+    """Read a byte of each page, as the step will: the first access to shared memory takes its time."""
     for leaf in trees.leaves(batch):
         if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.is_contiguous():
             leaf.view(-1)[:: max(1, 4096 // leaf.element_size())].clone()
 
 
 @dataclass
-class Found:
+class TrialResult:
     """What a trial has shown so far."""
 
     handoff: Handoff = field(default_factory=Handoff)
@@ -185,8 +185,10 @@ class Found:
 
 def try_workers(
     loader: DataLoader[Any], bench: Bench, batches: Sequence[CachedBatch], *, pinned: bool, on_cpu: bool, limit_s: float
-) -> Found:
-    """Return what handing a batch over costs here, and what the job gets with workers.
+) -> TrialResult:
+    """Return what handing a batch over costs here, and what the job gains with workers.
+
+    Nothing of a job that has workers: its hand-off is a stage of its own.
 
     Args:
         loader: The user's loader.
@@ -195,11 +197,8 @@ def try_workers(
         pinned: Batches are pinned.
         on_cpu: The train step computes on the CPU.
         limit_s: Time for all of it.
-
-    Returns:
-        Nothing for a job that has workers, whose hand-off is a stage of its own.
     """
-    found = Found()
+    found = TrialResult()
     if loader.num_workers > 0 or not batches or limit_s < _LEAST_S:
         return found
     # Copies: pinned memory does not outlive a fork.
@@ -214,7 +213,7 @@ def try_workers(
     return found
 
 
-def _try(trial: _Trial, found: Found, *, on_cpu: bool) -> None:
+def _try(trial: _Trial, found: TrialResult, *, on_cpu: bool) -> None:
     work = trial.loading()
     if trial.left_s < (_FEWEST_BATCHES + 1) * work.wall_s:
         return
@@ -225,7 +224,7 @@ def _try(trial: _Trial, found: Found, *, on_cpu: bool) -> None:
     if work.wall_s < _WORTH_TRYING * step_s:
         return
     ways = _ways(work, step_s, threads=torch.get_num_threads() if on_cpu else None)
-    # Two turns, each with what is thrown away before its blocks; as many ways as there is time for.
+    # Two turns, each with the batches that are discarded before its blocks; as many ways as there is time for.
     while ways and 2 * sum(_block_s(way, work, step_s) for way in (_Way(0, 0), *ways)) > trial.left_s:
         ways.pop()
     if not ways:
@@ -236,14 +235,14 @@ def _try(trial: _Trial, found: Found, *, on_cpu: bool) -> None:
 
 
 def _block_s(way: _Way, work: Work, step_s: float) -> float:
-    """Return about what a block of a way takes, with what goes before it."""
+    """Return about how long a block of a way takes, with the batches before it."""
     return max(_BLOCK_S, _FEWEST_BATCHES * step_s) + max(3 * way.workers * step_s, _FILLING * work.wall_s)
 
 
 def _ways(work: Work, step_s: float, *, threads: int | None) -> list[_Way]:
-    """Return the ways worth trying: one worker, what the step takes, and both with cores left free by the step.
+    """Return the ways worth trying: one worker, as many as the step needs, and both with cores left free by the step.
 
-    Fewer threads are tried without workers too: what they alone bring is not to be counted as the workers'.
+    Fewer threads are tried without workers too: what they gain alone does not count as the workers'.
 
     Args:
         work: Loading a batch.

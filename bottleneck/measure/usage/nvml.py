@@ -23,28 +23,24 @@ _REASONS = {"power": 0x04 | 0x80, "heat": 0x20 | 0x40, "hardware slowdown": 0x08
 
 
 class NoGpuError(Exception):
-    """The device cannot be watched; the message is one line of what is missing and how to get it."""
+    """The device cannot be read; the message is one line of what is missing and how to get it."""
 
 
 @dataclass(frozen=True)
 class GpuSample:
-    """Some values at a moment.
-
-    Attributes:
-        time_s: When, by the clock that the sampler was given.
-        window_s: How far back from then they look.
-        values: `busy_share`, `memory_bytes`, `sm_clock_hz`, `pcie_bytes_per_s`.
-        throttled: Why the clocks were held down.
-    """
+    """Some values at a moment."""
 
     time_s: float
     window_s: float
+    """How far back from then they look."""
     values: dict[str, float] = field(default_factory=dict)
+    """`busy_share`, `memory_bytes`, `sm_clock_hz`, `pcie_bytes_per_s`."""
     throttled: tuple[str, ...] | None = None
+    """Why the clocks were held down."""
 
 
 class GpuUsage:
-    """Watches the one device that the job computes on.
+    """Reads the one device that the job computes on.
 
     Args:
         device: Where the train step runs.
@@ -52,7 +48,7 @@ class GpuUsage:
         wall_clock: Seconds as the driver stamps its samples: since 1970.
 
     Raises:
-        NoGpuError: If it is no NVIDIA device, or one that cannot be watched.
+        NoGpuError: It is no NVIDIA device, or one that cannot be read.
     """
 
     def __init__(
@@ -78,7 +74,7 @@ class GpuUsage:
         self._seen_us = 0
         self._samples_taken = 0
         self._has_samples = True
-        self.max_sm_clock_hz = self._max_sm_clock_hz()
+        self.max_sm_clock_hz = self._sm_clock_hz(self._nvml.nvmlDeviceGetMaxClockInfo)
 
     def _find(self, device: torch.device) -> Any:
         """Return the driver's handle; its numbers are not torch's, which CUDA_VISIBLE_DEVICES changes."""
@@ -95,12 +91,12 @@ class GpuUsage:
         self.close()
         raise NoGpuError(f"Utilisation of {device}: the driver does not know it ({'; '.join(tried) or 'no name'}).")
 
-    def _max_sm_clock_hz(self) -> float | None:
-        clock = self._ask(self._nvml.nvmlDeviceGetMaxClockInfo, self._nvml.NVML_CLOCK_SM)
-        return None if clock is None else clock * 1e6
+    def _sm_clock_hz(self, function: Callable[..., Any]) -> float | None:
+        megahertz = self._ask(function, self._nvml.NVML_CLOCK_SM)
+        return None if megahertz is None else megahertz * 1e6
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the driver says of the device; None where it does not tell."""
+        """Return what the driver reports of the device; None where it does not."""
         try:
             return function(self._handle, *arguments)
         except self._nvml.NVMLError:
@@ -125,9 +121,8 @@ class GpuUsage:
         return found
 
     def sm_clock_hz(self) -> float | None:
-        """Return the clock of the multiprocessors at this moment; None where the driver does not tell."""
-        clock = self._ask(self._nvml.nvmlDeviceGetClockInfo, self._nvml.NVML_CLOCK_SM)
-        return None if clock is None else clock * 1e6
+        """Return the clock of the multiprocessors at this moment; None where it is unknown."""
+        return self._sm_clock_hz(self._nvml.nvmlDeviceGetClockInfo)
 
     def _busy(self) -> Iterator[GpuSample]:
         """Yield the share of time in which any kernel ran: the driver's own samples, each with its time."""
@@ -136,7 +131,7 @@ class GpuUsage:
             try:
                 _, taken = nvml.nvmlDeviceGetSamples(self._handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us)
             except nvml.NVMLError as error:
-                # Nothing new is no reason to give up.
+                # 'Not found' means nothing new; any other error means that the device keeps no samples.
                 self._has_samples = error.value == nvml.NVML_ERROR_NOT_FOUND
                 taken = ()
             offset_s = self._clock() - self._wall_clock()
@@ -173,14 +168,13 @@ class GpuUsage:
     # --- beside it -----------------------------------------------------------------------------------------
 
     def other_processes(self, own: Collection[int]) -> int | None:
-        """Return how many processes of others have work on the device; None where that cannot be told.
+        """Return how many processes of others have work on the device; None where that is unknown.
 
         Args:
             own: Process ids of this job. In a container the driver may list those of the machine outside; where
-                more than one process is listed and none is this one, nobody knows which are others.
+                more than one process is listed and none is this one, any of them may be another's.
         """
-        nvml = self._nvml
-        listed = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses)
+        listed = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses)
         if listed is None:
             return None
         pids = {process.pid for process in listed}

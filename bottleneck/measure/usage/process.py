@@ -1,15 +1,11 @@
-"""What single processes use: CPU time, threads, memory, and the cores they may run on.
-
-Everything here gives None for a process that is gone or that may not be looked at.
-"""
+"""What single processes use: CPU time, threads and memory; None of a process that is gone or closed to this one."""
 
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,17 +40,6 @@ def thread_count(pid: int) -> int | None:
         return None
 
 
-def affinity(pid: int) -> frozenset[int] | None:
-    """Return the cores that the scheduler may put a process on; 0 is this process."""
-    getaffinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    if getaffinity is None:
-        return None
-    try:
-        return frozenset(getaffinity(pid))
-    except OSError:
-        return None
-
-
 @dataclass(frozen=True)
 class MemoryReading:
     """Memory of some processes together at one moment.
@@ -63,7 +48,7 @@ class MemoryReading:
         time_s: When.
         private_bytes: What would be free if they ended.
         shared_bytes: Their parts of what they share with others, where each sharer counts as much as every other;
-            None where the system does not tell.
+            None where that is unknown.
     """
 
     time_s: float
@@ -76,19 +61,12 @@ def read_memory(pids: Sequence[int], time_s: float) -> MemoryReading | None:
 
     The kernel walks the page tables for it, which holds up a process that maps new memory meanwhile.
     """
-    private_bytes, shared_bytes, knows_shared = 0, 0, True
-    for pid in pids:
-        try:
-            memory = psutil.Process(pid).memory_full_info()
-        except (psutil.Error, OSError):
-            return None
-        private_bytes += memory.uss
-        proportional = getattr(memory, "pss", None)
-        if proportional is None:
-            knows_shared = False
-        else:
-            shared_bytes += max(0, proportional - memory.uss)
-    return MemoryReading(time_s, private_bytes, shared_bytes if knows_shared else None)
+    try:
+        found = [psutil.Process(pid).memory_full_info() for pid in pids]
+    except (psutil.Error, OSError):
+        return None
+    shared = [max(0, each.pss - each.uss) for each in found if hasattr(each, "pss")]
+    return MemoryReading(time_s, sum(each.uss for each in found), sum(shared) if len(shared) == len(found) else None)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.system.cores import allowed_cpus
 from bottleneck.measure.usage.machine import MachineUsage
 from bottleneck.measure.usage.nvml import GpuUsage
-from bottleneck.measure.usage.process import affinity, cpu_seconds, read_memory, thread_count
-from bottleneck.measure.usage.samples import TimedReading, Watched, WatchedBlock
+from bottleneck.measure.usage.process import cpu_seconds, read_memory, thread_count
+from bottleneck.measure.usage.samples import BlockReadings, TimedReading, UsageSamples
 
 _SLOW_READING_S = 3e-4
 """A reading before a block keeps the job waiting and lets its workers get ahead; one that takes longer is left to the
@@ -20,11 +21,11 @@ _MEMORY_SHARE = 0.02
 """The share of the time that reading the memory may take."""
 
 
-class Watcher:
-    """Watches one job on one machine.
+class UsageSampler:
+    """Reads the counters of one job on one machine.
 
     Args:
-        machine: Its counters.
+        machine: The machine's.
         gpu: Those of the device; None where it has none or shows none.
         workers: Process ids of the workers.
         clock: Seconds from any beginning.
@@ -34,24 +35,24 @@ class Watcher:
         self, machine: MachineUsage, gpu: GpuUsage | None, workers: tuple[int, ...], clock: Callable[[], float]
     ) -> None:
         self._machine, self._gpu, self._workers, self._clock = machine, gpu, workers, clock
-        self.watched = Watched(machine.cores, machine.quota_cores, workers=len(workers))
-        self.watched.missing.update(dict.fromkeys(machine.missing))
+        self.found = UsageSamples(machine.cores, machine.quota_cores, workers=len(workers))
+        self.found.missing.update(dict.fromkeys(machine.missing))
         if gpu is not None:
-            self.watched.has_gpu, self.watched.max_sm_clock_hz = True, gpu.max_sm_clock_hz
+            self.found.has_gpu, self.found.max_sm_clock_hz = True, gpu.max_sm_clock_hz
         began = clock()
         machine.counters()
         self._slow = clock() - began > _SLOW_READING_S
         self._open: tuple[Arm, TimedReading] | None = None
         self._memory_due_s = -float("inf")
         self._turn = 0
-        self._look_at_processes()
+        self._read_processes()
 
-    def _look_at_processes(self) -> None:
+    def _read_processes(self) -> None:
         """Read once what does not change while the job runs."""
-        self.watched.main_threads = thread_count(os.getpid())
-        own = affinity(0)
-        self.watched.main_affinity = len(own) if own is not None else None
-        self.watched.affinity = [cores for pid in self._workers if (cores := affinity(pid)) is not None]
+        self.found.main_threads = thread_count(os.getpid())
+        own = allowed_cpus()
+        self.found.main_affinity = len(own) if own is not None else None
+        self.found.affinity = [set(cpus) for pid in self._workers if (cpus := allowed_cpus(pid)) is not None]
         for pid in self._workers:
             self._count_threads(pid)
 
@@ -67,7 +68,7 @@ class Watcher:
         if self._open is None:
             return
         (arm, begin), self._open = self._open, None
-        self.watched.blocks.append(WatchedBlock(arm, begin, self._read()))
+        self.found.blocks.append(BlockReadings(arm, begin, self._read()))
         if self._workers and self._clock() >= self._memory_due_s:
             self._read_memory()
 
@@ -92,9 +93,9 @@ class Watcher:
         took_s = self._clock() - began
         self._memory_due_s = began + max(_MEMORY_EVERY_S, took_s / _MEMORY_SHARE)
         if memory is None:
-            self.watched.missing["Memory of the workers: this system does not show it of other processes."] = None
+            self.found.missing["Memory of the workers: this system does not show it of other processes."] = None
         else:
-            self.watched.memory.append(memory)
+            self.found.memory.append(memory)
 
     # --- in between ----------------------------------------------------------------------------------------
 
@@ -102,35 +103,35 @@ class Watcher:
         """Take one sample of everything that is no counter."""
         runnable = self._machine.runnable()
         values = {} if runnable is None else {"runnable": float(runnable)}
-        self.watched.samples.append(TimedReading(self._clock(), values))
+        self.found.samples.append(TimedReading(self._clock(), values))
         if self._slow:
             counters = self._machine.counters()
-            self.watched.readings.append(TimedReading(self._clock(), counters))
+            self.found.readings.append(TimedReading(self._clock(), counters))
         shm = self._machine.shm_bytes()
         if shm is not None:
-            self.watched.shm_size_bytes = shm[0]
-            self.watched.shm_peak_bytes = max(self.watched.shm_peak_bytes, shm[1])
+            self.found.shm_size_bytes = shm[0]
+            self.found.shm_peak_bytes = max(self.found.shm_peak_bytes, shm[1])
         if self._workers:
             # One worker at a time: to ask all of many would take as long as all the rest.
             self._turn += 1
             self._count_threads(self._workers[self._turn % len(self._workers)])
         if self._gpu is not None:
-            self.watched.gpu.extend(self._gpu.sample())
+            self.found.gpu.extend(self._gpu.sample())
 
     def _count_threads(self, pid: int) -> None:
         threads = thread_count(pid)
         if threads is None:
-            self.watched.missing["Threads of the workers: this system does not show them."] = None
+            self.found.missing["Threads of the workers: this system does not show them."] = None
         else:
-            self.watched.worker_threads = max(self.watched.worker_threads or 0, threads)
+            self.found.worker_threads = max(self.found.worker_threads or 0, threads)
 
     # --- the end -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """See who else is on the device, and let go of everything."""
+        """Ask who else is on the device, and let go of everything."""
         self._machine.close()
         if self._gpu is not None:
             try:
-                self.watched.gpu_other_processes = self._gpu.other_processes({os.getpid(), *self._workers})
+                self.found.gpu_other_processes = self._gpu.other_processes({os.getpid(), *self._workers})
             finally:
                 self._gpu.close()

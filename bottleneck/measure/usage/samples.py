@@ -1,4 +1,4 @@
-"""What was watched while blocks were measured: records, before anything is concluded from them."""
+"""Counters and samples of the blocks, before anything is concluded from them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TimedReading:
 
 
 @dataclass(frozen=True)
-class WatchedBlock:
-    """A block that was measured while counters and samples were taken."""
+class BlockReadings:
+    """The counters at the edges of a block."""
 
     arm: Arm
     begin: TimedReading
@@ -32,27 +32,25 @@ class WatchedBlock:
 
 
 @dataclass
-class Watched:
-    """Everything that was seen, before anything is concluded from it.
+class UsageSamples:
+    """Everything that was read.
 
     Attributes:
         cores: CPUs that `busy_s` and `total_s` are about.
-        machine_cores: CPUs of the whole machine.
         quota_cores: Processor time that the control groups grant; None without a limit.
-        blocks: In the order in which they were measured.
         readings: Counters that were read by the thread, where reading them at the edges would take too long.
         samples: Of gauges: `runnable`.
-        gpu: Samples of the device.
         memory: Of all workers together.
         workers: How many there are.
         worker_threads: Most that any worker had.
-        affinity: Cores that each worker may run on, as a set for each.
+        affinity: Cores that each worker may run on.
+        missing: One line each on what could not be read, in order.
     """
 
     cores: int
     quota_cores: float | None
     machine_cores: int = field(default_factory=lambda: os.cpu_count() or 1)
-    blocks: list[WatchedBlock] = field(default_factory=list)
+    blocks: list[BlockReadings] = field(default_factory=list)
     readings: list[TimedReading] = field(default_factory=list)
     samples: list[TimedReading] = field(default_factory=list)
     gpu: list[GpuSample] = field(default_factory=list)
@@ -60,7 +58,7 @@ class Watched:
     workers: int = 0
     worker_threads: int | None = None
     main_threads: int | None = None
-    affinity: list[frozenset[int]] = field(default_factory=list)
+    affinity: list[set[int]] = field(default_factory=list)
     main_affinity: int | None = None
     shm_size_bytes: int | None = None
     shm_peak_bytes: int = 0
@@ -68,4 +66,3 @@ class Watched:
     max_sm_clock_hz: float | None = None
     gpu_other_processes: int | None = None
     missing: dict[str, None] = field(default_factory=dict)
-    """One line each on what could not be seen, in order."""

@@ -1,40 +1,35 @@
-"""Turns what was watched into a series over time: a row for each block, in the order in which they were measured."""
+"""Turns counters and samples into series over time: a row for each block, in the order in which they were measured."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
+from bottleneck.measure.describe import named_arms
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.usage.samples import Watched, WatchedBlock
-from bottleneck.measure.usage.summary import BlockUsage, named_arms
+from bottleneck.measure.usage.samples import BlockReadings, UsageSamples
+from bottleneck.measure.usage.summary import BlockUsage
 from bottleneck.results.evidence import BlocksOverTime, MemoryOverTime, UsageSeries
 
 MOST_ROWS = 240
 """With more blocks than that, as many neighbours as needed share a row."""
 
 
-def utilisation_series(seen: Watched, ladder: Ladder, most_rows: int = MOST_ROWS) -> UsageSeries:
-    """Return `blocks` and `memory` over time, in seconds from the beginning of the first block.
-
-    Args:
-        seen: What was watched.
-        ladder: Names the experiments.
-        most_rows: How many rows each may have at most.
-    """
-    if not seen.blocks:
+def utilisation_series(found: UsageSamples, ladder: Ladder, most_rows: int = MOST_ROWS) -> UsageSeries:
+    """Return `blocks` and `memory` over time, in seconds from the beginning of the first block."""
+    if not found.blocks:
         return UsageSeries(blocks_per_row=1)
-    origin_s = seen.blocks[0].begin.time_s
+    origin_s = found.blocks[0].begin.time_s
     names: dict[Arm, tuple[str, str]] = {}
     for name, mode, arm in named_arms(ladder):
         names.setdefault(arm, (name, mode))
-    size = math.ceil(len(seen.blocks) / most_rows)
-    groups = [seen.blocks[first : first + size] for first in range(0, len(seen.blocks), size)]
+    size = math.ceil(len(found.blocks) / most_rows)
+    groups = [found.blocks[first : first + size] for first in range(0, len(found.blocks), size)]
     # The last reading always belongs to it: it shows where the memory ended.
-    readings = seen.memory[:: -math.ceil(len(seen.memory) / most_rows)][::-1] if seen.memory else []
+    readings = found.memory[:: -math.ceil(len(found.memory) / most_rows)][::-1] if found.memory else []
     return UsageSeries(
         blocks_per_row=size,
-        blocks=tuple(_row(seen, group, names, origin_s) for group in groups),
+        blocks=tuple(_row(found, group, names, origin_s) for group in groups),
         memory=tuple(
             MemoryOverTime(
                 time_s=_rounded(reading.time_s - origin_s),
@@ -47,11 +42,11 @@ def utilisation_series(seen: Watched, ladder: Ladder, most_rows: int = MOST_ROWS
 
 
 def _row(
-    seen: Watched, blocks: Sequence[WatchedBlock], names: Mapping[Arm, tuple[str, str]], origin_s: float
+    found: UsageSamples, blocks: Sequence[BlockReadings], names: Mapping[Arm, tuple[str, str]], origin_s: float
 ) -> BlocksOverTime:
     named = {names.get(block.arm) for block in blocks}
     name, mode = (named.pop() if len(named) == 1 else None) or (None, None)
-    usage = BlockUsage(seen, blocks).row()
+    usage = BlockUsage(found, blocks).row()
     main, workers = usage.cores_main, usage.cores_workers
     return BlocksOverTime(
         begin_s=_rounded(blocks[0].begin.time_s - origin_s),

@@ -21,4 +21,4 @@ def frame_label(frame: Frame) -> str:
     """A frame as text: function, file and line."""
     place = frame.file if frame.line is None else f"{frame.file}:{frame.line}"
     text = f"{frame.function} ({place})" if place else frame.function
-    return sanitize.public(sanitize.one_line(text)).replace(";", ",")
+    return sanitize.shown(text).replace(";", ",")

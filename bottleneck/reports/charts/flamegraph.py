@@ -70,13 +70,7 @@ class Box:
 
 
 def render_flamegraph(stacks: Iterable[Stack], title: str, note: str = "") -> str:
-    """Some stacks as a file of its own, the outermost functions at the bottom.
-
-    Args:
-        stacks: What was seen.
-        title: What it shows.
-        note: How it was measured.
-    """
+    """Stacks as a file of its own, the outermost functions at the bottom."""
     drawn, height = _draw_all(stacks, TOP)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -95,12 +89,7 @@ def render_flamegraph(stacks: Iterable[Stack], title: str, note: str = "") -> st
 
 
 def draw_flamegraph(stacks: Iterable[Stack], title: str) -> str:
-    """Some stacks as an element of an HTML page, which has the script, and controls if it likes.
-
-    Args:
-        stacks: What was seen.
-        title: What it shows, for those who cannot see it.
-    """
+    """Stacks as an element of an HTML page, which has the script, and controls if it likes."""
     drawn, height = _draw_all(stacks, 0)
     return (
         f'<svg class="flamegraph" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_escape(title)}">\n'
@@ -153,12 +142,12 @@ def _draw(box: Box, total: float, height: int) -> str:
     y = height - MARGIN - (box.depth + 1) * ROW
     label = _label(box.node)
     waiting = waiting_part(box.node.samples, box.node.computing)
-    told = f"{label}\n{100 * box.node.samples / total:.1f} % of the samples"
+    tip = f"{label}\n{100 * box.node.samples / total:.1f} % of the samples"
     if waiting is not None:
-        told += f", {100 * waiting:.0f} % of that waiting"
+        tip += f", {100 * waiting:.0f} % of that waiting"
     return (
         f'<g class="box" data-left="{box.left:.6f}" data-width="{box.width:.6f}" data-depth="{box.depth}" '
-        f'data-label="{_escape(label)}"><title>{_escape(told)}</title>'
+        f'data-label="{_escape(label)}"><title>{_escape(tip)}</title>'
         f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.5, 0.2):.2f}" height="{ROW - 1}" rx="1" '
         f'fill="{_colour(waiting)}"/>'
         f'<text x="{x + 4:.2f}" y="{y + 13}">{_escape(_fit(label, width - 6))}</text></g>'

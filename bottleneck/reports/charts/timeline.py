@@ -1,7 +1,6 @@
-"""Utilisation over time as shapes in user units of an SVG: a bar for each block, panel above panel.
+"""Utilisation over time: a bar for each block, panel above panel.
 
-What makes no sense is left out: a series may come from any file. All texts are ready to be shown; the
-template escapes them.
+What makes no sense is left out: a series may come from any file.
 """
 
 from __future__ import annotations
@@ -11,70 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bottleneck.reports import numbers, sanitize
-from bottleneck.reports.charts.charts import LABEL_WIDTH, WIDTH
+from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH, Chart, Group, Label, Rect, Segment, short
 from bottleneck.results.evidence import BlocksOverTime
+from bottleneck.results.format import LARGEST, percent, size
 from bottleneck.results.records import Result
 
 RIGHT = 12
 ROOM = WIDTH - LABEL_WIDTH - RIGHT
-MOST_SPANS = 480
+MOST_GROUPS = 480
 MOST_LANES = 24
 _PANEL, _GAP, _LANE, _AXIS = 46, 22, 13, 24
 _LONGEST_S = 1e6
 _LEAST_WIDTH = 0.8
 _MAX_LABEL = 20
-
-Kind = Literal["job", "step", "loader"]
-"""The job as it is; another experiment with the train step; the loader alone."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A bar of one block in one panel."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    faint: bool = False
-    """Behind another: what others use of the machine."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """One block, or some neighbours: its bars in every panel, with one text for all."""
-
-    kind: Kind
-    tip: str
-    bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A text at a place: the name of a panel or of a lane, or a number on an axis."""
-
-    x: float
-    y: float
-    text: str
-    anchor: Literal["start", "middle", "end"]
-    soft: bool = False
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """The chart."""
-
-    height: float
-    spans: tuple[Span, ...]
-    marks: tuple[Mark, ...]
-    rules: tuple[tuple[float, float, float, float], ...]
-    """Lines: the feet of panels and lanes, and the ticks of the axis."""
-    memory: str
-    """The line of the memory, as points of a polyline; empty where it is not known."""
-    shared_blocks: int
-    """How many blocks share a bar."""
-    width: float = WIDTH
 
 
 @dataclass(frozen=True)
@@ -87,10 +35,11 @@ class _Block:
 
     def value(self, key: str) -> float | None:
         found: float | None = getattr(self.row, key)
-        return found if found is not None and 0 <= found < numbers.LARGEST else None
+        return found if found is not None and 0 <= found < LARGEST else None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Literal["job", "step", "loader"]:
+        """The job as it is; another experiment with the train step; the loader alone."""
         if self.mode in ("drained", "workers", "workers without", "serving"):
             return "loader"
         return "job" if (self.name, self.mode) == ("raw", "coupled") else "step"
@@ -113,18 +62,15 @@ class _Panel:
 
 _PANELS = (
     _Panel("cores busy", "cores_job", "cores_busy", lambda value: f"{value:,.1f}"),
-    _Panel("device busy", "gpu_busy_share", None, numbers.percent),
-    _Panel("read from disk", "disk_read_bytes_per_s", None, lambda value: f"{numbers.size(value)}/s"),
+    _Panel("device busy", "gpu_busy_share", None, percent),
+    _Panel("read from disk", "disk_read_bytes_per_s", None, lambda value: f"{size(value)}/s"),
 )
 
 
-def timeline(result: Result) -> Timeline | None:
+def draw_timeline(result: Result) -> Chart | None:
     """Utilisation over the time of the diagnosis; None where no series was kept."""
-    blocks = list(_blocks(result))[:MOST_SPANS]
-    if not blocks:
-        return None
-    end_s = max(block.end_s for block in blocks)
-    return _Drawing(result, blocks, end_s).draw()
+    blocks = list(_blocks(result))[:MOST_GROUPS]
+    return _Drawing(result, blocks).draw() if blocks else None
 
 
 def _blocks(result: Result) -> Iterator[_Block]:
@@ -135,28 +81,36 @@ def _blocks(result: Result) -> Iterator[_Block]:
 
 
 class _Drawing:
-    def __init__(self, result: Result, blocks: Sequence[_Block], end_s: float) -> None:
-        self._result, self._blocks, self._end_s = result, blocks, end_s
-        self._bars: list[list[Bar]] = [[] for _ in blocks]
-        self._marks: list[Mark] = []
-        self._rules: list[tuple[float, float, float, float]] = []
+    def __init__(self, result: Result, blocks: Sequence[_Block]) -> None:
+        self._result, self._blocks = result, blocks
+        self._end_s = max(block.end_s for block in blocks)
+        self._bars: list[list[Rect]] = [[] for _ in blocks]
+        self._labels: list[Label] = []
+        self._lines: list[Segment] = []
         self._top = 0.0
 
-    def draw(self) -> Timeline:
+    def draw(self) -> Chart:
         """Draw one panel below the other, then the lanes and the axis."""
         for panel in _PANELS:
             self._panel(panel)
         memory = self._memory()
         self._lanes()
         self._axis()
-        spans = zip(self._blocks, self._bars, strict=True)
-        return Timeline(
-            height=self._top,
-            spans=tuple(Span(block.kind, self._tip(block), tuple(bars)) for block, bars in spans),
-            marks=tuple(self._marks),
-            rules=tuple(self._rules),
-            memory=memory,
-            shared_blocks=self._shared_blocks(),
+        together = self._result.evidence.utilisation.series.blocks_per_row or 1
+        bar = "a block" if together == 1 else f"{together} neighbouring blocks"
+        groups = (
+            Group(block.kind, _tip(block), tuple(bars)) for block, bars in zip(self._blocks, self._bars, strict=True)
+        )
+        return Chart(
+            "Utilisation while this was measured",
+            "The diagnosis switches between experiments many times, so that this shows the measurement and not the job "
+            f"by itself: each bar is {bar}, in the order in which they ran. Between them nothing was counted. Grey: "
+            "cores that anything but the job kept busy.",
+            round(self._top, 1),
+            segments=tuple(self._lines),
+            labels=tuple(self._labels),
+            groups=tuple(groups),
+            line=memory,
         )
 
     def _x(self, time_s: float) -> float:
@@ -179,35 +133,35 @@ class _Drawing:
 
     def _usable(self) -> float:
         usable = self._result.evidence.utilisation.cores.allowed
-        return usable if usable is not None and 0 < usable < numbers.LARGEST else 0.0
+        return usable if usable is not None and 0 < usable < LARGEST else 0.0
 
     def _begin_panel(self, title: str, most: str) -> float:
         """Write what a panel is and what its top stands for; return its foot."""
         self._top += 8
         foot = self._top + _PANEL
-        self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 16, title, "end"))
-        self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 32, most, "end", soft=True))
-        self._rules.append((LABEL_WIDTH, foot, WIDTH - RIGHT, foot))
+        self._labels.append(Label(LABEL_WIDTH - 8, self._top + 16, title, "title", "end"))
+        self._labels.append(Label(LABEL_WIDTH - 8, self._top + 32, most, "soft", "end"))
+        self._lines.append(Segment(LABEL_WIDTH, foot, WIDTH - RIGHT, foot, "axis"))
         self._top = foot + _GAP - 8
         return foot
 
-    def _bar(self, block: _Block, y: float, height: float, *, faint: bool = False) -> Bar:
+    def _bar(self, block: _Block, y: float, height: float, *, faint: bool = False) -> Rect:
         x = self._x(block.begin_s)
-        return Bar(x, y, max(_LEAST_WIDTH, self._x(block.end_s) - x), height, faint)
+        return Rect(x, y, max(_LEAST_WIDTH, self._x(block.end_s) - x), height, "faint" if faint else "")
 
     def _memory(self) -> str:
         """Draw the memory of the workers as a line; return its points."""
         points = [
             (time_s, row.private_bytes + (row.shared_bytes or 0))
-            for row in self._result.evidence.utilisation.series.memory[:MOST_SPANS]
+            for row in self._result.evidence.utilisation.series.memory[:MOST_GROUPS]
             if (time_s := row.time_s) is not None and row.private_bytes is not None and 0 <= time_s <= self._end_s
         ]
-        points = [(time_s, size) for time_s, size in points if 0 < size < numbers.LARGEST]
+        points = [(time_s, held) for time_s, held in points if 0 < held < LARGEST]
         if len(points) < 2:
             return ""
-        most = max(size for _, size in points)
-        foot = self._begin_panel("memory of workers", f"top: {numbers.size(most)}")
-        return " ".join(f"{self._x(time_s):.1f},{foot - _PANEL * size / most:.1f}" for time_s, size in sorted(points))
+        most = max(held for _, held in points)
+        foot = self._begin_panel("memory of workers", f"top: {size(most)}")
+        return " ".join(f"{self._x(time_s):.1f},{foot - _PANEL * held / most:.1f}" for time_s, held in sorted(points))
 
     def _lanes(self) -> None:
         """Draw which experiment ran when."""
@@ -218,7 +172,7 @@ class _Drawing:
         self._top += 6
         for lane in [lane for lane in lanes if lane in there][:MOST_LANES]:
             tops[lane] = self._top
-            self._marks.append(Mark(LABEL_WIDTH - 8, self._top + 10, _short(lane), "end", soft=True))
+            self._labels.append(Label(LABEL_WIDTH - 8, self._top + 10, short(lane, _MAX_LABEL), "soft", "end"))
             self._top += _LANE
         for block, bars in zip(self._blocks, self._bars, strict=True):
             if block.lane in tops:
@@ -226,29 +180,27 @@ class _Drawing:
 
     def _axis(self) -> None:
         y = self._top + 4
-        self._rules.append((LABEL_WIDTH, y, WIDTH - RIGHT, y))
+        self._lines.append(Segment(LABEL_WIDTH, y, WIDTH - RIGHT, y, "axis"))
         for tick_s in _ticks(self._end_s):
             x = self._x(tick_s)
-            self._rules.append((x, y, x, y + 4))
-            self._marks.append(Mark(x, y + 17, f"{tick_s:,.10g} s", "middle", soft=True))
+            self._lines.append(Segment(x, y, x, y + 4, "axis"))
+            self._labels.append(Label(x, y + 17, f"{tick_s:,.10g} s", "soft", "middle"))
         self._top = y + _AXIS
 
-    def _tip(self, block: _Block) -> str:
-        what = " ".join(filter(None, (block.name, block.mode))) or "several experiments"
-        if block.mode in ("without", "workers without"):
-            what = f"without {block.name}" + (", loader alone" if block.mode != "without" else "")
-        parts = [f"{what}, {block.begin_s:.1f} to {block.end_s:.1f} s"]
-        busy, job = block.value("cores_busy"), block.value("cores_job")
-        if busy is not None:
-            parts.append(f"{busy:,.2f} cores busy" + (f", {job:,.2f} of them by the job" if job is not None else ""))
-        for panel in _PANELS[1:]:
-            value = block.value(panel.key)
-            if value is not None:
-                parts.append(f"{panel.title}: {panel.written(value)}")
-        return _shown("; ".join(parts))
 
-    def _shared_blocks(self) -> int:
-        return self._result.evidence.utilisation.series.blocks_per_row or 1
+def _tip(block: _Block) -> str:
+    what = " ".join(filter(None, (block.name, block.mode))) or "several experiments"
+    if block.mode in ("without", "workers without"):
+        what = f"without {block.name}" + (", loader alone" if block.mode != "without" else "")
+    parts = [f"{what}, {block.begin_s:.1f} to {block.end_s:.1f} s"]
+    busy, job = block.value("cores_busy"), block.value("cores_job")
+    if busy is not None:
+        parts.append(f"{busy:,.2f} cores busy" + (f", {job:,.2f} of them by the job" if job is not None else ""))
+    for panel in _PANELS[1:]:
+        value = block.value(panel.key)
+        if value is not None:
+            parts.append(f"{panel.title}: {panel.written(value)}")
+    return "; ".join(parts)
 
 
 def _ticks(end_s: float) -> list[float]:
@@ -256,12 +208,3 @@ def _ticks(end_s: float) -> list[float]:
     step = 10.0 ** math.floor(math.log10(end_s / 5))
     step *= next(factor for factor in (1, 2, 5, 10) if end_s / (factor * step) <= 7)
     return [number * step for number in range(int(end_s / step) + 1)]
-
-
-def _short(text: str) -> str:
-    text = _shown(text)
-    return text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"
-
-
-def _shown(text: str) -> str:
-    return sanitize.public(sanitize.one_line(text))

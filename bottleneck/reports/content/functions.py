@@ -1,63 +1,60 @@
-"""What every format shows of a profile: the functions with the most own time, looked up once."""
+"""The functions of a profile with the most own time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from bottleneck.reports import numbers
+from bottleneck.reports.document import PAGES, Column, Form, Paragraph, Section, Table
 from bottleneck.results.evidence import FunctionSeen, Profile
+from bottleneck.results.format import percent, whole
 from bottleneck.results.records import Result
 
 WORTH_SHOWING = 0.005
 """The share of the samples from which on a function is shown."""
+MOST_IN_A_TERMINAL = 5
 
 
-@dataclass(frozen=True)
-class FunctionRow:
-    """A function in the workers' code; what the evidence does not tell is None."""
-
-    function: str
-    place: str
-    """File and line."""
-    own_share: float
-    """Its part of all samples of the user's code, without what it calls."""
-    waiting: float | None
-    """The part of that in which nothing was computed."""
-    stage: str | None
-
-
-def all_functions(result: Result) -> tuple[FunctionRow, ...]:
-    """The functions of the profile, those with the most own time first; none where there is no profile."""
-    rows = (_row(found) for found in result.evidence.profile.functions)
-    return tuple(row for row in rows if row is not None and row.own_share >= WORTH_SHOWING)
-
-
-def functions_of_bottleneck(result: Result, most: int) -> tuple[str | None, tuple[FunctionRow, ...]]:
-    """The stage that the verdict names and its functions, or no stage and those of all where it has none."""
-    rows, named = all_functions(result), result.verdict.bottleneck
-    inside = tuple(row for row in rows if row.stage == named)
+def functions(result: Result) -> Iterator[Section]:
+    """Those of the workers' code, the most own time first; a terminal shows those of the bottleneck."""
+    shown = [f for f in result.evidence.profile.functions if f.own_share is not None and f.own_share >= WORTH_SHOWING]
+    if not shown:
+        return
+    named = result.verdict.bottleneck
+    inside = any(found.stage == named for found in shown)
     # Where stacks do not tell the stage, a function may well belong to this one.
-    chosen = tuple(row for row in rows if row.stage in (named, None)) if inside else rows
-    return named if inside else None, chosen[:most]
-
-
-def sampling(result: Result) -> str:
-    """How the functions were found, as one sentence; empty where there is no profile."""
-    profile = result.evidence.profile
-    if profile == Profile():
-        return ""
-    by = "a sampler inside the workers (in-process)" if profile.sampler == "in-process" else "py-spy"
-    return f"Own time is the share of {numbers.count(profile.samples)} samples of the loader's code, taken by {by}."
-
-
-def _row(found: FunctionSeen) -> FunctionRow | None:
-    if found.own_share is None:
-        return None
-    file = found.file or ""
-    return FunctionRow(
-        function=found.function or "",
-        place=file if found.line is None else f"{file}:{found.line}",
-        own_share=found.own_share,
-        waiting=found.waiting_share,
-        stage=found.stage,
+    chosen = [found for found in shown if found.stage in (named, None)] if inside else shown
+    yield Section(
+        "Functions with the most own time",
+        (
+            _table(f"functions in {named}" if inside else "functions", chosen[:MOST_IN_A_TERMINAL], on=("text",)),
+            _table("function", shown, on=PAGES),
+            Paragraph(_sampling(result.evidence.profile), "note"),
+        ),
     )
+
+
+def _table(title: str, functions: Sequence[FunctionSeen], on: tuple[Form, ...]) -> Table:
+    columns = (
+        Column(title, "path"),
+        Column("stage", "name", on=PAGES),
+        Column("own time", "number"),
+        Column("waiting", "number"),
+        Column("where", "path"),
+    )
+    return Table(columns, tuple(map(_row, functions)), on=on)
+
+
+def _row(found: FunctionSeen) -> tuple[str, ...]:
+    file = found.file or ""
+    return (
+        found.function or "",
+        found.stage or "",
+        percent(found.own_share),
+        percent(found.waiting_share),
+        file if found.line is None else f"{file}:{found.line}",
+    )
+
+
+def _sampling(profile: Profile) -> str:
+    by = "a sampler inside the workers (in-process)" if profile.sampler == "in-process" else "py-spy"
+    return f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."

@@ -1,11 +1,12 @@
-"""What every format shows of waiting and reading, as sentences: stalls, the epoch's edge, where data came from."""
+"""Waiting and reading, as sentences: waits and stalls, the epoch's edge, where data came from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.reports import numbers, sanitize, view
+from bottleneck.reports.document import Items, Section
 from bottleneck.results.evidence import Evidence
+from bottleneck.results.format import count, duration, percent, size, whole
 from bottleneck.results.records import Rate, Result
 
 _RAW, _COLD = "raw", "cold"
@@ -16,11 +17,18 @@ _SOURCES = {
 }
 
 
-def sentences(result: Result) -> list[str]:
-    """The stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
+def reading(result: Result) -> Iterator[Section]:
+    """Waits, stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
     evidence = result.evidence
-    missing = map(sanitize.one_line, evidence.reads.missing)
-    return [*_stalls(result), *_epoch_gap(evidence), *_sources(evidence), *missing]
+    whose = " of the main process" if _on_accelerator(result) else ""
+    sentences = [
+        *_waits(evidence, whose),
+        *_stalls(evidence, whose),
+        *_epoch_gap(evidence),
+        *_sources(evidence),
+        *evidence.reads.missing,
+    ]
+    yield Section("Waiting and reading", (Items(tuple(sentences)),))
 
 
 def cold_epoch(result: Result) -> str:
@@ -30,32 +38,51 @@ def cold_epoch(result: Result) -> str:
     if cold is None or raw is None or stage is None:
         return ""
     text = (
-        f"The first epoch, whose files are not in memory, gets {numbers.rate(cold.samples_per_s)} samples/s, and one "
-        f"that finds them there {numbers.rate(raw.samples_per_s)}: that is the gain of "
-        f"{sanitize.one_line(stage.name)}, which is no part of the verdict."
+        f"The first epoch, whose files are not in memory, gets {count(cold.samples_per_s)} samples/s, and one "
+        f"that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is no part of "
+        "the verdict."
     )
-    files, size = result.evidence.cold.files, result.evidence.cold.bytes
-    if files is None or size is None:
+    files, dropped = result.evidence.cold.files, result.evidence.cold.bytes
+    if files is None or dropped is None:
         return text
-    return f"{text} {numbers.count(files)} files ({numbers.size(size)}) were dropped before each of its blocks."
+    return f"{text} {whole(files)} files ({size(dropped)}) were dropped before each of its blocks."
 
 
 def _coupled(result: Result, name: str) -> Rate | None:
     return next((e.coupled for e in result.experiments if e.name == name and e.available), None)
 
 
-def _stalls(result: Result) -> Iterator[str]:
-    stalls = result.evidence.stalls
+def _on_accelerator(result: Result) -> bool:
+    """Whether a device computes that the main process need not wait for."""
+    return not str(result.environment.get("device") or "cpu").startswith("cpu")
+
+
+def _waits(evidence: Evidence, whose: str) -> Iterator[str]:
+    """How long the main process waits for a batch."""
+    wait_s, first_batch_s = evidence.wait_s, evidence.first_batch_s
+    measured = {"p50": wait_s.p50, "p95": wait_s.p95, "p99": wait_s.p99, "max": wait_s.max}
+    known = [f"{name} {duration(seconds)}" for name, seconds in measured.items() if seconds is not None]
+    parts = []
+    if known:
+        rest = ", while the device may be busy" if whose else ""
+        parts.append(f"Wait{whose} for a batch{rest}: {', '.join(known)}.")
+    if first_batch_s is not None:
+        parts.append(f"First batch of an epoch: {duration(first_batch_s)}.")
+    if parts:
+        yield " ".join(parts)
+
+
+def _stalls(evidence: Evidence, whose: str) -> Iterator[str]:
+    stalls = evidence.stalls
     period, period_s = stalls.period_batches, stalls.period_s
     if not stalls.count or stalls.threshold_s is None or stalls.lost_share is None:
         return
-    every = "at no regular distance" if not period else f"one every {numbers.count(period)} batches"
+    every = "at no regular distance" if not period else f"one every {whole(period)} batches"
     if period and period_s is not None:
-        every += f" ({numbers.duration(period_s)})"
-    whose = " of the main process" if view.on_accelerator(result) else ""
+        every += f" ({duration(period_s)})"
     yield (
-        f"Stalls, waits{whose} over {numbers.duration(stalls.threshold_s)}: {numbers.count(stalls.count)}, {every}, "
-        f"{numbers.percent(stalls.lost_share)} of the time of raw."
+        f"Stalls, waits{whose} over {duration(stalls.threshold_s)}: {whole(stalls.count)}, {every}, "
+        f"{percent(stalls.lost_share)} of the time of raw."
     )
 
 
@@ -63,7 +90,7 @@ def _epoch_gap(evidence: Evidence) -> Iterator[str]:
     gap_s, anew = evidence.epoch_gap.seconds, evidence.epoch_gap.started_anew
     if gap_s is not None and anew is not None:
         how = "the workers start anew" if anew else "the workers stay"
-        yield f"Between two epochs {how}: {numbers.duration(gap_s)} to the first batch."
+        yield f"Between two epochs {how}: {duration(gap_s)} to the first batch."
 
 
 def _sources(evidence: Evidence) -> Iterator[str]:
@@ -73,7 +100,7 @@ def _sources(evidence: Evidence) -> Iterator[str]:
         if not row.name or row.source not in _SOURCES or asked is None or stored is None:
             continue
         # What is read without asking, from mapped files, shows where it comes from storage.
-        read = numbers.size(max(asked, stored) if row.source == "disk" else asked)
-        parts.append(f"{sanitize.one_line(row.name)} {read} a sample {_SOURCES[row.source]}")
+        read = size(max(asked, stored) if row.source == "disk" else asked)
+        parts.append(f"{row.name} {read} a sample {_SOURCES[row.source]}")
     if parts:
         yield f"Read: {', '.join(parts)}."

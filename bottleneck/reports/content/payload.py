@@ -1,72 +1,60 @@
-"""What every format shows of a batch: its tensors, their bytes, and what need not travel."""
+"""A batch: its tensors, their bytes, and what need not travel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from bottleneck.analysis.names import moves_batches
-from bottleneck.reports import numbers, sanitize
+from bottleneck.reports.document import Column, Paragraph, Section, Table
 from bottleneck.results.evidence import Saving, TensorSeen
+from bottleneck.results.format import UNKNOWN, bare, plural, size, whole
+from bottleneck.results.names import moves_batches
 from bottleneck.results.records import Result
 
-
-@dataclass(frozen=True)
-class TensorRow:
-    """A tensor of a batch; text of the user's is not yet cleaned or escaped."""
-
-    place: str
-    """Where in the batch, such as `batch[0]`."""
-    shape: str
-    dtype: str
-    size: str
-    saving: str
-    """What could be saved, and how; empty where nothing."""
+_COLUMNS = (
+    Column("tensor", "path"),
+    Column("shape", "number"),
+    Column("type"),
+    Column("bytes", "number"),
+    Column("what could be saved"),
+)
 
 
-def tensors(result: Result) -> tuple[TensorRow, ...]:
-    """The tensors of one batch, in its order; none where none was looked at."""
+def payload(result: Result) -> Iterator[Section]:
+    """The tensors of one batch, in its order."""
     savings = {_place(found): found for found in result.evidence.payload.savings}
-    return tuple(
-        TensorRow(
-            place=_place(found),
-            shape=_shape(found),
-            dtype=found.dtype or numbers.UNKNOWN,
-            size=numbers.size(found.bytes),
-            saving=_saving(savings.get(_place(found))),
-        )
+    rows = tuple(
+        (_place(found), _shape(found), found.dtype or UNKNOWN, size(found.bytes), _saving(savings.get(_place(found))))
         for found in result.evidence.payload.tensors
     )
+    if rows:
+        yield Section("What one batch holds", (Table(_COLUMNS, rows), Paragraph(summary(result), "note")))
+
+
+def moved_bytes(result: Result) -> Iterator[Section]:
+    """The summary, and the largest tensor, where moving batches holds the job."""
+    named = (result.verdict.bottleneck, *result.verdict.contributors)
+    text = summary(result) if any(name and moves_batches(name) for name in named) else ""
+    largest = max(result.evidence.payload.tensors, key=lambda found: found.bytes or 0, default=None)
+    if text and largest is not None:
+        text += f" The largest is {_place(largest)}: {_shape(largest)} {largest.dtype or ''}".rstrip() + "."
+    yield Section("", (Paragraph(text, "small"),))
 
 
 def summary(result: Result) -> str:
     """What one batch holds, as one sentence or two; empty where none was looked at."""
-    total = result.evidence.payload.bytes
-    if total is None:
+    held = result.evidence.payload
+    if held.bytes is None:
         return ""
-    rows = result.evidence.payload.tensors
-    objects = result.evidence.payload.objects
-    what = f"{len(rows):,} tensor{'' if len(rows) == 1 else 's'}"
-    if objects:
-        what += f" and {numbers.count(objects)} object{'' if objects == 1 else 's'} that are none"
-    listed = sum(found.bytes or 0 for found in rows)
-    more = "more than " if listed < total else ""  # of very many, only the first are kept
-    told = f"One batch holds {more}{what}, {numbers.size(total)}."
-    bytes_saved = sum(saving.bytes_saved or 0 for saving in result.evidence.payload.savings)
-    if 0 < bytes_saved <= total:
-        told += f" Of these, {numbers.size(bytes_saved)} need not travel."
-    return told
-
-
-def summary_where_it_matters(result: Result) -> str:
-    """The summary, and the largest tensor, where moving batches holds the job; else empty."""
-    named = (result.verdict.bottleneck, *result.verdict.contributors)
-    told = summary(result) if any(name and moves_batches(name) for name in named) else ""
-    rows = result.evidence.payload.tensors
-    largest = max(rows, key=lambda found: found.bytes or 0, default=None)
-    if not told or largest is None:
-        return told
-    dtype = largest.dtype or ""
-    return f"{told} The largest is {sanitize.one_line(f'{_place(largest)}: {_shape(largest)} {dtype}')}."
+    what = plural(len(held.tensors), "tensor")
+    if held.objects:
+        what += f" and {whole(held.objects)} object{'' if held.objects == 1 else 's'} that are none"
+    listed = sum(found.bytes or 0 for found in held.tensors)
+    more = "more than " if listed < held.bytes else ""  # of very many, only the first are kept
+    text = f"One batch holds {more}{what}, {size(held.bytes)}."
+    bytes_saved = sum(saving.bytes_saved or 0 for saving in held.savings)
+    if 0 < bytes_saved <= held.bytes:
+        text += f" Of these, {size(bytes_saved)} need not travel."
+    return text
 
 
 def _place(found: TensorSeen | Saving) -> str:
@@ -74,10 +62,10 @@ def _place(found: TensorSeen | Saving) -> str:
 
 
 def _shape(found: TensorSeen) -> str:
-    return "x".join(map(numbers.bare, found.shape)) or "scalar"
+    return "x".join(map(bare, found.shape)) or "scalar"
 
 
 def _saving(found: Saving | None) -> str:
     if found is None:
         return ""
-    return f"{found.what or '?'}; saves {numbers.size(found.bytes_saved)}: {found.how or '?'}"
+    return f"{found.what or '?'}; saves {size(found.bytes_saved)}: {found.how or '?'}"

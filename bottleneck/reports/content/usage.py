@@ -1,82 +1,61 @@
-"""What every format shows of the utilisation: what is used up, and a row for each experiment, looked up once."""
+"""Utilisation: what is used up, and a row for each experiment."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from bottleneck.analysis.advice.saturation import find_saturation
-from bottleneck.reports import numbers, sanitize
-from bottleneck.results.evidence import ExperimentUsage
+from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section, Table
+from bottleneck.results.evidence import ExperimentUsage, Utilisation
+from bottleneck.results.format import UNKNOWN, known, percent, size
 from bottleneck.results.records import Result
 
-COLUMNS = ("experiment", "mode", "cores busy", "workers", "main", "others", "disk", "network", "device")
-"""Titles of the cells of a row; the first two are text."""
+_NUMBERS = ("cores busy", "workers", "main", "others", "disk", "network", "device")
+_COLUMNS = (
+    Column("experiment", "name", on=PAGES),
+    Column("mode", on=PAGES),
+    *(Column(title, "number", on=PAGES) for title in _NUMBERS),
+)
 
 
-@dataclass(frozen=True)
-class UsageRow:
-    """An experiment and what was used while it ran.
-
-    Attributes:
-        name: The experiment, or the stage that it is without.
-        mode: 'coupled', 'drained', 'workers' or 'without'.
-        cells: Numbers as text, in the order of `COLUMNS` behind the first two.
-    """
-
-    name: str
-    mode: str
-    cells: tuple[str, ...]
-
-
-def used_up(result: Result) -> str:
-    """What the job uses up, as a sentence; empty where it was not seen."""
+def utilisation(result: Result) -> Iterator[Section]:
+    """What the job uses up, and on a page everything that was seen."""
+    seen = result.evidence.utilisation
     found = find_saturation(result.evidence, result.verdict.state)
-    return found.sentence if found is not None else ""
-
-
-def missing(result: Result) -> tuple[str, ...]:
-    """One line each on what could not be seen."""
-    return tuple(sanitize.one_line(line) for line in result.evidence.utilisation.missing)
-
-
-def rows(result: Result) -> tuple[UsageRow, ...]:
-    """A row for each experiment that was watched."""
-    return tuple(_row(found) for found in result.evidence.utilisation.experiments)
-
-
-def memory(result: Result) -> str:
-    """What the workers take of the memory, as a sentence; empty where it is not known."""
-    workers, shared = result.evidence.utilisation.workers, result.evidence.utilisation.shared_memory
-    private, growth, cached = workers.private_bytes, workers.private_growth_bytes_per_s, workers.cache_bytes
-    size, peak = shared.size_bytes, shared.peak_used_bytes
-    parts = []
-    if private is not None:
-        grows = f", which changed by {numbers.size(growth)} a second" if growth is not None else ""
-        caches = f" ({numbers.size(cached)} of it caches of this diagnosis)" if cached else ""
-        parts.append(f"The workers together had {numbers.size(private)} of memory of their own{caches}{grows}.")
-    if size is not None and peak is not None:
-        parts.append(f"Of the {numbers.size(size)} of /dev/shm, {numbers.size(peak)} were in use at most.")
-    return " ".join(parts)
-
-
-def _row(found: ExperimentUsage) -> UsageRow:
-    read, written = found.disk_read_bytes_per_s, found.disk_write_bytes_per_s
-    disk = None if read is None and written is None else (read or 0.0) + (written or 0.0)
-    return UsageRow(
-        name=found.name or "",
-        mode=found.mode or "",
-        cells=(
-            *map(_amount, (found.cores_busy, found.cores_workers, found.cores_main, found.cores_other)),
-            _speed(disk),
-            _speed(found.network_bytes_per_s),
-            numbers.percent(found.gpu.busy_share),
+    yield Section(
+        "Cores, disk, network and device in each experiment",
+        (
+            Paragraph(found.sentence if found is not None else ""),
+            Paragraph(_memory(seen), on=PAGES),
+            Items(seen.missing, "Not seen"),
+            Table(_COLUMNS, tuple(map(_row, seen.experiments)), on=PAGES),
         ),
     )
 
 
-def _amount(cores: float | None) -> str:
-    return numbers.UNKNOWN if cores is None or abs(cores) >= numbers.LARGEST else f"{cores:,.2f}"
+def _memory(seen: Utilisation) -> str:
+    """What the workers take of the memory, as a sentence; empty where it is not known."""
+    workers = seen.workers
+    private, growth, cached = workers.private_bytes, workers.private_growth_bytes_per_s, workers.cache_bytes
+    total, peak = seen.shared_memory.size_bytes, seen.shared_memory.peak_used_bytes
+    parts = []
+    if private is not None:
+        grows = f", which changed by {size(growth)} a second" if growth is not None else ""
+        caches = f" ({size(cached)} of it caches of this diagnosis)" if cached else ""
+        parts.append(f"The workers together had {size(private)} of memory of their own{caches}{grows}.")
+    if total is not None and peak is not None:
+        parts.append(f"Of the {size(total)} of /dev/shm, {size(peak)} were in use at most.")
+    return " ".join(parts)
 
 
-def _speed(bytes_per_s: float | None) -> str:
-    return numbers.UNKNOWN if bytes_per_s is None else f"{numbers.size(bytes_per_s)}/s"
+def _row(found: ExperimentUsage) -> tuple[str, ...]:
+    read, written = found.disk_read_bytes_per_s, found.disk_write_bytes_per_s
+    disk = None if read is None and written is None else (read or 0.0) + (written or 0.0)
+    cores = (found.cores_busy, found.cores_workers, found.cores_main, found.cores_other)
+    return (
+        found.name or "",
+        found.mode or "",
+        *(f"{amount:,.2f}" if known(amount) else UNKNOWN for amount in cores),
+        *(UNKNOWN if speed is None else f"{size(speed)}/s" for speed in (disk, found.network_bytes_per_s)),
+        percent(found.gpu.busy_share),
+    )

@@ -1,116 +1,140 @@
-"""The report for a pull request: a sentence, one table, and everything else folded."""
+"""A document as GitHub markdown that fits into a comment: what is folded is cut where there is no room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 
-from bottleneck.reports import numbers, sanitize, view
-from bottleneck.reports.content import gain
-from bottleneck.reports.writers.folds import MAX_LINE, MAX_ROWS, Fold, all_folds, remedy, table_row
-from bottleneck.results.records import Result
+from bottleneck.reports import sanitize
+from bottleneck.reports.document import Bar, Bars, Block, Column, Document, Items, Links, Paragraph, Step, Steps, Table
+from bottleneck.results.format import bare
 
 LIMIT = 60_000
 """Characters that a report stays under; GitHub takes 65,536 in a comment."""
-
-ROOM_FOR_NOTES = 500
+ROOM_FOR_NOTES = 1_000
 """Characters kept for naming the folds that are left out."""
-
+MAX_ROWS = 50
+"""Rows of a table that is not folded."""
+MAX_LINE = 300
+"""Characters of a cell, or of a command."""
+MAX_LINKS = 10
 BAR_WIDTH = 16
 
 _SEE_ALL = "`bottleneck report RESULT.json --format html` shows all of it."
+_FRAMES = {"plain": "{}", "answer": "**{}**", "note": "{}", "small": "<sub>{}</sub>"}
 
 
-def render_markdown(result: Result, intro: str = "") -> str:
-    """The report as GitHub markdown of fewer than `LIMIT` characters.
-
-    Args:
-        result: What to report.
-        intro: Markdown to begin with, short and safe to show.
-    """
-    text = intro + "\n".join(_summary(result))
-    folds = [fold for fold in all_folds(result) if fold.items]
-    left_out = []
-    for fold in folds:
-        room = LIMIT - len(text) - ROOM_FOR_NOTES
+def render_markdown(document: Document) -> str:
+    """The report as GitHub markdown of fewer than `LIMIT` characters; it ends with one newline."""
+    sections = list(document.shown("markdown"))
+    parts = [None if section.folded else _open(blocks) for section, blocks in sections]
+    folds = [at for at, part in enumerate(parts) if part is None]
+    room, left_out = LIMIT - ROOM_FOR_NOTES - sum(len(part) for part in parts if part), []
+    for at in folds:
+        section, blocks = sections[at]
         # Only the last may take all that is left, so that a long fold leaves some for the others.
-        shown = _fold(fold, room if fold is folds[-1] else room // 2)
-        if shown:
-            text += "\n" + shown
-        else:
-            left_out.append(fold.title)
+        parts[at] = _fold(sanitize.markdown(section.title), blocks, room if at == folds[-1] else room // 2)
+        room -= len(parts[at] or "")
+        if not parts[at]:
+            left_out.append(section.title)
     if left_out:
-        text += f"\n_Left out for want of room: {', '.join(left_out)}. {_SEE_ALL}_\n"
-    return text
+        parts.append(f"_Left out for want of room: {', '.join(left_out)}. {_SEE_ALL}_")
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-# --- before the folds -------------------------------------------------------------------------------------
+def _open(blocks: Sequence[Block]) -> str:
+    made = []
+    for block in blocks:
+        head, items = _block(block, folded=False)
+        # Alerts are blocks of their own.
+        made.append(("\n\n" if isinstance(block, Items) else "\n").join([*head, *items[:MAX_ROWS]]))
+        if len(items) > MAX_ROWS:
+            made.append(f"_… and {len(items) - MAX_ROWS} more._")
+    return "\n\n".join(made)
 
 
-def _summary(result: Result) -> Iterator[str]:
-    answer, *details = view.sentences(result)
-    yield f"**{sanitize.markdown(answer)}**"
-    yield ""
-    for detail in details[:5]:
-        yield sanitize.markdown(detail)
-        yield ""
-    yield from _ladder(result)
-    if result.advice:
-        first = result.advice[0]
-        title = sanitize.markdown(first.title, MAX_LINE)
-        yield f"**Next:** {title} {remedy(first)} {gain.expected_gain(first)}".rstrip()
-        yield ""
-    if result.warnings:
-        plural = "s" if len(result.warnings) > 1 else ""
-        yield f"{len(result.warnings)} warning{plural} below: read before trusting a number."
-        yield ""
-    yield f"<sub>{sanitize.markdown(view.cost(result))} {sanitize.markdown(_tool(result))}</sub>"
-    yield ""
-
-
-def _ladder(result: Result) -> Iterator[str]:
-    rungs = view.ladder(result)
-    if not rungs:
-        return
-    yield "| stage | samples/s | drop | share of step | | finding | gain if free |"
-    yield "|:--|--:|--:|--:|:--|:--|--:|"
-    for rung in rungs[:MAX_ROWS]:
-        stage = rung.stage
-        name = stage.name if stage else rung.experiment.name
-        share = stage.exposed_share if stage else None
-        yield table_row(
-            sanitize.markdown_code(name),
-            numbers.rate_with_half_width(rung.experiment.coupled),
-            numbers.percent(rung.drop),
-            numbers.percent(share.estimate if share else None),
-            numbers.bar(rung.fraction, BAR_WIDTH),
-            view.finding(stage),
-            numbers.gain_interval(stage.gain_if_free if stage else None),
-        )
-    if len(rungs) > MAX_ROWS:
-        yield table_row(f"… and {len(rungs) - MAX_ROWS} more", "", "", "", "", "", "")
-    yield ""
-
-
-def _tool(result: Result) -> str:
-    return f"{result.tool.name} {result.tool.version}, {result.created}"
-
-
-# --- fitting ----------------------------------------------------------------------------------------------
-
-
-def _fold(fold: Fold, room: int) -> str:
-    """The fold with as many of its items as there is room for; empty when there is none for one."""
-    opening = f"<details>\n<summary>{fold.title}</summary>\n\n" + "".join(f"{line}\n" for line in fold.head)
-    closing = "\n</details>\n"
+def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
+    """The fold with as many of its items as there is room for; empty where there is none for one."""
+    opening, closing = f"<details>\n<summary>{title}</summary>\n\n", "\n\n</details>"
+    made = [_block(block, folded=True) for block in blocks]
     room -= len(opening) + len(closing) + 200  # 200: the note on what is left out
-    shown: list[str] = []
-    for item in fold.items:
-        room -= len(item) + 1
-        if room < 0:
-            break
-        shown.append(item)
-    missing = len(fold.items) - len(shown)
-    if missing and not shown:
+    room -= sum(len(line) + 2 for head, _ in made for line in head)
+    shown: list[list[str]] = []
+    for _, items in made:
+        shown.append([])
+        for item in items:
+            room -= len(item) + 1
+            if room < 0:
+                break
+            shown[-1].append(item)
+    total, kept = sum(len(items) for _, items in made), sum(map(len, shown))
+    if room < 0 and not kept:
         return ""
-    note = f"\n_{missing:,} of {len(fold.items):,} left out for want of room. {_SEE_ALL}_\n" if missing else ""
-    return opening + "".join(f"{item}\n" for item in shown) + note + closing
+    parts = [
+        "\n".join([*head, *items])
+        for (head, all_items), items in zip(made, shown, strict=True)
+        if items or not all_items
+    ]
+    if kept < total:
+        parts.append(f"_{total - kept:,} of {total:,} left out for want of room. {_SEE_ALL}_")
+    return opening + "\n\n".join(filter(None, parts)) + closing
+
+
+def _block(block: Block, *, folded: bool) -> tuple[list[str], list[str]]:
+    """A block as lines that begin it and items, of which some may be left out; an item may have several lines."""
+    if isinstance(block, Paragraph):
+        return [_FRAMES[block.role].format(sanitize.markdown(block.text))], []
+    if isinstance(block, Items):
+        # GitHub shows no alert in a fold.
+        form = "> [!WARNING]\n> {}" if block.warn and not folded else "- {}"
+        return [], [form.format(sanitize.markdown(text)) for text in block.texts]
+    if isinstance(block, Steps):
+        return [], [_step(step) for step in block.steps]
+    if isinstance(block, Table):
+        columns, rows = block.shown("markdown")
+        head = [
+            _row(sanitize.markdown(column.title, MAX_LINE) for column in columns),
+            f"|{'|'.join('--:' if column.is_numeric else ':--' for column in columns)}|",
+        ]
+        return head, [_row(map(_cell, columns, row)) for row in rows]
+    if isinstance(block, Bars):
+        return [], [_mermaid(block)]
+    if isinstance(block, Links):
+        return [" · ".join(f"[{link.text}]({link.url})" for link in block.links[:MAX_LINKS])], []
+    return [], []
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(column: Column, cell: str | Bar) -> str:
+    if isinstance(cell, Bar):
+        return cell.text(BAR_WIDTH)
+    if column.kind == "name":
+        return sanitize.markdown_code(cell)
+    return sanitize.markdown_code(cell, MAX_LINE) if column.kind == "path" else sanitize.markdown(cell, MAX_LINE)
+
+
+def _step(step: Step) -> str:
+    head = f"- **{sanitize.markdown(step.title)}**: {sanitize.markdown(step.text)}".rstrip()
+    if len(sanitize.lines(step.code)) < 2:
+        return f"{head}\n  {sanitize.markdown_code(step.code, MAX_LINE)}"
+    block = sanitize.markdown_block(step.code).replace("\n", "\n  ")
+    return f"{head}\n\n  {block}"
+
+
+def _mermaid(block: Bars) -> str:
+    labels = ", ".join(sanitize.mermaid(name) for name, _ in block.bars)
+    values = ", ".join(bare(value) for _, value in block.bars)
+    highest = max(value for _, value in block.bars)
+    return "\n".join(
+        (
+            "```mermaid",
+            "xychart-beta horizontal",
+            f'    title "{block.title}"',
+            f"    x-axis [{labels}]",
+            f'    y-axis "{block.unit}" 0 --> {bare(highest * 1.05)}',
+            f"    bar [{values}]",
+            "```",
+        )
+    )

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from rule_case import WORKERS, RuleCase
-from simulated import DEVICE_BOUND
+from tests.analysis.rule_case import WORKERS, RuleCase
+from tests.analysis.simulated import DEVICE_BOUND
 
 TRACE = {
     "steps": 5,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from rule_case import WORKERS, RuleCase, with_stage
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, Job, measure
+from tests.analysis.rule_case import WORKERS, RuleCase, with_stage
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, Job, measure
 
 _LOADER = ("device", "before_collate", "before_augment", "raw")
 

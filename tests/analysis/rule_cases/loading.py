@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from held_jobs import held_by, transform
-from rule_case import RuleCase, with_stage
+from tests.analysis.held_jobs import held_by, transform
+from tests.analysis.rule_case import RuleCase, with_stage
 
 _PHOTOS = {
     "decoded_pixels_per_sample": 500 * 375.0,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from rule_case import WORKERS, RuleCase
-from simulated import AUGMENT_BOUND, DEVICE_BOUND
+from tests.analysis.rule_case import WORKERS, RuleCase
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND
 
 _GIB = 2**30
 

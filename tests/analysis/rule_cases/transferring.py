@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from held_jobs import held_by
-from rule_case import RuleCase
-from simulated import DEVICE_BOUND
+from tests.analysis.held_jobs import held_by
+from tests.analysis.rule_case import RuleCase
+from tests.analysis.simulated import DEVICE_BOUND
 
 _PADDED = {
     "bytes": 1_000_000,

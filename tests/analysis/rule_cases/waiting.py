@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from rule_case import WORKERS, RuleCase, with_stage
-from simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, Job, measure
-
 from bottleneck.results.records import MeasuredExperiment, StageSpan
+from tests.analysis.rule_case import WORKERS, RuleCase, with_stage
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, Job, measure
 
 _EVEN = {"p50": 0.008, "p95": 0.010, "p99": 0.011, "max": 0.012, "count": 960, "mean": 0.008}
 _UNEVEN = {"p50": 0.001, "p95": 0.080, "p99": 0.120, "max": 0.130, "count": 960, "mean": 0.009}

@@ -1,1 +1,33 @@
 """One module for each kind of cause; each has a tuple `RULES`."""
+
+from bottleneck.analysis.advice.rule import Rule
+from bottleneck.analysis.advice.rules import (
+    augment,
+    compute,
+    cores,
+    launch,
+    loading,
+    payload,
+    resources,
+    stages,
+    transfer,
+    waiting,
+    worker_count,
+    workers,
+)
+
+RULES: tuple[Rule, ...] = (
+    *stages.RULES,
+    *payload.RULES,
+    *cores.RULES,
+    *resources.RULES,
+    *compute.RULES,
+    *launch.RULES,
+    *loading.RULES,
+    *augment.RULES,
+    *transfer.RULES,
+    *workers.RULES,
+    *worker_count.RULES,
+    *waiting.RULES,
+)
+"""Every rule, in the order in which advice of the same gain is given; a module of rules adds its own here."""

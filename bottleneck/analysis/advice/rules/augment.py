@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.transforms import Transform, gain_of_part, held_stages, mostly_waits, transforms_of
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.transforms import MOSTLY, Transform, mostly_waits, transforms_of
 from bottleneck.results.format import duration, gain, names, number, percent
-from bottleneck.results.records import Advice, Stage
+from bottleneck.results.records import Stage
 
 _WORTH_NAMING = 0.3
 """Share of a stage from which on a single transform is worth a change."""
@@ -35,7 +35,6 @@ _ON_DEVICE = re.compile(
 """Classes of torchvision.transforms.v2 that work on whole batches on the device; those that draw parameters draw
 the same for all of a batch."""
 _OF_V1 = "torchvision.transforms.transforms"
-_SHARE_OF_PIL = 0.5
 
 _HINTS = (
     (re.compile(r"blur", re.IGNORECASE), "a smaller kernel_size, or blur fewer samples: {v2}RandomApply([...], p=0.2)"),
@@ -52,18 +51,17 @@ _HINTS = (
 
 
 @rule("costliest-transform")
-def _costliest_transform(case: Case) -> Iterator[Item]:
+def _costliest_transform(case: Case) -> Iterator[Suggestion]:
     """Name the single transform that takes most of a stage that holds the job."""
     for stage in _augmenting(case):
         rows = transforms_of(case, stage)
         top = max(rows, key=lambda row: row.share)
         if top.share < _WORTH_NAMING:
             continue
-        advice = Advice(
-            id="costliest-transform",
+        yield Suggestion(
             stage=stage.name,
             title=f"Make {top.name} cheaper: it takes most of {stage.name}"
-            if top.share > _SHARE_OF_PIL
+            if top.share > MOSTLY
             else f"Make {top.name} cheaper, the costliest transform of {stage.name}",
             why=f"{top.name} takes {percent(top.share)} of {stage.name}: {duration(top.wall_s_per_sample)} of a "
             "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
@@ -74,12 +72,12 @@ def _costliest_transform(case: Case) -> Iterator[Item]:
                 "wall_s_per_sample": top.wall_s_per_sample,
                 "gain": case.gain_of(stage),
             },
+            gain=case.gain_of_part(stage, top.share),
         )
-        yield Item(gain_of_part(case, stage, top.share), advice)
 
 
 @rule("crop-before")
-def _crop_before(case: Case) -> Iterator[Item]:
+def _crop_before(case: Case) -> Iterator[Suggestion]:
     """Advise the crop first where transforms work on pixels that a later one throws away."""
     for stage in _augmenting(case):
         found = _wasted(transforms_of(case, stage))
@@ -88,10 +86,9 @@ def _crop_before(case: Case) -> Iterator[Item]:
         early, crop, saved = found
         if saved < _WORTH_MOVING:
             continue
-        listed = names(list(dict.fromkeys(row.name for row in early)))
+        listed = names(_distinct(early))
         before, after = early[0].pixels or 0, crop.pixels or 1
-        advice = Advice(
-            id="crop-before",
+        yield Suggestion(
             stage=stage.name,
             title=f"{crop.name} before {listed}",
             why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, of which {crop.name} leaves "
@@ -99,12 +96,12 @@ def _crop_before(case: Case) -> Iterator[Item]:
             "by the pixel.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={"pixels_before": before, "pixels_after": after, "share_saved": saved},
+            gain=case.gain_of_part(stage, saved),
         )
-        yield Item(gain_of_part(case, stage, saved), advice)
 
 
 @rule("uint8-until-device")
-def _uint8_until_device(case: Case) -> Iterator[Item]:
+def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
     """Advise whole bytes up to the device where the workers make floats of pixels."""
     floats = next((saving for saving in case.evidence.payload.savings if saving.id == "few-levels"), None)
     if floats is None:
@@ -115,10 +112,9 @@ def _uint8_until_device(case: Case) -> Iterator[Item]:
         if share < _WORTH_MOVING:
             continue
         where = f"batch{floats.path or ''}"
-        listed = names(list(dict.fromkeys(row.name for row in rows)))
+        listed = names(_distinct(rows))
         target = "at the end of the train step's input" if case.on_cpu else "on the device"
-        advice = Advice(
-            id="uint8-until-device",
+        yield Suggestion(
             stage=stage.name,
             title="Keep pixels as uint8 until they are on the device"
             if not case.on_cpu
@@ -128,23 +124,22 @@ def _uint8_until_device(case: Case) -> Iterator[Item]:
             how=f"v2.PILToTensor() in the place of {rows[0].path}, and convert whole batches {target}: "
             "images.float().div_(255), then v2.Normalize(mean, std)",
             evidence={"share": share, "gain": case.gain_of(stage)},
+            # A step on the CPU takes over the conversions; how much quicker they are there needs another run.
+            gain=1.0 if case.on_cpu else case.gain_of_part(stage, share),
         )
-        # A step on the CPU takes over the conversions, and how much quicker they are there only a run can tell.
-        yield Item(1.0 if case.on_cpu else gain_of_part(case, stage, share), advice)
 
 
 @rule("transforms-v2-tensors")
-def _transforms_v2_tensors(case: Case) -> Iterator[Item]:
+def _transforms_v2_tensors(case: Case) -> Iterator[Suggestion]:
     """Advise torchvision's v2 on uint8 tensors where its first version works on images of Pillow's."""
     for stage in _augmenting(case):
         rows = [row for row in transforms_of(case, stage) if row.module == _OF_V1 and row.gives_pil]
         share = sum(row.share for row in rows)
-        if share < _SHARE_OF_PIL:
+        if share < MOSTLY:
             continue
-        listed = names(list(dict.fromkeys(row.name for row in rows)))
-        advice = Advice(
-            id="transforms-v2-tensors",
-            stage=None,  # no gain can be told from this run; whatever else is advised of the stage goes first
+        listed = names(_distinct(rows))
+        yield Suggestion(
+            # Of no stage, as its gain is unknown: whatever else is advised of the stage goes first.
             title="Try torchvision.transforms.v2 on uint8 tensors",
             why=f"{listed}, of the first version and on Pillow images: {percent(share)} of {stage.name}. "
             "torchvision names v2 on uint8 tensors as its fastest way; how much it gains here only a run can tell.",
@@ -152,11 +147,10 @@ def _transforms_v2_tensors(case: Case) -> Iterator[Item]:
             f"v2.{rows[0].name} and so on",
             evidence={"share": share, "stage": stage.name},
         )
-        yield Item(1.0, advice)
 
 
 @rule("augment-on-device")
-def _augment_on_device(case: Case) -> Iterator[Item]:
+def _augment_on_device(case: Case) -> Iterator[Suggestion]:
     """Advise transforms on whole batches on a device that waits, where the workers compute."""
     if case.on_cpu or case.headroom < _IDLE:
         return
@@ -169,9 +163,8 @@ def _augment_on_device(case: Case) -> Iterator[Item]:
         share = sum(row.share for row in rows)
         if share < _WORTH_NAMING:
             continue
-        listed = list(dict.fromkeys(row.name for row in rows))
-        advice = Advice(
-            id="augment-on-device",
+        listed = _distinct(rows)
+        yield Suggestion(
             stage=stage.name,
             title=f"Run {names(listed)} on the device, on whole batches",
             why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that "
@@ -180,23 +173,27 @@ def _augment_on_device(case: Case) -> Iterator[Item]:
             how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
             "(images.to(device)); random ones then draw once for a batch",
             evidence={"share": share, "headroom": case.headroom, "gain": case.gain_of(stage)},
+            gain=case.gain_of_part(stage, share),
         )
-        yield Item(gain_of_part(case, stage, share), advice)
 
 
 def _augmenting(case: Case) -> Iterator[Stage]:
     """The stages that hold the job, have single transforms, and compute."""
-    for stage in held_stages(case):
+    for stage in case.held_by:
         if transforms_of(case, stage) and not mostly_waits(case, stage):
             yield stage
 
 
+def _distinct(rows: Sequence[Transform]) -> list[str]:
+    return list(dict.fromkeys(row.name for row in rows))
+
+
 def _verb(rows: Sequence[Transform], singular: str, plural: str) -> str:
-    return singular if len({row.name for row in rows}) == 1 else plural
+    return singular if len(_distinct(rows)) == 1 else plural
 
 
 def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, float] | None:
-    """Return the transforms before a crop that would be cheaper behind it, the crop, and the share that this saves."""
+    """The transforms before a crop that would be cheaper behind it, the crop, and the share that this saves."""
     best: tuple[list[Transform], Transform, float] | None = None
     for place, crop in enumerate(rows):
         after = crop.pixels

@@ -8,18 +8,15 @@ at least saves of such work; the rest of the step stays what it is (Amdahl's law
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.step_facts import StepFacts, facts_of_bound_step
-from bottleneck.analysis.names import COMPUTE
+from bottleneck.analysis.advice.rule import Suggestion
+from bottleneck.analysis.advice.step_facts import StepFacts, step_rule
 from bottleneck.results.format import duration, percent
-from bottleneck.results.records import Advice
+from bottleneck.results.names import COMPUTE
 
 _VOLTA, _AMPERE = 7, 8
 _WORTH_SHARE = 0.1
 """The part of a step that the work in question takes at least."""
-_WORTH_GAIN = 1.01
 _SAVED_IN_16_BITS = 1 / 3
 """Of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
 many as of float32 (NVIDIA, 'Ampere Architecture whitepaper'); a third is what remains of it with memory in the way."""
@@ -34,11 +31,10 @@ implementations: one loop, `foreach`, `fused`; how far they lie apart depends on
 _OPTIMIZER_SHARE, _CLEARING_SHARE = 0.05, 0.01
 
 
-@rule("mixed-precision")
-def _mixed_precision(case: Case) -> Iterator[Item]:
+@step_rule("mixed-precision")
+def _mixed_precision(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise autocast where all products are in float32, on a device that has faster ones of 16 bits."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.device_limits or facts.computed_share("float32") != 1:
+    if not facts.device_limits or facts.computed_share("float32") != 1:
         return
     if facts.model.autocast is True or not (facts.is_at_least(_VOLTA) or facts.model.cpu_bfloat16):
         return
@@ -48,12 +44,10 @@ def _mixed_precision(case: Case) -> Iterator[Item]:
     )
     if products_s < _WORTH_SHARE * facts.step_s:
         return
-    kind = "cpu" if case.on_cpu else "cuda"
-    small = "bfloat16" if case.on_cpu or facts.is_at_least(_AMPERE) else "float16"
+    kind = "cpu" if facts.case.on_cpu else "cuda"
+    small = "bfloat16" if facts.case.on_cpu or facts.is_at_least(_AMPERE) else "float16"
     scaler = "" if small == "bfloat16" else "; scale the loss with torch.amp.GradScaler()"
-    yield from _saves(
-        facts,
-        "mixed-precision",
+    yield from facts.saving(
         _SAVED_IN_16_BITS * products_s,
         "Compute in mixed precision",
         f"Matrix products and convolutions take {_of_step(facts, products_s)}, and all of them are in float32. The "
@@ -63,18 +57,15 @@ def _mixed_precision(case: Case) -> Iterator[Item]:
     )
 
 
-@rule("float32-matmul-precision")
-def _matmul_precision(case: Case) -> Iterator[Item]:
+@step_rule("float32-matmul-precision")
+def _matmul_precision(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise TF32 for products in float32 on Ampere and later, where it is not allowed."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.device_limits or not facts.on_cuda or not facts.is_at_least(_AMPERE):
+    if not facts.device_limits or not facts.case.on_cuda or not facts.is_at_least(_AMPERE):
         return
     matrix_s, in_float32 = facts.spent_s(facts.trace.matrix_s_per_step), facts.computed_share("float32") or 0.0
     if facts.model.matmul_precision != "highest" or in_float32 <= 0.5 or matrix_s < _WORTH_SHARE * facts.step_s:
         return
-    yield from _saves(
-        facts,
-        "float32-matmul-precision",
+    yield from facts.saving(
         _SAVED_BY_TF32 * in_float32 * matrix_s,
         "Let matrix products of float32 use the tensor cores",
         f"Matrix products take {_of_step(facts, matrix_s)}, in full float32 precision "
@@ -84,11 +75,10 @@ def _matmul_precision(case: Case) -> Iterator[Item]:
     )
 
 
-@rule("channels-last")
-def _channels_last(case: Case) -> Iterator[Item]:
+@step_rule("channels-last")
+def _channels_last(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise the layout that tensor cores want for convolutions of 16 bits."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.device_limits or not facts.on_cuda or not facts.is_at_least(_VOLTA):
+    if not facts.device_limits or not facts.case.on_cuda or not facts.is_at_least(_VOLTA):
         return
     convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
     layout_s = facts.spent_s(facts.trace.layout_s_per_step)
@@ -97,9 +87,7 @@ def _channels_last(case: Case) -> Iterator[Item]:
     if convolution_s < _WORTH_SHARE * facts.step_s:
         return
     converting = f" Converting between layouts takes {duration(layout_s)} of that." if layout_s > 0 else ""
-    yield from _saves(
-        facts,
-        "channels-last",
+    yield from facts.saving(
         max(layout_s, _SAVED_BY_CHANNELS_LAST * convolution_s),
         "Keep images in the channels-last layout",
         f"Convolutions take {_of_step(facts, convolution_s)}, on tensors with the channels outermost.{converting} The "
@@ -110,34 +98,30 @@ def _channels_last(case: Case) -> Iterator[Item]:
     )
 
 
-@rule("cudnn-benchmark")
-def _cudnn_benchmark(case: Case) -> Iterator[Item]:
-    """Advise trying the algorithms of cuDNN where all batches have one shape; what it gains nobody can tell."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.device_limits or not facts.on_cuda:
+@step_rule("cudnn-benchmark")
+def _cudnn_benchmark(facts: StepFacts) -> Iterator[Suggestion]:
+    """Advise trying the algorithms of cuDNN where all batches have one shape; the gain is unknown before it."""
+    if not facts.device_limits or not facts.case.on_cuda:
         return
     convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
     if facts.model.cudnn_benchmark is not False or facts.model.fixed_shapes is not True:
         return
     if convolution_s < _WORTH_SHARE * facts.step_s:
         return
-    advice = Advice(
-        id="cudnn-benchmark",
+    yield Suggestion(
         stage=COMPUTE,
         title="Let cuDNN try its algorithms and keep the fastest",
         why=f"Convolutions take {_of_step(facts, convolution_s)}, all batches have one shape, and cuDNN chooses by "
-        "rule of thumb. What it gains only a try can tell.",
+        "rule of thumb. Try it to see what it gains.",
         how="torch.backends.cudnn.benchmark = True, once, before training",
         evidence={"convolution_s_per_step": convolution_s, "cudnn_benchmark": False, "fixed_shapes": True},
     )
-    yield Item(1.0, advice)
 
 
-@rule("fused-optimizer")
-def _fused_optimizer(case: Case) -> Iterator[Item]:
+@step_rule("fused-optimizer")
+def _fused_optimizer(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise the fused implementation where the optimizer has one, does not use it, and takes its time."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.is_known or not (case.on_cpu or facts.on_cuda):
+    if not facts.is_known or not (facts.case.on_cpu or facts.case.on_cuda):
         return
     name, optimizer_s = facts.model.optimizer, facts.within_s(facts.trace.optimizer)
     if name not in _FUSED or facts.model.optimizer_fused is not False or optimizer_s is None:
@@ -145,9 +129,7 @@ def _fused_optimizer(case: Case) -> Iterator[Item]:
     if optimizer_s < _OPTIMIZER_SHARE * facts.step_s:
         return
     saved = _SAVED_BY_FUSING[facts.model.optimizer_foreach is True]
-    yield from _saves(
-        facts,
-        "fused-optimizer",
+    yield from facts.saving(
         saved * optimizer_s,
         "Use the fused implementation of the optimizer",
         f"{name}.step takes {_of_step(facts, optimizer_s)}, and is not fused. The gain is an estimate: that fusing "
@@ -157,19 +139,16 @@ def _fused_optimizer(case: Case) -> Iterator[Item]:
     )
 
 
-@rule("set-to-none")
-def _set_to_none(case: Case) -> Iterator[Item]:
+@step_rule("set-to-none")
+def _set_to_none(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise dropping gradients where they are filled with zeros, which the trace shows."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.is_known:
+    if not facts.is_known:
         return
     clearing_s = facts.within_s(facts.trace.clearing)
     fills = facts.trace.clearing.operators_per_step or 0.0
     if clearing_s is None or fills < 1 or clearing_s < _CLEARING_SHARE * facts.step_s:
         return
-    yield from _saves(
-        facts,
-        "set-to-none",
+    yield from facts.saving(
         clearing_s,
         "Drop the gradients instead of filling them with zeros",
         f"zero_grad fills them with {fills:.0f} operators a step, which takes {_of_step(facts, clearing_s)}. The gain "
@@ -181,16 +160,6 @@ def _set_to_none(case: Case) -> Iterator[Item]:
 
 def _of_step(facts: StepFacts, seconds: float) -> str:
     return f"{duration(seconds)} of each {duration(facts.step_s)} step ({percent(seconds / facts.step_s)})"
-
-
-def _saves(
-    facts: StepFacts, id: str, saved_s: float, title: str, why: str, how: str, evidence: dict[str, Any]
-) -> Iterator[Item]:
-    """Yield advice on what saves some time of a step, if that is worth a word."""
-    gain = facts.gain(saved_s)
-    if gain >= _WORTH_GAIN:
-        numbers = {**evidence, "step_s": facts.step_s, "saved_s_per_step": saved_s}
-        yield Item(gain, Advice(id=id, stage=COMPUTE, title=title, why=why, how=how, evidence=numbers))
 
 
 RULES = (

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.saturation import THROTTLED, Saturation, find_saturation, raw_usage
-from bottleneck.analysis.names import moves_batches
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.saturation import THROTTLED, raw_usage
 from bottleneck.results.format import duration, number, percent, plural
-from bottleneck.results.records import Advice
 
 _QUEUE = 1.5
 """Threads that run or could, for each core, from which on they get into each other's way."""
@@ -19,65 +17,53 @@ _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
 """Of each worker: that of the user's code, and that of the queue behind it."""
-_OVER = 2.0
+OVERSUBSCRIBED = 2.0
 """Threads for each core that are far too many."""
 _ELSEWHERE = "ray.data.read_images(PATH).map(augment).iter_torch_batches(batch_size={batch_size:.0f})"
 _BATCH_SIZE = 32
-"""Shown where that of the job is not known."""
+"""Shown where that of the job is unknown."""
 _ON_DEVICE = "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device)) in the train step"
 
 
 @rule("workers-cannot-help")
-def _workers_cannot_help(case: Case) -> Iterator[Item]:
+def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
-    found, workers = find_saturation(case.evidence, case.verdict.state), case.number("num_workers")
-    held = [name for name in (case.verdict.bottleneck, *case.verdict.contributors) if name is not None]
-    if case.verdict.state != "input_bound" or not workers or (held and all(moves_batches(name) for name in held)):
+    found, own = case.saturation, _own_cores(case)
+    if not case.input_bound or not case.workers or case.held_behind_workers:
         return
-    if found is None or not found.lacks_cores:
-        return
-    own = _own_cores(case)
-    if own is None or own <= 0:
+    if found is None or not found.lacks_cores or own is None or own <= 0:
         return
     others = found.cores_other or 0.0
-    # Beside a crowd nobody knows what the job itself would need; the first thing to do is to send it away.
-    crowded = found.cores is not None and others >= _OTHERS * found.cores
-    advice = _without_others(found, own, others) if crowded else _less_work(case, found, workers, own)
-    # What less work would gain goes with how much less; that is said of the stages that do it.
-    yield Item(case.at_most_headroom(_gain_of_freed_cores(case, own, others)) if crowded else 1.0, advice)
-
-
-def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
-    """Return the most that the job gains by the cores of others: what it got no core for, where that was seen."""
-    core_wait = case.evidence.core_wait_per_cpu_s
-    most = (own + others) / own
-    return most if core_wait is None else min(most, 1 + max(0.0, core_wait))
-
-
-def _without_others(found: Saturation, own: float, others: float) -> Advice:
-    return Advice(
-        id="workers-cannot-help",
-        stage=None,
-        title="Free the cores that others use: more workers would find none",
-        why=f"{found.sentence} Processes of others take {number(others, 2)} cores, the job itself {number(own, 2)}.",
-        how="stop what else runs (top shows it), or take another machine, and measure again",
-        evidence={"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own, "cores_other": others},
-    )
-
-
-def _less_work(case: Case, found: Saturation, workers: float, own: float) -> Advice:
+    busy = {"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own}
+    # What the job itself needs cannot be measured beside a crowd; the first thing to do is to send that away.
+    if found.cores is not None and others >= _OTHERS * found.cores:
+        yield Suggestion(
+            title="Free the cores that others use: more workers would find none",
+            why=f"{found.sentence} Processes of others take {number(others, 2)} cores, the job itself "
+            f"{number(own, 2)}.",
+            how="stop what else runs (top shows it), or take another machine, and measure again",
+            evidence={**busy, "cores_other": others},
+            gain=case.at_most_headroom(_gain_of_freed_cores(case, own, others)),
+        )
+        return
     needed = math.ceil(own * max(case.headroom, 1.0))
     device = "" if case.on_cpu else f"; or on the device: {_ON_DEVICE}"
-    return Advice(
-        id="workers-cannot-help",
-        stage=None,
+    yield Suggestion(
         title="More workers would find no core: do less work for each sample, or elsewhere",
-        why=f"{found.sentence} With {_workers(workers)} the job uses {number(own, 2)} cores; to keep up with the "
+        why=f"{found.sentence} With {_workers(case.workers)} the job uses {number(own, 2)} cores; to keep up with the "
         f"device, the same work would take about {needed}.",
         how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
         f"the data: {_ELSEWHERE.format(batch_size=case.number('batch_size') or _BATCH_SIZE)}{device}",
-        evidence={"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own, "cores_needed": needed},
+        # What less work would gain goes with how much less; the advice on its stages has that.
+        evidence={**busy, "cores_needed": needed},
     )
+
+
+def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
+    """The most that the job gains by the cores of others: what it got no core for, where that was measured."""
+    core_wait = case.evidence.core_wait_per_cpu_s
+    most = (own + others) / own
+    return most if core_wait is None else min(most, 1 + max(0.0, core_wait))
 
 
 def _workers(workers: float) -> str:
@@ -89,7 +75,7 @@ def _cores(cores: float) -> str:
 
 
 def _own_cores(case: Case) -> float | None:
-    """Return the cores that the job itself keeps busy."""
+    """The cores that the job itself keeps busy."""
     raw = raw_usage(case.evidence)
     if raw is None or raw.cores_main is None or raw.cores_workers is None:
         return None
@@ -97,12 +83,12 @@ def _own_cores(case: Case) -> float | None:
 
 
 def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
-    """Return what shows that threads wait for cores, and its numbers; None where nothing does.
+    """What shows that threads wait for cores, and its numbers; None where nothing does.
 
     Where cores are left, workers may well be more than these: they wait for a disk or the network.
     """
-    found, raw = find_saturation(case.evidence, case.verdict.state), raw_usage(case.evidence)
-    if found is None or raw is None or not found.lacks_cores:
+    found, raw = case.saturation, raw_usage(case.evidence)
+    if case.verdict.state == "device_bound" or found is None or raw is None or not found.lacks_cores:
         return None
     queue, throttled = raw.runnable_per_core, raw.throttled_share
     core_wait = case.evidence.core_wait_per_cpu_s
@@ -117,82 +103,64 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
 
 
 @rule("too-many-workers")
-def _too_many_workers(case: Case) -> Iterator[Item]:
+def _too_many_workers(case: Case) -> Iterator[Suggestion]:
     """Advise fewer workers where there are more than cores, and they stand in each other's way."""
-    workers, pressure = case.number("num_workers"), _pressure(case)
-    cores = case.evidence.utilisation.cores.usable
-    if case.verdict.state == "device_bound" or not workers or not cores or workers <= cores or pressure is None:
+    workers, pressure, cores = case.workers, _pressure(case), case.evidence.utilisation.cores.usable
+    if pressure is None or not cores or workers <= cores:
         return
     wanted = max(1, int(cores))
-    yield Item(
-        1.0,
-        Advice(
-            id="too-many-workers",
-            stage=None,
-            title=f"Lower num_workers from {workers:.0f} to {wanted}",
-            why=f"{workers:.0f} workers share {_cores(cores)}, and {pressure[0]}. "
-            "More workers than cores do no more work; each takes memory, and switching between them takes time.",
-            how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
-            evidence={
-                "num_workers": workers,
-                "proposed": {"num_workers": wanted},
-                "usable_cores": cores,
-                **pressure[1],
-            },
-        ),
-    )
+    yield Suggestion(
+        title=f"Lower num_workers from {workers:.0f} to {wanted}",
+        why=f"{workers:.0f} workers share {_cores(cores)}, and {pressure[0]}. "
+        "More workers than cores do no more work; each takes memory, and switching between them takes time.",
+        how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
+        evidence={
+            "num_workers": workers, "proposed": {"num_workers": wanted}, "usable_cores": cores, **pressure[1],
+        },
+    )  # fmt: skip
 
 
 @rule("thread-oversubscription")
-def _threads(case: Case) -> Iterator[Item]:
+def _threads(case: Case) -> Iterator[Suggestion]:
     """Advise one thread in each worker where their threads are far more than the cores."""
-    workers, pressure = case.number("num_workers"), _pressure(case)
+    workers, pressure, cores = case.workers, _pressure(case), case.evidence.utilisation.cores.usable
     threads = case.evidence.utilisation.workers.threads
-    cores = case.evidence.utilisation.cores.usable
-    if case.verdict.state == "device_bound" or not workers or not cores or threads is None or pressure is None:
+    if pressure is None or not workers or not cores or threads is None:
         return
     extra = threads - _OWN_THREADS
-    if extra < 1 or workers * (1 + extra) <= _OVER * cores:
+    computing = workers * (1 + extra)
+    if extra < 1 or computing <= OVERSUBSCRIBED * cores:
         return
-    yield Item(
-        1.0,
-        Advice(
-            id="thread-oversubscription",
-            stage=None,
-            title="Let each worker compute with one thread",
-            why=f"Each of {_workers(workers)} has {threads:.0f} threads, {workers * (1 + extra):.0f} in all that may "
-            f"compute on {_cores(cores)}, and {pressure[0]}.",
-            how="def one_thread(worker): cv2.setNumThreads(0); torch.set_num_threads(1)\n"
-            "DataLoader(..., worker_init_fn=one_thread), and OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 before python",
-            evidence={"num_workers": workers, "threads": threads, "usable_cores": cores, **pressure[1]},
-        ),
+    yield Suggestion(
+        title="Let each worker compute with one thread",
+        why=f"Each of {_workers(workers)} has {threads:.0f} threads, {computing:.0f} in all that may "
+        f"compute on {_cores(cores)}, and {pressure[0]}.",
+        how="def one_thread(worker): cv2.setNumThreads(0); torch.set_num_threads(1)\n"
+        "DataLoader(..., worker_init_fn=one_thread), and OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 before python",
+        evidence={"num_workers": workers, "threads": threads, "usable_cores": cores, **pressure[1]},
     )
 
 
 @rule("worker-affinity")
-def _affinity(case: Case) -> Iterator[Item]:
+def _affinity(case: Case) -> Iterator[Suggestion]:
     """Advise to widen the cores of workers that may run on fewer of them than the main process."""
-    seen = case.evidence.utilisation.workers
-    workers, each = seen.count, seen.affinity_cores
-    together, main = seen.affinity_cores_together, seen.main_affinity_cores
-    if case.verdict.state != "input_bound" or not workers or each is None or main is None or each >= main:
+    usage = case.evidence.utilisation.workers
+    workers, each = usage.count, usage.affinity_cores
+    together, main = usage.affinity_cores_together, usage.main_affinity_cores
+    if not case.input_bound or not workers or each is None or main is None or each >= main:
         return
     # Workers that are each bound to a core of their own have as many as they use.
     room = each if together is None else together
     if room <= 0 or room >= min(workers, main):
         return
-    yield Item(
-        case.at_most_headroom(min(workers, main) / room),
-        Advice(
-            id="worker-affinity",
-            stage=None,
-            title="Let the workers run on all cores",
-            why=f"{_workers(workers)} may run on {room:.0f} of the {main:.0f} cores that the main process may use; a "
-            "library has narrowed their affinity, or the process that started them had.",
-            how="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
-            "DataLoader(..., worker_init_fn=all_cores)",
-            evidence={"num_workers": workers, "affinity_cores": room, "main_affinity_cores": main},
-        ),
+    yield Suggestion(
+        title="Let the workers run on all cores",
+        why=f"{_workers(workers)} may run on {room:.0f} of the {main:.0f} cores that the main process may use; a "
+        "library has narrowed their affinity, or the process that started them had.",
+        how="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
+        "DataLoader(..., worker_init_fn=all_cores)",
+        evidence={"num_workers": workers, "affinity_cores": room, "main_affinity_cores": main},
+        gain=case.at_most_headroom(min(workers, main) / room),
     )
 
 

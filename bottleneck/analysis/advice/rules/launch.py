@@ -1,4 +1,4 @@
-"""What to do where the device waits for the host: too many small launches, or waits that nobody needs.
+"""What to do where the device waits for the host: too many small launches, or needless waits.
 
 What is gained is an estimate from the trace; the remedies are those of PyTorch's 'Performance Tuning Guide' ('Avoid
 unnecessary CPU-GPU synchronization') and of its blog post 'Accelerating PyTorch with CUDA Graphs'.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.step_facts import LAUNCH_S, StepFacts, facts_of_bound_step, step_facts
-from bottleneck.analysis.names import COMPUTE
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.step_facts import LAUNCH_S, WORTH_GAIN, StepFacts, step_facts, step_rule
 from bottleneck.results.evidence import Synchronisation
-from bottleneck.results.format import duration, number, percent
-from bottleneck.results.records import Advice
+from bottleneck.results.format import duration, number, percent, size
+from bottleneck.results.names import COMPUTE
 
 _LAUNCHING_SHARE = 0.2
 """The part of a step that launches take at least before fewer of them are worth advice."""
@@ -22,93 +21,71 @@ _FUSED_AWAY = 0.5
 _WAITING_SHARE = 0.02
 _FEWEST_WAITS = 0.5
 """For each step; rarer ones are of those that log every so many steps."""
-_WORTH_GAIN = 1.01
 
 
-@rule("compile")
-def _compile(case: Case) -> Iterator[Item]:
+@step_rule("compile")
+def _compile(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise torch.compile where calling many small operators takes a real part of the step."""
-    facts = facts_of_bound_step(case)
-    if facts is None or facts.model.compiled is not False:
+    if facts.model.compiled is not False:
         return
-    calls = facts.trace.operators_per_step if case.on_cpu else facts.trace.launches_per_step
+    calls = facts.trace.operators_per_step if facts.case.on_cpu else facts.trace.launches_per_step
     if calls is None or calls * LAUNCH_S < _LAUNCHING_SHARE * facts.step_s:
         return
-    what = "operators" if case.on_cpu else "kernels"
-    saved_s = _FUSED_AWAY * calls * LAUNCH_S
-    gain = facts.gain(saved_s)
-    if gain < _WORTH_GAIN:
-        return
-    advice = Advice(
-        id="compile",
-        stage=COMPUTE,
-        title="Compile the model, which fuses small operators",
-        why=f"A step of {duration(facts.step_s)} calls {number(calls)} {what}, each of which takes the host about "
+    what = "operators" if facts.case.on_cpu else "kernels"
+    yield from facts.saving(
+        _FUSED_AWAY * calls * LAUNCH_S,
+        "Compile the model, which fuses small operators",
+        f"A step of {duration(facts.step_s)} calls {number(calls)} {what}, each of which takes the host about "
         f"{duration(LAUNCH_S)}, and nothing is compiled. The gain is an estimate: that half of them are fused with "
         "others.",
-        how="model = torch.compile(model)",
-        evidence={f"{what}_per_step": calls, "step_s": facts.step_s, "saved_s_per_step": saved_s},
+        "model = torch.compile(model)",
+        {f"{what}_per_step": calls},
     )
-    yield Item(gain, advice)
 
 
-@rule("cuda-graphs")
-def _cuda_graphs(case: Case) -> Iterator[Item]:
+@step_rule("cuda-graphs")
+def _cuda_graphs(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise CUDA graphs where the device waits for launches, shapes stay the same and nothing synchronises."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.host_limits or not facts.on_cuda or facts.model.fixed_shapes is not True:
+    if not facts.host_limits or not facts.case.on_cuda or facts.model.fixed_shapes is not True:
         return
     launches = facts.trace.launches_per_step or 0.0
-    launching_s = min(facts.idle_s, launches * LAUNCH_S)
     # A graph cannot be captured of a step that waits for the device.
     if launches * LAUNCH_S < _LAUNCHING_SHARE * facts.step_s or _waits(facts):
         return
-    gain = facts.gain(launching_s)
-    if gain < _WORTH_GAIN:
-        return
-    advice = Advice(
-        id="cuda-graphs",
-        stage=COMPUTE,
-        title="Replay the step as a CUDA graph",
-        why=f"The device computes for {duration(facts.busy_s or 0.0)} of each {duration(facts.step_s)} step and waits "
+    yield from facts.saving(
+        min(facts.idle_s, launches * LAUNCH_S),
+        "Replay the step as a CUDA graph",
+        f"The device computes for {duration(facts.busy_s or 0.0)} of each {duration(facts.step_s)} step and waits "
         f"for {number(launches)} launches in the rest; all batches have one shape. The gain is an estimate: that "
         f"{duration(LAUNCH_S)} a launch go.",
-        how='model = torch.compile(model, mode="reduce-overhead"), or torch.cuda.make_graphed_callables(model, ...)',
-        evidence={
-            "launches_per_step": launches,
-            "device_busy_s_per_step": facts.busy_s,
-            "step_s": facts.step_s,
-            "saved_s_per_step": launching_s,
-        },
+        'model = torch.compile(model, mode="reduce-overhead"), or torch.cuda.make_graphed_callables(model, ...)',
+        {"launches_per_step": launches, "device_busy_s_per_step": facts.busy_s},
     )
-    yield Item(gain, advice)
 
 
-@rule("larger-batch")
-def _larger_batch(case: Case) -> Iterator[Item]:
+@step_rule("larger-batch")
+def _larger_batch(facts: StepFacts) -> Iterator[Suggestion]:
     """Advise twice the batch where the device has time and memory for it."""
-    facts = facts_of_bound_step(case)
-    if facts is None or not facts.host_limits or facts.busy_s is None:
+    if not facts.host_limits or facts.busy_s is None:
         return
     model = facts.model
     peak, total, free = model.peak_device_bytes, model.device_bytes, model.device_free_bytes
     # Twice of everything, of the parameters too, would still fit.
     if peak is None or total is None or free is None or peak <= 0 or peak > min(total - peak, free):
         return
-    batch_size = case.number("batch_size")
+    batch_size = facts.case.number("batch_size")
     if batch_size is None:
         return
     # A step with twice the batch takes as long as before, or what the device then needs.
     doubled_s = max(2 * facts.busy_s, facts.step_s)
     gain = facts.gain(facts.step_s - doubled_s / 2)
-    if gain < _WORTH_GAIN:
+    if gain < WORTH_GAIN:
         return
-    advice = Advice(
-        id="larger-batch",
+    yield Suggestion(
         stage=COMPUTE,
         title=f"Raise the batch size from {batch_size:.0f} to {2 * batch_size:.0f}",
         why=f"The device computes for {duration(facts.busy_s)} of each {duration(facts.step_s)} step, and at most "
-        f"{_gigabytes(peak)} of its {_gigabytes(total)} were in use. The gain is an estimate: that the host needs no "
+        f"{size(peak)} of its {size(total)} were in use. The gain is an estimate: that the host needs no "
         "longer for twice the samples. The learning rate may have to change with it.",
         how=f"DataLoader(..., batch_size={2 * batch_size:.0f}); try it with --set batch_size={2 * batch_size:.0f}",
         evidence={
@@ -117,12 +94,12 @@ def _larger_batch(case: Case) -> Iterator[Item]:
             "device_bytes": total,
             "step_s": facts.step_s,
         },
+        gain=gain,
     )
-    yield Item(gain, advice)
 
 
 @rule("step-synchronises")
-def _synchronises(case: Case) -> Iterator[Item]:
+def _synchronises(case: Case) -> Iterator[Suggestion]:
     """Advise fewer waits for the device, where it has nothing to do after them."""
     facts = step_facts(case)
     waits = _waits(facts) if facts is not None else ()
@@ -131,12 +108,11 @@ def _synchronises(case: Case) -> Iterator[Item]:
     idle_s = sum(wait.idle_after_s_per_step or 0.0 for wait in waits)
     share = min(1.0, idle_s / facts.traced_s)
     gain = facts.gain(share * facts.step_s)
-    if share < _WAITING_SHARE or gain < _WORTH_GAIN:
+    if share < _WAITING_SHARE or gain < WORTH_GAIN:
         return
     calls = sum(wait.calls_per_step or 0.0 for wait in waits)
     by = ", ".join((wait.name or "")[:80] for wait in waits[:3])
-    advice = Advice(
-        id="step-synchronises",
+    yield Suggestion(
         stage=COMPUTE,
         title="Do not wait for the device in every step",
         why=f"The train step waits for the device {number(calls, 0 if calls >= 9.5 else 1)} times ({by}); after that "
@@ -145,17 +121,13 @@ def _synchronises(case: Case) -> Iterator[Item]:
         how="log every N steps: total += loss.detach(), and total.item() when step % 50 == 0; the same for "
         "loss.item(), .cpu(), .nonzero() and if tensor:",
         evidence={"waits_per_step": calls, "idle_share": share, "step_s": facts.step_s},
+        gain=gain,
     )
-    yield Item(gain, advice)
 
 
 def _waits(facts: StepFacts) -> tuple[Synchronisation, ...]:
-    """Return what makes the host wait for the device in most steps."""
+    """What makes the host wait for the device in most steps."""
     return tuple(wait for wait in facts.trace.synchronisations if (wait.calls_per_step or 0.0) >= _FEWEST_WAITS)
-
-
-def _gigabytes(size_bytes: float) -> str:
-    return f"{number(size_bytes / 1e9, 1)} GB"
 
 
 RULES = (

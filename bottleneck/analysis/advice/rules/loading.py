@@ -5,23 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.transforms import (
-    gain_of_part,
-    held_stage,
-    held_stages,
-    memory_bytes,
-    mostly_waits,
-    over_0,
-    setting,
-    transforms_of,
-    work_s_per_batch,
-)
-from bottleneck.analysis.names import makes_samples
-from bottleneck.results.format import duration, number, percent, significant
-from bottleneck.results.records import Advice, Stage
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.transforms import mostly_waits, transforms_of, work_s_per_batch
+from bottleneck.analysis.settings import over_0
+from bottleneck.results.format import duration, number, percent, significant, size
+from bottleneck.results.names import BEYOND_THE_WORKER, LOAD, LOADING, makes_samples
+from bottleneck.results.records import Stage
 
-_LOADS = ("load", "fetch")
 _PIXELS_TOO_MANY = 2.0
 """Decoded over used pixels from which on resizing beforehand is worth advising."""
 _DRAFT = 4.0
@@ -45,21 +35,22 @@ _MOST_NAMED = 3
 
 
 @rule("image-decoding")
-def _image_decoding(case: Case) -> Iterator[Item]:
+def _image_decoding(case: Case) -> Iterator[Suggestion]:
     """Advise smaller files where many more pixels are decoded than the samples keep."""
     decoded = over_0(case.evidence.loader.decoded_pixels_per_sample)
     used = over_0(case.evidence.loader.used_pixels_per_sample)
-    stage = _held_load(case)
+    stage = case.holding(*LOADING)
     if stage is None or not decoded or not used or decoded < _PIXELS_TOO_MANY * used or mostly_waits(case, stage):
         return
     ratio, side = decoded / used, max(1, round(_MARGIN * math.sqrt(used)))
+    # Where the stage is not cut, the transforms are part of it.
+    decoding = 1 - sum(transform.share for transform in transforms_of(case, stage))
     draft = (
         f' or, for JPEG, decode small: image.draft("RGB", ({side}, {side})) right after Image.open();'
         if ratio >= _DRAFT
         else ""
     )
-    advice = Advice(
-        id="image-decoding",
+    yield Suggestion(
         stage=stage.name,
         title="Decode fewer pixels: resize the images once, beforehand",
         why=f"{number(decoded)} pixels of each image are decoded and {number(used)} are used, "
@@ -72,26 +63,23 @@ def _image_decoding(case: Case) -> Iterator[Item]:
             "used_pixels_per_sample": used,
             "cost_s_per_batch": _cost_s(stage),
         },
+        gain=case.gain_of_part(stage, decoding * (1 - _KEPT / ratio)),
     )
-    # Where the stage is not cut, the transforms are part of it.
-    decoding = 1 - sum(transform.share for transform in transforms_of(case, stage))
-    yield Item(gain_of_part(case, stage, decoding * (1 - _KEPT / ratio)), advice)
 
 
 @rule("cache-dataset")
-def _cache_dataset(case: Case) -> Iterator[Item]:
+def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     """Advise keeping what was loaded where all of it fits into memory."""
-    stage = held_stage(case, "load")
-    each, length = over_0(case.evidence.loader.loaded_bytes_per_sample), setting(case, "dataset_length")
-    free = memory_bytes(case)
+    stage = case.holding(LOAD)
+    each, length = over_0(case.evidence.loader.loaded_bytes_per_sample), case.positive("dataset_length")
+    free = case.free_memory_bytes
     if stage is None or not each or not length or not free or each * length > _MEMORY_SHARE * free:
         return
     total = each * length
-    advice = Advice(
-        id="cache-dataset",
+    yield Suggestion(
         stage=stage.name,
         title="Load the dataset once, and keep it in memory",
-        why=f"All {number(length)} loaded samples take about {_amount(total)} of the {_amount(free)} that are "
+        why=f"All {number(length)} loaded samples take about {size(total)} of the {size(free)} that are "
         f"free; {_cost(case, stage)}",
         how=f"in {_dataset(case)}.__init__: load every sample once into one array or tensor (np.stack, torch.stack), "
         "before the workers start, so that they share it; __getitem__ then only takes from it",
@@ -101,24 +89,23 @@ def _cache_dataset(case: Case) -> Iterator[Item]:
             "memory_available_bytes": free,
             "cost_s_per_batch": _cost_s(stage),
         },
+        frees_stage=True,
     )
-    yield Item(case.gain_of(stage), advice, basis=case.basis_of(stage))
 
 
 @rule("fetch-in-batches")
-def _fetch_in_batches(case: Case) -> Iterator[Item]:
+def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
     """Advise one call for a whole batch where samples are so small that the calls themselves are the work."""
-    batch_size = setting(case, "batch_size")
+    batch_size = case.positive("batch_size")
     if case.evidence.loader.fetches_batches is not False or case.evidence.loader.iterable:
         return
     if not batch_size or batch_size < _FEWEST_SAMPLES:
         return
-    stage = next((s for s in held_stages(case) if makes_samples(s.name) and not mostly_waits(case, s)), None)
+    stage = next((s for s in case.held_by if makes_samples(s.name) and not mostly_waits(case, s)), None)
     work = _sample_s(case, batch_size)
     if stage is None or work is None or work > _TINY_S:
         return
-    advice = Advice(
-        id="fetch-in-batches",
+    yield Suggestion(
         stage=stage.name,
         title="Fetch whole batches by one call instead of sample by sample",
         why=f"A sample takes a worker only {duration(work)}, {number(batch_size)} times for each batch: at that size "
@@ -127,17 +114,17 @@ def _fetch_in_batches(case: Case) -> Iterator[Item]:
         f"drop_last=False), batch_size=None), and let {_dataset(case)}.__getitem__(self, indices) take all of them at "
         "once: return self.data[indices]; or add __getitems__(self, indices)",
         evidence={"sample_s": work, "batch_size": batch_size, "gain": case.gain_of(stage)},
+        gain=case.gain_of_part(stage, _CALLS),
     )
-    yield Item(gain_of_part(case, stage, _CALLS), advice)
 
 
 @rule("unused-columns")
-def _unused_columns(case: Case) -> Iterator[Item]:
-    """Advise leaving out tensors that the train step was not seen to read."""
+def _unused_columns(case: Case) -> Iterator[Suggestion]:
+    """Advise leaving out tensors that the train step never reads."""
     total = over_0(case.evidence.payload.bytes)
     unread = list(case.evidence.payload.unread or ())
     unread_bytes = over_0(case.evidence.payload.unread_bytes)
-    stage = next(held_stages(case), None)
+    stage = next(iter(case.held_by), None)
     if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
         return
     if unread_bytes >= total:  # a step that reads nothing at all stands for another one
@@ -145,10 +132,9 @@ def _unused_columns(case: Case) -> Iterator[Item]:
     named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
     rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
     share = min(1.0, unread_bytes / total)
-    by_byte = stage.name in ("copy", "handoff") and total >= _GOES_BY_BYTES
+    by_byte = stage.name in BEYOND_THE_WORKER and total >= _GOES_BY_BYTES
     estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
-    advice = Advice(
-        id="unused-columns",
+    yield Suggestion(
         stage=stage.name if by_byte else None,
         title="Leave out what the train step never reads",
         why=f"The train step read nothing of {named}{rest}: {percent(share)} of the bytes of a batch, which are "
@@ -156,16 +142,12 @@ def _unused_columns(case: Case) -> Iterator[Item]:
         how="drop the column before loading: dataset.remove_columns([...]) (Hugging Face), columns=[...] "
         "(Parquet, Arrow, pandas), or do not return it from __getitem__",
         evidence={"unread": unread[:_MOST_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
+        gain=case.gain_of_part(stage, share) if by_byte else 1.0,
     )
-    yield Item(gain_of_part(case, stage, share) if by_byte else 1.0, advice)
-
-
-def _held_load(case: Case) -> Stage | None:
-    return next((stage for stage in held_stages(case) if stage.name in _LOADS), None)
 
 
 def _sample_s(case: Case, batch_size: float) -> float | None:
-    """Return what making a sample takes of a worker, loading and augmentation together; None where not measured."""
+    """What making a sample takes of a worker, loading and augmentation together; None where not measured."""
     works = [work_s_per_batch(case, stage) for stage in case.stages if makes_samples(stage.name)]
     known = [work for work in works if work is not None]
     return sum(known) / batch_size if known and len(known) == len(works) else None
@@ -184,10 +166,6 @@ def _cost(case: Case, stage: Stage) -> str:
 
 def _dataset(case: Case) -> str:
     return str(case.pipeline.get("dataset") or "your dataset")
-
-
-def _amount(nbytes: float) -> str:
-    return f"{significant(nbytes / 1e9, 2)} GB" if nbytes >= 1e9 else f"{significant(nbytes / 1e6, 2)} MB"
 
 
 RULES = (_image_decoding, _cache_dataset, _fetch_in_batches, _unused_columns)

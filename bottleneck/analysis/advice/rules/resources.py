@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import raw_usage
-from bottleneck.analysis.advice.transforms import memory_bytes
 from bottleneck.analysis.advice.worker_room import batch_room_bytes
-from bottleneck.analysis.names import COMPUTE
-from bottleneck.results.format import count, number, plural
-from bottleneck.results.records import Advice
+from bottleneck.results.format import number, plural, size
+from bottleneck.results.names import COMPUTE, DEVICE
 
 _EPOCH_SHARE = 0.1
-"""The share of the free memory that workers may gain in an epoch, or in an hour where an epoch is not known."""
+"""The share of the free memory that workers may gain in an epoch, or in an hour where an epoch is unknown."""
 _LEAST_GROWTH_BYTES_PER_S = 1 << 20
 _HOUR_S = 3600.0
 _SHM_SHARE = 0.8
@@ -23,30 +21,24 @@ _THROTTLING = ("power", "heat", "hardware slowdown", "clocks set by the user")
 
 
 @rule("memory-growth")
-def _memory_growth(case: Case) -> Iterator[Item]:
+def _memory_growth(case: Case) -> Iterator[Suggestion]:
     """Advise arrays instead of objects where the private memory of the workers climbs at a rate that matters."""
-    growth = case.evidence.utilisation.workers.private_growth_bytes_per_s
-    error = case.evidence.utilisation.workers.private_growth_error_bytes_per_s
-    free = memory_bytes(case)
-    if growth is None or free is None or free <= 0:
+    usage, free = case.evidence.utilisation.workers, case.free_memory_bytes
+    growth = usage.private_growth_bytes_per_s
+    if growth is None or free is None:
         return
-    surely = growth - 2 * (error or 0.0)
+    surely = growth - 2 * (usage.private_growth_error_bytes_per_s or 0.0)
     epoch_s = _epoch_s(case)
     if surely < _LEAST_GROWTH_BYTES_PER_S or surely * (epoch_s or _HOUR_S) < _EPOCH_SHARE * free:
         return
-    yield Item(
-        1.0,
-        Advice(
-            id="memory-growth",
-            stage=None,
-            title="Keep what the dataset holds in arrays: the workers' memory climbs",
-            why=f"The private memory of the workers grows by {count(growth / 1e6)} MB a second; the free "
-            f"{count(free / 1e9)} GB would be used up in {_time(free / growth)}. Reading a Python object changes its "
-            "reference count, so that each worker gets a copy of its own of what it shared with the main process.",
-            how="self.paths = np.array(paths); self.labels = np.array(labels), in place of lists and dicts of objects; "
-            "a pandas or pyarrow column of strings for long texts",
-            evidence={"private_growth_bytes_per_s": growth, "memory_available_bytes": free, "epoch_s": epoch_s},
-        ),
+    yield Suggestion(
+        title="Keep what the dataset holds in arrays: the workers' memory climbs",
+        why=f"The private memory of the workers grows by {size(growth)} a second; the free "
+        f"{size(free)} would be used up in {_time(free / growth)}. Reading a Python object changes its "
+        "reference count, so that each worker gets a copy of its own of what it shared with the main process.",
+        how="self.paths = np.array(paths); self.labels = np.array(labels), in place of lists and dicts of objects; "
+        "a pandas or pyarrow column of strings for long texts",
+        evidence={"private_growth_bytes_per_s": growth, "memory_available_bytes": free, "epoch_s": epoch_s},
     )
 
 
@@ -60,83 +52,68 @@ def _time(seconds: float) -> str:
 
 
 @rule("shared-memory-full")
-def _shared_memory(case: Case) -> Iterator[Item]:
+def _shared_memory(case: Case) -> Iterator[Suggestion]:
     """Advise more shared memory where the batches in flight nearly fill it, or could."""
-    seen = case.evidence.utilisation.shared_memory
-    size, peak = seen.size_bytes, seen.peak_used_bytes
-    workers = case.number("num_workers")
-    if not size or size <= 0 or not workers:
+    shared = case.evidence.utilisation.shared_memory
+    held, peak = shared.size_bytes, shared.peak_used_bytes
+    if not held or held <= 0 or not case.workers:
         return
-    needed = batch_room_bytes(case, workers)
-    if not ((peak or 0) > _SHM_SHARE * size or (needed or 0) > size):
+    needed = batch_room_bytes(case, case.workers)
+    if not ((peak or 0) > _SHM_SHARE * held or (needed or 0) > held):
         return
     queue = (
-        f"; the batches in flight of {plural(round(workers), 'worker')} take up to {count(needed / 1e6)} MB"
+        f"; the batches in flight of {plural(round(case.workers), 'worker')} take up to {size(needed)}"
         if needed
         else ""
     )
     gib = math.ceil(2 * max(peak or 0, needed or 0) / 2**30)
-    yield Item(
-        1.0,
-        Advice(
-            id="shared-memory-full",
-            stage=None,
-            title="Give the workers more shared memory, or let fewer batches be in flight",
-            why=f"/dev/shm holds {count(size / 1e6)} MB, of which {count((peak or 0) / 1e6)} MB were in use{queue}. A "
-            "worker that finds it full dies of a bus error.",
-            how=f"docker run --shm-size={gib}g (or --ipc=host), mount -o remount,size={gib}G /dev/shm; else "
-            "DataLoader(..., prefetch_factor=1) or fewer workers",
-            evidence={"shm_size_bytes": size, "peak_used_bytes": peak, "batches_in_flight_bytes": needed},
-        ),
+    yield Suggestion(
+        title="Give the workers more shared memory, or let fewer batches be in flight",
+        why=f"/dev/shm holds {size(held)}, of which {size(peak or 0)} were in use{queue}. A "
+        "worker that finds it full dies of a bus error.",
+        how=f"docker run --shm-size={gib}g (or --ipc=host), mount -o remount,size={gib}G /dev/shm; else "
+        "DataLoader(..., prefetch_factor=1) or fewer workers",
+        evidence={"shm_size_bytes": held, "peak_used_bytes": peak, "batches_in_flight_bytes": needed},
     )
 
 
 @rule("gpu-throttled")
-def _gpu_throttled(case: Case) -> Iterator[Item]:
+def _gpu_throttled(case: Case) -> Iterator[Suggestion]:
     """Advise to look after a device that holds the job at a lower clock than it can."""
-    row = raw_usage(case.evidence, "device") or raw_usage(case.evidence)
-    if row is None:
+    usage = raw_usage(case.evidence, DEVICE) or raw_usage(case.evidence)
+    if usage is None or case.input_bound:
         return
-    clock, most = row.gpu.sm_clock_hz, row.gpu.max_sm_clock_hz
-    reasons = [reason for reason in _THROTTLING if reason in row.gpu.throttled]
-    if case.verdict.state == "input_bound" or not reasons or not clock or not most or clock <= 0:
+    clock, most = usage.gpu.sm_clock_hz, usage.gpu.max_sm_clock_hz
+    reasons = [reason for reason in _THROTTLING if reason in usage.gpu.throttled]
+    if not reasons or not clock or not most or not 0 < clock < _CLOCK_SHARE * most:
         return
-    if clock >= _CLOCK_SHARE * most:
-        return
-    yield Item(
-        most / clock,
-        Advice(
-            id="gpu-throttled",
-            stage=COMPUTE,
-            title="See what holds the clocks of the device down",
-            why=f"It ran at {number(clock / 1e6)} of {number(most / 1e6)} MHz, held down by {' and '.join(reasons)}. A "
-            "step that computes all the time would be faster by as much at the most.",
-            how="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE,CLOCK; better cooling, a higher limit with "
-            "nvidia-smi -pl WATTS, or nvidia-smi -rac and -rgc where someone has set the clocks",
-            evidence={"sm_clock_hz": clock, "max_sm_clock_hz": most, "throttled": reasons},
-        ),
+    yield Suggestion(
+        stage=COMPUTE,
+        title="See what holds the clocks of the device down",
+        why=f"It ran at {number(clock / 1e6)} of {number(most / 1e6)} MHz, held down by {' and '.join(reasons)}. A "
+        "step that computes all the time would be faster by as much at the most.",
+        how="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE,CLOCK; better cooling, a higher limit with "
+        "nvidia-smi -pl WATTS, or nvidia-smi -rac and -rgc where someone has set the clocks",
+        evidence={"sm_clock_hz": clock, "max_sm_clock_hz": most, "throttled": reasons},
+        gain=most / clock,
     )
 
 
 @rule("gpu-shared")
-def _gpu_shared(case: Case) -> Iterator[Item]:
+def _gpu_shared(case: Case) -> Iterator[Suggestion]:
     """Advise to have the device alone where others use it and it is what holds the job."""
     others = case.evidence.utilisation.gpu_other_processes
-    if case.verdict.state == "input_bound" or not others or others < 1:
+    if case.input_bound or not others:
         return
-    plural = "process" if others == 1 else "processes"
+    processes = "process" if others == 1 else "processes"
     device = str(case.environment.get("device_name") or case.device)
-    yield Item(
-        1.0,
-        Advice(
-            id="gpu-shared",
-            stage=COMPUTE,
-            title="Train on a device that nobody else uses",
-            why=f"{others:.0f} other {plural} had work or memory on the {device} while it was measured; they take "
-            "turns with this job.",
-            how="nvidia-smi shows them; CUDA_VISIBLE_DEVICES=N python ... chooses another device",
-            evidence={"gpu_other_processes": others},
-        ),
+    yield Suggestion(
+        stage=COMPUTE,
+        title="Train on a device that nobody else uses",
+        why=f"{others} other {processes} had work or memory on the {device} while it was measured; they take "
+        "turns with this job.",
+        how="nvidia-smi shows them; CUDA_VISIBLE_DEVICES=N python ... chooses another device",
+        evidence={"gpu_other_processes": others},
     )
 
 

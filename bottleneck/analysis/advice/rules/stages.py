@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
-from bottleneck.analysis.advice.transforms import shows_images
+from bottleneck.analysis.advice.transforms import MOSTLY, shows_images
 from bottleneck.analysis.advice.worker_gain import more_at_once
-from bottleneck.analysis.names import COMPUTE
-from bottleneck.results.format import cache_option, duration, names, percent, percent_interval
-from bottleneck.results.records import Advice, Stage
-from bottleneck.results.stage_names import stages_in
+from bottleneck.results.format import cache_option, duration, gain, names, percent, percent_interval
+from bottleneck.results.names import (
+    AUGMENT,
+    COLLATE,
+    COMPUTE,
+    COPY,
+    FETCH,
+    FINISH,
+    HANDOFF,
+    LOAD,
+    LOADING,
+    OTHER,
+    stages_in,
+)
+from bottleneck.results.records import Stage
 
 _KEPT = ("cut-fetch", "mark-other", "wait-less", "split-stages")
-"""Ids that stay beside whatever else is advised: they ask for a closer look, or rest on what was seen of the stage."""
+"""Ids that stay beside whatever else is advised: they ask for a closer look, or rest on how the stage ran."""
 
 
 @dataclass(frozen=True)
@@ -26,45 +37,45 @@ class _Remedy:
 
 
 _REMEDIES = {
-    "augment": _Remedy(
+    AUGMENT: _Remedy(
         "cheaper-augment",
         "Make the augmentation cheaper, or move it to the device",
         "do beforehand, once, whatever is not random; run the rest on whole batches in the train step, on the device",
     ),
-    "load": _Remedy(
+    LOAD: _Remedy(
         "cheaper-load",
         "Read and decode less for each sample",
         "do once beforehand what is the same in every epoch (parsing, decoding, conversion), and store what comes out "
         "of it in a form that is read in one piece: arrays, tensors, Arrow",
     ),
-    "fetch": _Remedy(
+    FETCH: _Remedy(
         "cut-fetch",
         "Separate the augmentation from the loading, to see which of the two it is",
         'Pipeline(..., augment="transform"): the attribute of the dataset that augments',
     ),
-    "other": _Remedy(
+    OTHER: _Remedy(
         "mark-other",
         "Mark more of what __getitem__ does: most of its time is in code without a mark",
         'put @bottleneck.stage("name") on the functions that it calls, and diagnose again',
     ),
-    "collate": _Remedy(
+    COLLATE: _Remedy(
         "cheaper-collate",
         "Collate tensors in one go",
         "return tensors from the dataset and torch.stack() them once; pad to the longest sample of the "
         "batch, and sort samples of like length into one batch",
     ),
-    "handoff": _Remedy(
+    HANDOFF: _Remedy(
         "smaller-handoff",
         "Send fewer and smaller objects from the workers",
         "return a few large tensors instead of lists, dicts or objects, in the smallest types that hold their values",
     ),
-    "copy": _Remedy(
+    COPY: _Remedy(
         "smaller-copy",
         "Copy fewer bytes to the device",
         "send values in the smallest type that holds them and convert on the device; leave out tensors that the model "
         "never reads",
     ),
-    "finish": _Remedy(
+    FINISH: _Remedy(
         "cheaper-finish",
         "Make what follows the augmentation in __getitem__ cheaper",
         "move conversions behind the collation, where one call serves the whole batch",
@@ -72,50 +83,25 @@ _REMEDIES = {
 }
 
 
-_REMEDIES_FOR_IMAGES = {
-    "augment": _Remedy(
-        "cheaper-augment",
-        "Make the augmentation cheaper, or move it to the device",
-        "crop before anything that touches every pixel; run the rest on whole batches in the train step: "
-        "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device))",
-    ),
-    "load": _Remedy(
-        "cheaper-load",
-        "Read and decode less for each sample",
-        'resize the files once beforehand, or decode small: image.draft("RGB", (256, 256)) before '
-        "image.convert() (Pillow, JPEG); torchvision.io.decode_jpeg is a faster decoder",
-    ),
-    "handoff": _Remedy(
-        "smaller-handoff",
-        "Send fewer and smaller objects from the workers",
-        "return a few large tensors instead of lists, dicts or objects, and send pixels as uint8: "
-        "images.to(device).float().div_(255) in the train step",
-    ),
-    "copy": _Remedy(
-        "smaller-copy",
-        "Copy fewer bytes to the device",
-        "send pixels as uint8 and convert there: images.to(device, non_blocking=True).float().div_(255); "
-        "leave out tensors that the model never reads",
-    ),
+_HOW_FOR_IMAGES = {
+    AUGMENT: "crop before anything that touches every pixel; run the rest on whole batches in the train step: "
+    "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device))",
+    LOAD: 'resize the files once beforehand, or decode small: image.draft("RGB", (256, 256)) before '
+    "image.convert() (Pillow, JPEG); torchvision.io.decode_jpeg is a faster decoder",
+    HANDOFF: "return a few large tensors instead of lists, dicts or objects, and send pixels as uint8: "
+    "images.to(device).float().div_(255) in the train step",
+    COPY: "send pixels as uint8 and convert there: images.to(device, non_blocking=True).float().div_(255); "
+    "leave out tensors that the model never reads",
 }
-"""Said only where the run saw images."""
+"""Only where the run had images."""
 
 # Where the device is the CPU, moving work from the workers to the train step gains nothing.
-_REMEDIES_ON_CPU = {
-    "augment": _Remedy(
-        "cheaper-augment",
-        "Make the augmentation cheaper",
-        "do beforehand, once, whatever is not random; apply the costly parts of the rest to fewer samples",
-    ),
-}
-_REMEDIES_FOR_IMAGES_ON_CPU = {
-    "augment": _Remedy(
-        "cheaper-augment",
-        "Make the augmentation cheaper",
-        "crop and resize before anything that touches every pixel; keep pixels as uint8 until the end; do "
-        "beforehand, once, whatever is not random",
-    ),
-}
+_AUGMENT_ON_CPU = "Make the augmentation cheaper"
+_HOW_ON_CPU = "do beforehand, once, whatever is not random; apply the costly parts of the rest to fewer samples"
+_HOW_ON_CPU_FOR_IMAGES = (
+    "crop and resize before anything that touches every pixel; keep pixels as uint8 until the end; do beforehand, "
+    "once, whatever is not random"
+)
 
 
 # What is advised of a stage that waits for most of its time; a faster decoder would gain it nothing.
@@ -130,29 +116,30 @@ _LOCKS = (
     "; as long as it waits, more workers help: try {setting}",
 )
 """What to do; what goes before it and behind it where more workers are of use."""
-_MOSTLY = 0.5
 
 
-def _remedies(case: Case) -> dict[str, _Remedy]:
-    """Return the remedies by stage that fit the device and what the run saw of the data."""
-    remedies = {**_REMEDIES, **(_REMEDIES_ON_CPU if case.on_cpu else {})}
-    if shows_images(case):
-        remedies |= {**_REMEDIES_FOR_IMAGES, **(_REMEDIES_FOR_IMAGES_ON_CPU if case.on_cpu else {})}
-    return remedies
+def _usual_remedy(case: Case, name: str) -> _Remedy | None:
+    """The remedy of a stage that fits the device and the data."""
+    remedy, images = _REMEDIES.get(name), shows_images(case)
+    if remedy is None:
+        return None
+    if name == AUGMENT and case.on_cpu:
+        return replace(remedy, title=_AUGMENT_ON_CPU, how=_HOW_ON_CPU_FOR_IMAGES if images else _HOW_ON_CPU)
+    return replace(remedy, how=_HOW_FOR_IMAGES.get(name, remedy.how)) if images else remedy
 
 
 def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
-    loads = stage.name in ("load", "fetch")
+    loads = stage.name in LOADING
     what, before, behind = _STORAGE if loads else _LOCKS
     how = more_at_once(case, before) + what + more_at_once(case, behind)
-    if stage.name == "fetch":
+    if stage.name == FETCH:
         how += '; mark its parts with @bottleneck.stage("read") and so on, to see which of them waits'
     title = "Wait less for storage or the network" if loads else f"Find out what {stage.name} waits for"
     return _Remedy("wait-less", title, how)
 
 
 def _split(case: Case, stage: Stage) -> _Remedy | None:
-    """Return what tells stages apart that could not be, for lack of memory; None for a stage of its own."""
+    """What tells stages apart that could not be, for lack of memory; None for a stage of its own."""
     parts = stages_in(stage.name)
     if len(parts) == 1:
         return None
@@ -162,76 +149,76 @@ def _split(case: Case, stage: Stage) -> _Remedy | None:
 
 
 def _spent(stage: Stage, waiting: float | None) -> str:
-    """Return a sentence on how the stage passes its time; empty where it says nothing of use."""
+    """A sentence on how the stage passes its time; empty where it says nothing of use."""
     if waiting is None:
         return ""
-    if waiting > _MOSTLY:
+    if waiting > MOSTLY:
         return f" It is waiting {percent(waiting)} of its time, and computes for the rest."
-    return f" It computes for {percent(1 - waiting)} of its time." if stage.name in ("load", "fetch") else ""
+    return f" It computes for {percent(1 - waiting)} of its time." if stage.name in LOADING else ""
 
 
-def _stage_advice(case: Case, stage: Stage) -> Iterator[Item]:
-    """Yield the next experiment for a stage that holds the job; nothing where its cost is not known."""
-    known = stage.cost_s_per_batch or stage.exposed_s_per_batch
-    if known is None or known.estimate <= 0 or stage.name == COMPUTE:
-        return
-    remedy = (
-        _remedies(case).get(stage.name)
-        or _split(case, stage)
-        or _Remedy(
-            "cheaper-stage",
-            f"Make {stage.name} cheaper",
-            f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",
-        )
+def _remedy(case: Case, stage: Stage, waiting: float | None) -> _Remedy:
+    if waiting is not None and waiting > MOSTLY and len(stages_in(stage.name)) == 1:
+        return _waiting_remedy(case, stage)
+    own = _Remedy(
+        "cheaper-stage",
+        f"Make {stage.name} cheaper",
+        f"time the lines of {stage.name}; do once beforehand what is the same in every epoch",
     )
-    waiting = waiting_share(stage, case.evidence)
-    if waiting is not None and waiting > _MOSTLY and len(stages_in(stage.name)) == 1:
-        remedy = _waiting_remedy(case, stage)
-    evidence = {"cost_s_per_batch": known.estimate, "step_s": case.step_s, "gain": case.gain_of(stage)}
-    if waiting is not None:
-        evidence["waiting_share"] = waiting
-    yield Item(
-        case.gain_of(stage),
-        Advice(
-            id=remedy.id,
-            stage=stage.name,
-            title=remedy.title,
-            why=f"{stage.name} takes {duration(known.estimate)} a batch, at a step of {duration(case.step_s)}."
-            f"{_spent(stage, waiting)}",
-            how=remedy.how,
-            evidence=evidence,
-        ),
-        basis=case.basis_of(stage),
-        fallback=remedy.id not in _KEPT,
+    return _usual_remedy(case, stage.name) or _split(case, stage) or own
+
+
+@rule("measure-longer")
+def _measure_longer(case: Case) -> Iterator[Suggestion]:
+    """Advise a longer measurement where the state is undecided."""
+    if case.verdict.state != "undecided" or case.budget is None or case.lost is None:
+        return
+    yield Suggestion(
+        title="Measure longer before changing anything",
+        why=f"The loss is {percent_interval(case.lost)}: it may be worth work or not. At most "
+        f"{gain(case.headroom)} is to be gained.",
+        how=f"--budget {case.budget}",
+        evidence={"loss_low": case.lost.low, "loss_high": case.lost.high},
     )
 
 
 @rule("cheaper-stage", "split-stages", "wait-less", *sorted(remedy.id for remedy in _REMEDIES.values()))
-def _named_stages(case: Case) -> Iterator[Item]:
-    """Advise a next experiment for the bottleneck and each contributor."""
-    for name in (case.verdict.bottleneck, *case.verdict.contributors):
-        stage = case.stage(name) if name else None
-        if stage is not None and case.verdict.state == "input_bound":
-            yield from _stage_advice(case, stage)
+def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
+    """Advise a next experiment for the bottleneck and each contributor, where its cost is known."""
+    for stage in case.held_by:
+        cost = stage.cost_s_per_batch or stage.exposed_s_per_batch
+        if cost is None or cost.estimate <= 0:
+            continue
+        waiting = waiting_share(stage, case.evidence)
+        remedy = _remedy(case, stage, waiting)
+        evidence = {"cost_s_per_batch": cost.estimate, "step_s": case.step_s, "gain": case.gain_of(stage)}
+        yield Suggestion(
+            id=remedy.id,
+            stage=stage.name,
+            title=remedy.title,
+            why=f"{stage.name} takes {duration(cost.estimate)} a batch, at a step of {duration(case.step_s)}."
+            f"{_spent(stage, waiting)}",
+            how=remedy.how,
+            evidence=evidence if waiting is None else {**evidence, "waiting_share": waiting},
+            frees_stage=True,
+            fallback=remedy.id not in _KEPT,
+        )
 
 
 @rule("faster-step")
-def _device(case: Case) -> Iterator[Item]:
+def _faster_step(case: Case) -> Iterator[Suggestion]:
     """Advise work on the train step where the device holds the job: leave the input pipeline alone."""
     if case.verdict.state != "device_bound" or case.lost is None:
         return
-    advice = Advice(
-        id="faster-step",
+    yield Suggestion(
         stage=COMPUTE,
         title="Leave the input pipeline; make the train step faster",
-        why=(
-            f"The step takes {duration(case.device_s)} of {duration(case.step_s)} a batch; free input would "
-            f"save {percent_interval(case.lost)} of it."
-        ),
+        why=f"The step takes {duration(case.device_s)} of {duration(case.step_s)} a batch; free input would "
+        f"save {percent_interval(case.lost)} of it.",
         how="model = torch.compile(model); torch.autocast for matrix products; a larger batch",
         evidence={"device_s_per_batch": case.device_s, "step_s": case.step_s},
+        fallback=True,
     )
-    yield Item(1.0, advice, fallback=True)
 
 
-RULES = (_named_stages, _device)
+RULES = (_measure_longer, _stages_that_hold_the_job, _faster_step)

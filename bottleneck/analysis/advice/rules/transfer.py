@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.transforms import gain_of_part, held_stage, mostly_waits, over_0, work_s_per_batch
-from bottleneck.analysis.names import COMPUTE, COPY
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.transforms import mostly_waits, work_s_per_batch
+from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import Saving
-from bottleneck.results.format import duration, number, percent, significant
-from bottleneck.results.records import Advice
+from bottleneck.results.format import duration, number, percent, size
+from bottleneck.results.names import COLLATE, COMPUTE, COPY, HANDOFF
 
 _PADDED = 0.3
 """Share of a batch that is padding from which on bucketing is advised."""
@@ -17,12 +17,12 @@ _COPY_BYTES_PER_S = 0.5e9
 """Less than what one core copies into fresh shared memory in a second; a collation slower than that does more."""
 _OVERHEAD = 3.0
 """Times the bare copy from which on a collation counts as Python's work."""
-_NEARLY = 0.8
-"""Share of a limit from which on it is told."""
+NEARLY_FULL = 0.8
+"""Share of a limit from which on it is worth advice."""
 
 
 @rule("padding")
-def _padding(case: Case) -> Iterator[Item]:
+def _padding(case: Case) -> Iterator[Suggestion]:
     """Advise batches of like length where much of what the job works on is padding."""
     payload = case.evidence.payload
     padded = next((saving for saving in payload.savings if saving.id == "padding"), Saving())
@@ -31,33 +31,32 @@ def _padding(case: Case) -> Iterator[Item]:
     if not saved or not whole or whole < 0 or saved < _PADDED * whole:
         return
     share = min(1.0, saved / whole)
-    collate = held_stage(case, "collate")
+    collate = case.holding(COLLATE)
     if collate is None and case.verdict.state != "device_bound":
         return
     where = f"batch{path}"
     on = "collate builds it" if collate is not None else "the train step computes on it"
-    advice = Advice(
-        id="padding",
-        stage="collate" if collate is not None else COMPUTE,
+    yield Suggestion(
+        stage=COLLATE if collate is not None else COMPUTE,
         title="Put samples of like length into one batch",
         why=f"{percent(share)} of {where} is padding, and {on} all the same. The gain is an estimate: that the time "
         "goes with the length.",
         how="sort by length within windows of some batches (a batch_sampler; transformers: group_by_length=True), or "
         "pack several samples into one row",
         evidence={"padding_share": share, "bytes": whole, "step_s": case.step_s},
+        gain=case.gain_of_part(collate, share) if collate is not None else _with_less(case, share),
     )
-    yield Item(gain_of_part(case, collate, share) if collate is not None else _with_less(case, share), advice)
 
 
 def _with_less(case: Case, share: float) -> float:
-    """Return the gain where the device holds the job, and its time goes with the length of the rows."""
+    """The gain where the device holds the job, and its time goes with the length of the rows."""
     return case.step_s / max(case.step_s - share * case.device_s, 1e-3 * case.step_s)
 
 
 @rule("python-collate")
-def _python_collate(case: Case) -> Iterator[Item]:
+def _python_collate(case: Case) -> Iterator[Suggestion]:
     """Advise fewer Python objects where collation takes far longer than moving its bytes does."""
-    stage, nbytes = held_stage(case, "collate"), over_0(case.evidence.payload.bytes)
+    stage, nbytes = case.holding(COLLATE), over_0(case.evidence.payload.bytes)
     if stage is None or nbytes is None or mostly_waits(case, stage):
         return
     work_s, copy_s = work_s_per_batch(case, stage), nbytes / _COPY_BYTES_PER_S
@@ -66,64 +65,77 @@ def _python_collate(case: Case) -> Iterator[Item]:
     objects, tensors = over_0(case.evidence.payload.objects), over_0(case.evidence.payload.tensor_count)
     parts = f", in {number(tensors)} tensors and {number(objects)} other objects" if tensors and objects else ""
     own = case.pipeline.get("collate_fn")
-    advice = Advice(
-        id="python-collate",
+    yield Suggestion(
         stage=stage.name,
         title="Collate arrays in one go instead of Python objects one by one",
-        why=f"Collation takes a worker {duration(work_s)} for a batch of {significant(nbytes / 1e6)} MB{parts}; "
+        why=f"Collation takes a worker {duration(work_s)} for a batch of {size(nbytes)}{parts}; "
         f"copying as many bytes takes less than {duration(copy_s)}.",
         how=(f"in {own}: " if own else "")
         + "torch.stack() or np.stack() once over tensors that __getitem__ returns; torch.as_tensor() once of a whole "
         "list of numbers; no loop over elements, and no strings or objects that the train step does not read",
         evidence={"work_s_per_batch": work_s, "copy_s": copy_s, "payload_bytes": nbytes, "gain": case.gain_of(stage)},
+        gain=case.gain_of_part(stage, 1 - copy_s / work_s),
     )
-    yield Item(gain_of_part(case, stage, 1 - copy_s / work_s), advice)
 
 
-@rule("non-blocking", "prefetch-copy")
-def _copy_beside_the_step(case: Case) -> Iterator[Item]:
-    """Advise an asynchronous copy where the copy to a CUDA device costs time although the batch is pinned."""
-    copy = case.stage(COPY)
-    if copy is None or copy.finding != "real" or copy.exposed_s_per_batch is None or not _is_cuda(case):
-        return
-    if case.pipeline.get("pin_memory") is not True:
+@rule("pin-memory", "non-blocking", "prefetch-copy")
+def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
+    """Advise pinned memory, and then an asynchronous copy, where the copy to a CUDA device really costs time."""
+    copy, pinned = case.stage(COPY), case.pipeline.get("pin_memory")
+    if copy is None or copy.finding != "real" or copy.exposed_s_per_batch is None or not case.on_cuda:
         return
     exposed_s = copy.exposed_s_per_batch.estimate
-    costs = f"The batch is pinned, and still its copy adds {duration(exposed_s)} to each {duration(case.step_s)} step"
+    evidence = {"pin_memory": pinned, "exposed_s_per_batch": exposed_s}
+    step = f"{duration(exposed_s)} to each {duration(case.step_s)} step"
     own = case.pipeline.get("to_device")
-    if own is not None and case.evidence.loader.mentions_non_blocking is False:
-        advice = Advice(
+    if pinned is False:
+        yield Suggestion(
+            id="pin-memory",
+            stage=COPY,
+            title="Copy from pinned memory, while the device computes",
+            why=f"The copy to the device adds {step}.",
+            how="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
+            evidence=evidence,
+            frees_stage=True,
+        )
+    elif pinned is True and own is not None and case.evidence.loader.mentions_non_blocking is False:
+        yield Suggestion(
             id="non-blocking",
             stage=COPY,
             title="Copy without waiting for the copy",
-            why=f"{costs}: {own} does not say non_blocking, so that the main process waits for each copy.",
+            why=f"The batch is pinned, and still its copy adds {step}: {own} does not say non_blocking, so that the "
+            "main process waits for each copy.",
             how=f"in {own}: tensor.to(device, non_blocking=True)",
-            evidence={"pin_memory": True, "exposed_s_per_batch": exposed_s},
+            evidence=evidence,
+            frees_stage=True,
         )
-    else:
-        advice = Advice(
+    elif pinned is True:
+        yield Suggestion(
             id="prefetch-copy",
             stage=COPY,
             title="Copy the next batch on a stream of its own, while the device computes",
-            why=f"{costs}: it is queued behind the step instead of running beside it.",
+            why=f"The batch is pinned, and still its copy adds {step}: it is queued behind the step instead of "
+            "running beside it.",
             how="side = torch.cuda.Stream(); with torch.cuda.stream(side): next_batch = move(batch, "
             "non_blocking=True) before the step; torch.cuda.current_stream().wait_stream(side) before its use, and "
             "tensor.record_stream(torch.cuda.current_stream())",
-            evidence={"pin_memory": True, "exposed_s_per_batch": exposed_s},
+            evidence=evidence,
+            frees_stage=True,
         )
-    yield Item(case.gain_of(copy), advice, basis=case.basis_of(copy))
 
 
 @rule("pin-thread")
-def _pin_thread(case: Case) -> Iterator[Item]:
-    """Advise to measure both settings where the hand-over costs time and the pin thread is part of it."""
-    stage = held_stage(case, "handoff")
+def _pin_thread(case: Case) -> Iterator[Suggestion]:
+    """Advise to measure both settings where the hand-over costs time and the pin thread is part of it.
+
+    The thread's part of the hand-over is unknown, and a copy that is not pinned takes longer: no gain is claimed.
+    """
+    stage = case.holding(HANDOFF)
     if stage is None or case.evidence.loader.pin_thread is not True:
         return
     cost_s = stage.cost_s_per_batch.estimate if stage.cost_s_per_batch else None
     taking = f" takes {duration(cost_s)} a batch and" if cost_s is not None else ""
-    advice = Advice(
-        id="pin-thread",
+    yield Suggestion(
         stage=stage.name,
         title="Measure without pinning too",
         why=f"The hand-over{taking} holds the job. Part of it is the thread that pins each batch in the main process, "
@@ -131,21 +143,17 @@ def _pin_thread(case: Case) -> Iterator[Item]:
         how="--set pin_memory=false, and compare the two results: bottleneck compare",
         evidence={"pin_memory": True, "cost_s_per_batch": cost_s, "gain": case.gain_of(stage)},
     )
-    # The thread is a part of the hand-over that is not known, and a copy that is not pinned takes longer.
-    yield Item(1.0, advice)
 
 
 @rule("descriptors")
-def _descriptors(case: Case) -> Iterator[Item]:
+def _descriptors(case: Case) -> Iterator[Suggestion]:
     """Advise a higher limit where a full queue needs more descriptors than the process may open."""
     facts = case.evidence.loader
     needed, limit = (over_0(found) for found in (facts.descriptors_needed, facts.descriptor_limit))
-    if not needed or not limit or needed < _NEARLY * limit:
+    if not needed or not limit or needed < NEARLY_FULL * limit:
         return
     tensors = over_0(case.evidence.payload.tensor_count)
-    advice = Advice(
-        id="descriptors",
-        stage=None,
+    yield Suggestion(
         title="Raise the limit of open files, or send fewer tensors",
         why=f"A full queue of batches needs {number(needed)} file descriptors"
         + (f", one for each of the {number(tensors)} tensors of a batch" if tensors else "")
@@ -154,11 +162,6 @@ def _descriptors(case: Case) -> Iterator[Item]:
         "tensor in the place of a list of them",
         evidence={"descriptors_needed": needed, "descriptor_limit": limit},
     )
-    yield Item(1.0, advice)
-
-
-def _is_cuda(case: Case) -> bool:
-    return case.device.startswith("cuda")
 
 
 RULES = (_padding, _python_collate, _copy_beside_the_step, _pin_thread, _descriptors)

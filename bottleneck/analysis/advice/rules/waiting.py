@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bottleneck.analysis.advice.io import fits_in_memory, raw_source, reads_of
-from bottleneck.analysis.advice.rule import Case, Item, rule
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.analysis.advice.worker_gain import more_at_once
-from bottleneck.analysis.names import COLD, RAW
-from bottleneck.results.format import count, duration, gain_interval, number, percent
-from bottleneck.results.records import Advice, GainBasis, Stage
+from bottleneck.results.format import count, duration, gain_interval, number, percent, size
+from bottleneck.results.names import COLD, LOADING, RAW
+from bottleneck.results.records import Stage
 
 _EPOCH_GAP_WORTH_CLOSING = 0.05
 _STALLS_WORTH_CURING = 0.05
@@ -28,81 +28,63 @@ _WAITING = 0.2
 _COLD_GAIN = 1.1
 _SMALL_BYTES = 256 * 1024
 """What a disk reads in the time that it takes to begin another file, or less."""
-_LOADING = ("load", "fetch")
 
 
 @rule("persistent-workers")
-def _keep_workers(case: Case) -> Iterator[Item]:
+def _keep_workers(case: Case) -> Iterator[Suggestion]:
     """Advise persistent workers where starting them anew takes a real part of each epoch."""
     epoch = case.epoch
-    if not case.number("num_workers") or case.pipeline.get("persistent_workers") is not False:
+    if not case.workers or case.pipeline.get("persistent_workers") is not False:
         return
     if epoch is None or not case.loader_s or epoch.start_s <= _EPOCH_GAP_WORTH_CLOSING * epoch.seconds:
         return
-    waits_s = epoch.start_s + epoch.first_batch_s + epoch.order_s
-    first_s = waits_s - epoch.start_s
-    advice = Advice(
-        id="persistent-workers",
-        stage=None,
+    first_s = epoch.first_batch_s + epoch.order_s
+    waits_s = epoch.start_s + first_s
+    yield Suggestion(
         title="Keep the workers from one epoch to the next",
-        why=(
-            f"The first batch of an epoch takes {duration(waits_s)}, because the workers start anew, and would take "
-            f"about {duration(first_s)} of workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
-            f"an epoch of {duration(epoch.seconds)}."
-        ),
+        why=f"The first batch of an epoch takes {duration(waits_s)}, because the workers start anew, and would take "
+        f"about {duration(first_s)} of workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
+        f"an epoch of {duration(epoch.seconds)}.",
         how="DataLoader(..., persistent_workers=True)",
         evidence={"first_batch_s": waits_s, "first_batch_of_kept_workers_s": first_s, "epoch_s": epoch.seconds},
+        gain=epoch.gain_of_kept_workers,
     )
-    gain = epoch.gain_of_kept_workers
-    yield Item(gain.estimate, advice, interval=gain)
 
 
 @rule("uneven-samples")
-def _uneven_samples(case: Case) -> Iterator[Item]:
+def _uneven_samples(case: Case) -> Iterator[Suggestion]:
     """Advise a queue that evens out single slow batches, where the job really waits for those."""
-    waits, seen = case.evidence.wait_s, case.evidence.stalls
-    usual_s, p95_s, p99_s, lost, stalls = waits.p50, waits.p95, waits.p99, seen.lost_share, seen.count
-    if usual_s is None or p95_s is None or p99_s is None:
+    waits, stalls = case.evidence.wait_s, case.evidence.stalls
+    usual_s, p95_s, p99_s, lost = waits.p50, waits.p95, waits.p99, stalls.lost_share
+    if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s:
         return
     # The main process waits where the device may have work left: only a loss says that the device waits as well.
-    if case.verdict.state == "device_bound" or (case.on_accelerator and case.verdict.state != "input_bound"):
+    if case.verdict.state == "device_bound" or (case.on_accelerator and not case.input_bound):
         return
-    if (
-        stalls is None
-        or stalls < _FEWEST_STALLS
-        or lost is None
-        or not _STALLS_WORTH_CURING <= lost < 1
-        or p99_s < _FAR_OVER * usual_s
-    ):
+    if stalls.count is None or stalls.count < _FEWEST_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1:
         return
-    period = seen.period_batches
-    every = f", one every {number(period)} batches" if period else ""
-    advice = Advice(
-        id="uneven-samples",
-        stage=None,
+    every = f", one every {number(stalls.period_batches)} batches" if stalls.period_batches else ""
+    yield Suggestion(
         title="Even out single slow batches",
-        why=(
-            f"Half of the batches are waited for {duration(usual_s)} at most, one in twenty {duration(p95_s)} or "
-            f"longer, one in a hundred {duration(p99_s)}. {number(stalls)} waits far over the usual{every} take "
-            f"{percent(lost)} of the {'main process' if case.on_accelerator else 'job'}'s time."
-        ),
+        why=f"Half of the batches are waited for {duration(usual_s)} at most, one in twenty {duration(p95_s)} or "
+        f"longer, one in a hundred {duration(p99_s)}. {number(stalls.count)} waits far over the usual{every} take "
+        f"{percent(lost)} of the {'main process' if case.on_accelerator else 'job'}'s time.",
         how=_how_to_even_out(case),
         evidence={
-            "wait_p50_s": usual_s, "wait_p95_s": p95_s, "wait_p99_s": p99_s, "stalls": stalls, "lost_share": lost,
-            "period_batches": period,
+            "wait_p50_s": usual_s, "wait_p95_s": p95_s, "wait_p99_s": p99_s, "stalls": stalls.count,
+            "lost_share": lost, "period_batches": stalls.period_batches,
         },
+        gain=case.at_most_headroom(1 / (1 - lost)),
     )  # fmt: skip
-    yield Item(case.at_most_headroom(1 / (1 - lost)), advice)
 
 
 def _how_to_even_out(case: Case) -> str:
-    workers = case.number("num_workers") or 0
     longer = int(2 * (case.number("prefetch_factor") or 2))
     bucket = "sort samples of like size into one batch, so that all batches take alike"
-    if workers < 1:
+    if case.workers < 1:
         return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
     queue = f"DataLoader(..., prefetch_factor={longer}), as far as memory allows; {bucket}"
-    if workers > 1 and case.pipeline.get("in_order") is True and _torch_version(case) >= _OUT_OF_ORDER_SINCE:
+    if case.workers > 1 and case.pipeline.get("in_order") is True and _torch_version(case) >= _OUT_OF_ORDER_SINCE:
         return f"DataLoader(..., in_order=False), so that no batch waits for a slow one asked for before it; {queue}"
     return queue
 
@@ -120,31 +102,29 @@ class _SlowStorage:
     """Storage that costs the job, or its first epoch, real time."""
 
     stage: Stage
-    gain: float
-    basis: GainBasis
+    frees_stage: bool
+    """As in `Suggestion`; False where only the first epoch reads from the disk."""
     why: str
     evidence: dict[str, Any]
 
 
 def _find_slow_storage(case: Case) -> _SlowStorage | None:
-    """Return what storage costs: as measured with cold files, or else as seen of the job as it is."""
+    """What storage costs: as measured with cold files, or else as observed in the job as it is."""
     storage = next((stage for stage in case.stages if stage.outer == COLD), None)
     if storage is not None:
         return _measured(case, storage) if case.evidence.cold.verified else None
-    named = (case.verdict.bottleneck, *case.verdict.contributors)
-    stage = next((stage for stage in case.stages if stage.name in named and stage.name in _LOADING), None)
-    if stage is None or case.verdict.state != "input_bound" or raw_source(case.evidence) != "disk":
+    stage = case.holding(*LOADING)
+    if stage is None or raw_source(case.evidence) != "disk":
         return None
     waiting = waiting_share(stage, case.evidence)
     read = reads_of(case.evidence, RAW).storage_bytes_per_sample
     if waiting is None or waiting < _WAITING or read is None:
         return None
     why = (
-        f"{stage.name} reads {_size(read)} a sample from the disk, and is waiting {percent(waiting)} of its time. What "
-        "an epoch gets that finds its files in memory is told by --cold, measured a second time."
+        f"{stage.name} reads {size(read)} a sample from the disk, and is waiting {percent(waiting)} of its time. To "
+        "compare with files in memory, diagnose again with --cold."
     )
-    evidence = {"storage_bytes_per_sample": read, "waiting_share": waiting}
-    return _SlowStorage(stage, case.gain_of(stage), case.basis_of(stage), why, evidence)
+    return _SlowStorage(stage, True, why, {"storage_bytes_per_sample": read, "waiting_share": waiting})
 
 
 _WHICH_EPOCHS = {
@@ -165,33 +145,28 @@ def _measured(case: Case, storage: Stage) -> _SlowStorage | None:
     )
     evidence = {"exposed_s_per_batch": cost.estimate, "gain": gain.estimate, "dataset_fits_in_memory": fits}
     # What the job gains is that only where each of its epochs reads from the disk.
-    if fits is False:
-        return _SlowStorage(storage, gain.estimate, "measured", why, evidence)
-    return _SlowStorage(storage, 1.0, "estimated", why, evidence)
+    return _SlowStorage(storage, fits is False, why, evidence)
 
 
 @rule("cold-storage")
-def _cold_storage(case: Case) -> Iterator[Item]:
+def _cold_storage(case: Case) -> Iterator[Suggestion]:
     """Advise faster or nearer storage where the job reads from the disk and waits for it."""
     slow = _find_slow_storage(case)
     if slow is None:
         return
-    advice = Advice(
-        id="cold-storage",
+    yield Suggestion(
         stage=slow.stage.name,
         title="Bring the data nearer to the job",
         why=slow.why,
-        how=(
-            "copy the data to a local disk beforehand, in shards of many samples (WebDataset, litdata)"
-            + more_at_once(case, "; more workers keep more reads under way: try {setting}")
-        ),
+        how="copy the data to a local disk beforehand, in shards of many samples (WebDataset, litdata)"
+        + more_at_once(case, "; more workers keep more reads under way: try {setting}"),
         evidence=slow.evidence,
+        frees_stage=slow.frees_stage,
     )
-    yield Item(slow.gain, advice, basis=slow.basis)
 
 
 @rule("small-files")
-def _small_files(case: Case) -> Iterator[Item]:
+def _small_files(case: Case) -> Iterator[Suggestion]:
     """Advise shards where storage is slow and gives a file of a few bytes for each sample."""
     slow = _find_slow_storage(case)
     if slow is None:
@@ -199,36 +174,26 @@ def _small_files(case: Case) -> Iterator[Item]:
     cold = case.evidence.cold
     files, held, samples = cold.files, cold.bytes, cold.samples
     if files and held is not None and samples:
-        size, of_each, evidence = held / files, files / samples, {"bytes_per_file": held / files}
-        what = f"Its samples read {count(of_each)} files each, of {_size(size)} on average."
+        each, of_each, evidence = held / files, files / samples, {"bytes_per_file": held / files}
+        what = f"Its samples read {count(of_each)} files each, of {size(each)} on average."
     else:
         row = reads_of(case.evidence, RAW)
         calls, asked = row.calls_per_sample, row.asked_bytes_per_sample
         if not calls or asked is None:
             return
-        size, of_each, evidence = asked, calls, {"bytes_per_sample": asked, "calls_per_sample": calls}
-        what = f"A sample asks for {_size(asked)}, in {count(calls)} calls."
-    if size >= _SMALL_BYTES or of_each < 0.5:
+        each, of_each, evidence = asked, calls, {"bytes_per_sample": asked, "calls_per_sample": calls}
+        what = f"A sample asks for {size(asked)}, in {count(calls)} calls."
+    if each >= _SMALL_BYTES or of_each < 0.5:
         return
-    advice = Advice(
-        id="small-files",
+    yield Suggestion(
         stage=slow.stage.name,
         title="Read many samples at once instead of a small file each",
         why=f"{what} {slow.why}",
-        how=(
-            "pack the samples into shards that are read from beginning to end: webdataset.ShardWriter, "
-            "litdata.optimize, or one HDF5 or Parquet file with many samples a row group"
-        ),
+        how="pack the samples into shards that are read from beginning to end: webdataset.ShardWriter, "
+        "litdata.optimize, or one HDF5 or Parquet file with many samples a row group",
         evidence={**slow.evidence, **evidence},
+        frees_stage=slow.frees_stage,
     )
-    yield Item(slow.gain, advice, basis=slow.basis)
-
-
-def _size(size_bytes: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= size:
-            return f"{count(size_bytes / size)} {unit}"
-    return f"{count(size_bytes)} bytes"
 
 
 RULES = (_keep_workers, _uneven_samples, _cold_storage, _small_files)

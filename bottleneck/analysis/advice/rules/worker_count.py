@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Item, rule
-from bottleneck.analysis.advice.saturation import find_saturation
-from bottleneck.analysis.advice.transforms import held_stage, setting, undisturbed_s_per_batch
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.transforms import undisturbed_s_per_batch
 from bottleneck.analysis.advice.worker_gain import (
     WORTH,
     Way,
@@ -18,10 +17,10 @@ from bottleneck.analysis.advice.worker_gain import (
     ways_tried,
 )
 from bottleneck.analysis.advice.worker_room import worker_room
-from bottleneck.analysis.names import COMPUTE, COPY, goes_beyond_the_worker, moves_batches
 from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, gain, plural
-from bottleneck.results.records import Advice, Interval
+from bottleneck.results.names import COMPUTE, COPY, HANDOFF, goes_beyond_the_worker
+from bottleneck.results.records import Interval
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
 _FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
@@ -30,7 +29,7 @@ _WORTH_LEAVING_WORKERS = 1.1
 
 
 @rule("use-workers", "fewer-threads", "workers-would-not-help")
-def _use_workers(case: Case) -> Iterator[Item]:
+def _use_workers(case: Case) -> Iterator[Suggestion]:
     """Advise workers where the main process loads by itself, and the job was faster with them, or must be."""
     if case.number("num_workers") != 0 or case.verdict.state == "device_bound":
         return
@@ -40,29 +39,26 @@ def _use_workers(case: Case) -> Iterator[Item]:
     if best is not None:
         yield _tried(case, best) if best.workers else _fewer_threads(case, best)
     elif with_some := [way for way in tried if way.workers]:
-        if case.verdict.state == "input_bound":
+        if case.input_bound:
             yield _no_use(case, max(with_some, key=lambda way: way.gain.estimate))
     else:
         yield from _reckoned(case)
 
 
-def _tried(case: Case, way: Way) -> Item:
+def _tried(case: Case, way: Way) -> Suggestion:
     present = number(case.environment, "torch_threads")
     others = f"; torch.set_num_threads({way.threads}) in the main process" if way.threads != present else ""
     beside = f", beside a train step on {plural(way.threads, 'thread')}" if others else ""
-    return Item(
-        way.gain.estimate,
-        _workers_advice(
-            case,
-            title=f"Load in {_processes(way.workers)}{beside}",
-            why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
-            f"{duration(case.step_s)} step. Fed by workers that took as long for each batch, the train step made "
-            f"{gain(way.gain.estimate)} the batches; that counts what they take of the cores and the hand-off.",
-            how=f"DataLoader(..., num_workers={way.workers}){others}",
-            proposed={"num_workers": way.workers} | ({"torch_threads": way.threads} if others else {}),
-        ),
+    return _first_workers(
+        case,
+        title=f"Load in {_processes(way.workers)}{beside}",
+        why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
+        f"{duration(case.step_s)} step. Fed by workers that took as long for each batch, the train step made "
+        f"{gain(way.gain.estimate)} the batches; that counts what they take of the cores and the hand-off.",
+        how=f"DataLoader(..., num_workers={way.workers}){others}",
+        proposed={"num_workers": way.workers} | ({"torch_threads": way.threads} if others else {}),
         # Fewer threads change the step, and with it what free input would bring.
-        interval=way.gain if others else _at_most_headroom(case, way.gain),
+        promised=way.gain if others else _at_most_headroom(case, way.gain),
     )
 
 
@@ -70,28 +66,26 @@ def _at_most_headroom(case: Case, found: Interval) -> Interval:
     return Interval(*(case.at_most_headroom(bound) for bound in (found.estimate, found.low, found.high)))
 
 
-def _fewer_threads(case: Case, way: Way) -> Item:
+def _fewer_threads(case: Case, way: Way) -> Suggestion:
     present = number(case.environment, "torch_threads")
     threads = plural(way.threads, "thread")
-    advice = Advice(
+    return Suggestion(
         id="fewer-threads",
-        stage=None,
         title=f"Let torch compute with {threads} in the main process",
         why=f"With {threads} instead of {present or 0:.0f} the job made {gain(way.gain.estimate)} the batches, as "
         "tried: threads that find no core of their own hold the others up in each operation.",
         how=f"torch.set_num_threads({way.threads}), once, before training",
         evidence={"num_workers": 0, "proposed": {"torch_threads": way.threads}, "torch_threads": present,
                   "step_s": case.step_s},
+        gain=way.gain,
     )  # fmt: skip
-    return Item(way.gain.estimate, advice, interval=way.gain)
 
 
-def _no_use(case: Case, way: Way) -> Item:
+def _no_use(case: Case, way: Way) -> Suggestion:
     handoff_s = case.evidence.handoff.s_per_batch
     handing = f"; handing over a batch takes a worker {duration(handoff_s)} at least" if handoff_s is not None else ""
-    advice = Advice(
+    return Suggestion(
         id="workers-would-not-help",
-        stage=None,
         title="Keep num_workers=0: workers would not make this job faster",
         why=f"Fed by {plural(way.workers, 'worker')} that took as long for each batch as loading does "
         f"({duration(case.loader_s)} of each {duration(case.step_s)} step), the train step made "
@@ -100,56 +94,52 @@ def _no_use(case: Case, way: Way) -> Item:
         evidence={"num_workers": 0, "workers_tried": way.workers, "gain_tried": way.gain.estimate,
                   "handoff_s_per_batch": handoff_s, "loader_s_per_batch": case.loader_s, "step_s": case.step_s},
     )  # fmt: skip
-    return Item(1.0, advice)
 
 
-def _reckoned(case: Case) -> Iterator[Item]:
+def _reckoned(case: Case) -> Iterator[Suggestion]:
     """Advise workers that were not tried, where the step leaves them cores and the hand-off was measured."""
     room = most_workers(case)
-    if case.verdict.state != "input_bound" or room is None or room < 1:
+    if not case.input_bound or room is None or room < 1:
         return
     workers = min(_FIRST_WORKERS, room)
     promised = gain_of_first_workers(case, workers)
     if promised is None or promised < WORTH:
         return
     handoff_s = case.evidence.handoff.s_per_batch or 0.0
-    why = (
-        f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
-        f"{duration(case.step_s)} step. Handing over a batch takes {duration(handoff_s)}, which is counted."
+    yield _first_workers(
+        case,
+        title=f"Load in {_processes(workers)}, beside the train step",
+        why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
+        f"{duration(case.step_s)} step. Handing over a batch takes {duration(handoff_s)}, which is counted.",
+        how=f"DataLoader(..., num_workers={workers}); try it with --set num_workers={workers}",
+        proposed={"num_workers": workers},
+        promised=promised,
     )
-    how = f"DataLoader(..., num_workers={workers}); try it with --set num_workers={workers}"
-    title = f"Load in {_processes(workers)}, beside the train step"
-    yield Item(promised, _workers_advice(case, title, why, how, {"num_workers": workers}))
 
 
-def _workers_advice(case: Case, title: str, why: str, how: str, proposed: dict[str, int]) -> Advice:
-    return Advice(
+def _first_workers(
+    case: Case, title: str, why: str, how: str, proposed: dict[str, int], promised: float | Interval
+) -> Suggestion:
+    return Suggestion(
         id="use-workers",
-        stage=None,
         title=title,
         why=why,
         how=how,
-        evidence={
-            "num_workers": 0,
-            "proposed": proposed,
-            "loader_s_per_batch": case.loader_s,
-            "handoff_s_per_batch": case.evidence.handoff.s_per_batch,
-            "step_s": case.step_s,
-        },
-    )
+        evidence={"num_workers": 0, "proposed": proposed, "loader_s_per_batch": case.loader_s,
+                  "handoff_s_per_batch": case.evidence.handoff.s_per_batch, "step_s": case.step_s},
+        gain=promised,
+    )  # fmt: skip
 
 
 @rule("more-workers")
-def _more_workers(case: Case) -> Iterator[Item]:
+def _more_workers(case: Case) -> Iterator[Suggestion]:
     """Advise more workers where the workers limit the job and there are cores left for them."""
-    workers = case.number("num_workers")
-    held = [name for name in (case.verdict.bottleneck, *case.verdict.contributors) if name is not None]
-    if case.verdict.state != "input_bound" or not workers or (held and all(map(moves_batches, held))):
+    workers, left = case.workers, most_workers(case)
+    if not case.input_bound or not workers or case.held_behind_workers:
         return
-    left = most_workers(case)
     if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
         return
-    used_up, room = find_saturation(case.evidence, case.verdict.state), worker_room(case)
+    used_up, room = case.saturation, worker_room(case)
     if used_up is not None and used_up.lacks_cores:
         return
     enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
@@ -163,14 +153,10 @@ def _more_workers(case: Case) -> Iterator[Item]:
         short += f" Memory sets the limit: {room.what}."
     elif left < min(enough, case.cores):
         short += f" The train step uses the other {case.cores - left} cores."
-    advice = Advice(
-        id="more-workers",
-        stage=None,
+    yield Suggestion(
         title=f"Raise num_workers from {workers:.0f} to {wanted}",
-        why=(
-            f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
-            f"cores, the device only {duration(case.device_s)}.{short}"
-        ),
+        why=f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
+        f"cores, the device only {duration(case.device_s)}.{short}",
         how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
         evidence={
             "num_workers": workers,
@@ -180,15 +166,14 @@ def _more_workers(case: Case) -> Iterator[Item]:
             "device_s_per_batch": case.device_s,
             **(room.evidence if room is not None else {}),
         },
+        gain=promised,
     )
-    yield Item(promised, advice)
 
 
 @rule("no-workers-better")
-def _no_workers(case: Case) -> Iterator[Item]:
+def _no_workers(case: Case) -> Iterator[Suggestion]:
     """Advise loading in the main process where that is less work than receiving the batches from workers."""
-    workers = setting(case, "num_workers")
-    if not workers or held_stage(case, "handoff") is None:
+    if not case.workers or case.holding(HANDOFF) is None:
         return
     own = [stage for stage in case.stages if stage.name != COMPUTE and not goes_beyond_the_worker(stage.name)]
     works = [undisturbed_s_per_batch(case, stage) for stage in own]
@@ -202,17 +187,15 @@ def _no_workers(case: Case) -> Iterator[Item]:
     promised = case.step_s / alone_s
     if promised < _WORTH_LEAVING_WORKERS:
         return
-    advice = Advice(
-        id="no-workers-better",
-        stage=None,
+    yield Suggestion(
         title="Load in the main process, without workers",
         why=f"All the loading of a batch takes one process {duration(loading_s)}: without workers a step would take "
         f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
         how="DataLoader(..., num_workers=0); try it with --set num_workers=0",
-        evidence={"num_workers": workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
+        evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
                   "step_s": case.step_s, "alone_s": alone_s},
+        gain=case.at_most_headroom(promised),
     )  # fmt: skip
-    yield Item(case.at_most_headroom(promised), advice)
 
 
 def _processes(workers: int) -> str:

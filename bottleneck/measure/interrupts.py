@@ -1,0 +1,37 @@
+"""Ctrl-C, and other requests to end the process, while things are put in order: they wait until that is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Let signals that ask the process to end take effect after the body, where Python code handles them.
+
+    That is the case in the main thread only. Where the body itself sets a handler, that one stays, and answers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+
+    def defer(number: int, _frame: FrameType | None) -> None:
+        arrived.append(number)
+
+    numbers = [getattr(signal, name) for name in _REQUESTS if hasattr(signal, name)]
+    previous = {number: signal.signal(number, defer) for number in numbers if callable(signal.getsignal(number))}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            if signal.getsignal(number) is defer:
+                signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])

@@ -1,0 +1,92 @@
+"""Open the user's loader as one that can be switched, start its workers, and look at their first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from bottleneck.errors import MeasurementError
+from bottleneck.job.cuts import CutSite
+from bottleneck.loader import trees
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.batch_cache import CachedBatch, keep_on_host
+from bottleneck.measure.cache_budget import CacheBudget, choose_budget
+from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.measure.job_on_device import JobOnDevice
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.rounds.running_start import is_slow
+from bottleneck.measure.system.environment import free_memory_bytes
+
+_EMPTY_BATCHES = 20
+"""Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
+_CHECKING_SHARE = 0.1
+"""The share of the budget in which the workers check that recordings replay; with slow samples they check less."""
+_HANG_S = 300.0
+"""How long the first batch may take; opening a large dataset does."""
+_SHORTEST_HANG_S, _HANG_FACTOR = 60.0, 20.0
+"""Later ones may take this, or so many times what the first took."""
+
+
+def open_loader(
+    loader: DataLoader[Any], sites: tuple[CutSite, ...], options: MeasureOptions, budget_s: float
+) -> SwitchedLoader:
+    """Return the user's loader as one that can be switched; its workers have not been started."""
+    try:
+        return SwitchedLoader(
+            loader, sites, options.seed, _HANG_S,
+            sample_rate_hz=options.profile.rate_hz if options.profile is not None else None,
+            notes_files=options.cold, checking_s=_CHECKING_SHARE * budget_s,
+        )  # fmt: skip
+    except OSError as error:
+        raise MeasurementError(
+            f"There is no room for a temporary file: {error}.",
+            "Free some space in /dev/shm or the temporary folder.",
+        ) from error
+
+
+@dataclass(frozen=True)
+class FirstBatch:
+    """What the first batch of the workers says."""
+
+    seconds: float
+    """From starting the workers until it came."""
+    nbytes: int
+    kept: CachedBatch | None
+    """The batch itself, where the job is so slow that it is measured with it before anything is recorded."""
+
+
+def start_workers(loader: SwitchedLoader, budget_s: float, clock: Callable[[], float]) -> FirstBatch:
+    """Start the workers, and wait for their first batch that is none of those that filters leave empty."""
+    started = clock()
+    with loader_failures("raw"):
+        loader.start()
+        batch, samples = loader.next_batch()
+        seconds = clock() - started
+        for _ in range(_EMPTY_BATCHES if batch is None else 0):
+            batch, samples = loader.next_batch()
+            if batch is not None:
+                break
+    loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
+    slow = loader.num_workers and batch is not None and is_slow(seconds, budget_s)
+    return FirstBatch(seconds, trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
+
+
+def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, given: int | None) -> CacheBudget:
+    """Divide the memory for caches up, now that the size of a batch is known, and let the workers have their part.
+
+    Args:
+        given: Bytes that the user allows; None: what the job needs.
+    """
+    budget = choose_budget(
+        batch_bytes,
+        max(1, loader.num_workers),
+        given=given,
+        free_bytes=free_memory_bytes(),
+        device_shares=job.copies and (given is not None or free_device_bytes(job.device) is None),
+    )
+    loader.allow_caches(budget.worker_bytes)
+    return budget

@@ -1,0 +1,146 @@
+"""Warm the job up: its batches are cached in host memory and on the device, and everything gets ready to be timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bottleneck.job import marks
+from bottleneck.loader import trees
+from bottleneck.loader.record.tape import Tape
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch
+from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
+from bottleneck.measure.cache_budget import CacheBudget
+from bottleneck.measure.device import devices_of, free_device_bytes, make_synchronize
+from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
+from bottleneck.measure.facts.payload import describe_payload
+from bottleneck.measure.facts.unread import WatchedStep
+from bottleneck.measure.job_on_device import JobOnDevice
+from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.preparation import Recording
+from bottleneck.measure.ranks import rank_warnings
+from bottleneck.measure.replays import Replays
+from bottleneck.measure.training.training import Training, make_training
+
+
+def make_bench(
+    job: JobOnDevice,
+    loader: SwitchedLoader,
+    recorded: Recording,
+    budget: CacheBudget,
+    ledger: Ledger,
+    clock: Callable[[], float],
+) -> tuple[Bench, Training]:
+    """Cache batches, run the first steps, and return what runs blocks; what shows on the way goes to the ledger."""
+    used = (job.device, *devices_of(job.pipeline.model, job.pipeline.optimizer))
+    synchronize = make_synchronize(job.device, used)
+    ledger.warn_all(rank_warnings(used))
+    training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
+    step = WatchedStep(job.step, clock)
+    with Tape().listening() as called:
+        caches = make_caches(
+            recorded.batches, copies=job.copies, transfer=job.transfer, step=step,
+            device_bytes=lambda: budget.on_device(free_device_bytes(job.device)),
+        )  # fmt: skip
+    step.catch_up(lambda: caches.device.serve().batch)
+    batch = recorded.batches[0].batch
+    payload = step.add_unread(describe_payload(batch, job.pipeline.model), batch)
+    ledger.evidence = replace(ledger.evidence, payload=payload)
+    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
+    synchronize()
+    if caches.changed:
+        ledger.warn(
+            "batch-changed-in-place",
+            "The train step changes its batch in place, so cached batches are cloned for each step; the cost of "
+            "the clone is part of `device` and `host`.",
+        )
+    replays = Replays(
+        budget.for_replays(free_device_bytes(job.device)), recorded.batches,
+        in_shared_memory=loader.num_workers > 0 and not job.pinned,
+    )  # fmt: skip
+    bench = Bench(
+        loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
+        synchronize=synchronize, clock=clock, split_blocks=job.on_cpu, replays=replays,
+        device_warm_up_s=0.0 if job.on_cpu else DEVICE_WARM_UP_S,
+    )  # fmt: skip
+    return bench, training
+
+
+@dataclass(frozen=True)
+class Caches:
+    """The batches cached in the main process."""
+
+    host: BatchCache
+    device: BatchCache
+    """The same as `host` where nothing is copied."""
+    changed: bool
+    """The job changes its batches in place."""
+
+
+def make_caches(
+    kept: list[CachedBatch],
+    *,
+    copies: bool,
+    transfer: Callable[[Any], Any],
+    step: Callable[[Any], Any],
+    device_bytes: Callable[[], int],
+) -> Caches:
+    """Put batches on the device, and see whether the job changes them in place; warms the train step up as well.
+
+    Args:
+        kept: Batches in host memory; those that the device has no room for are dropped.
+        copies: There is a copy to the device.
+        device_bytes: Gives what the batches on the device may take, a copy of one of them included; asked once the
+            train step has taken what memory it needs.
+    """
+    step = _explained(step, "device", "train step")
+    if copies:
+        moving = _explained(transfer, "host", "transfer to the device")
+        nbytes = _warm_up(moving(trees.copy_deep(kept[0].batch)), step)
+        del kept[max(1, device_bytes() // nbytes - 1) :]
+        on_device = BatchCache([CachedBatch(moving(trees.copy_deep(c.batch)), c.samples) for c in kept])
+        host = BatchCache(kept)
+    else:
+        host = on_device = BatchCache(kept)
+    changed = on_device.probe(step)
+    if on_device is not host:
+        changed = host.probe(transfer) or changed
+    return Caches(host, on_device, changed)
+
+
+def _warm_up(batch: Any, step: Callable[[Any], Any]) -> int:
+    """Train on a batch that is not needed any more; returns its size [bytes]."""
+    nbytes = max(1, trees.nbytes(batch))
+    step(batch)
+    return nbytes
+
+
+def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield (id, message) for marked stages that the loader does not call; the transfer or the train step may."""
+    for name in sorted(by_the_job.intersection(uncalled)):
+        yield (
+            "mark-outside-loader",
+            f'`@bottleneck.stage("{name}")` marks code of the train step or of the copy to the device, which runs in '
+            "the main process: only what the loader runs can be cut. Its time is part of `compute` or `copy`.",
+        )
+    silent = [f'`"{name}"`' for name in uncalled if name not in by_the_job]
+    if silent:
+        yield (
+            "mark-not-called",
+            f"Marked, but nothing was recorded of it: {', '.join(silent)}. Neither the dataset nor the collate "
+            "function called it while batches were recorded.",
+        )
+
+
+def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Callable[[Any], Any]:
+    def call(batch: Any) -> Any:
+        try:
+            return function(batch)
+        except NOT_THE_USERS:
+            raise
+        except BaseException as error:
+            raise explain_step_failure(error, experiment, what) from error
+
+    return call

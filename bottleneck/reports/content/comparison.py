@@ -1,0 +1,117 @@
+"""A comparison of two results, and a sweep over several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bottleneck.reports.document import Column, Items, Paragraph, Section, Table
+from bottleneck.results.comparison import Change, Comparison, Difference, Side, Sweep
+from bottleneck.results.format import (
+    UNKNOWN,
+    count,
+    duration_interval,
+    gain_interval,
+    percent,
+    percent_interval,
+    rate_with_half_width,
+)
+
+_HIGHER_IS_BETTER = "Samples per second with the train step; in brackets, 95 % intervals."
+
+
+def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[Section]:
+    """What is faster, what is slower, and what became the bottleneck.
+
+    Args:
+        compared: What to report.
+        as_part: It is shown in the report of the later result, with less unfolded.
+    """
+    title = "Before and after" if as_part else ""
+    yield Section(title, (Paragraph(compared.sentence, "answer"),), folded=False)
+    sides = compared.sides if isinstance(compared, Sweep) else (compared.base, compared.head)
+    labels = [side.label for side in sides]
+    warnings = () if isinstance(compared, Sweep) else compared.warnings
+    doubts = Items((*warnings, *_unlike(compared.unlike, labels)), "Warning", warn=True)
+    yield Section("Warnings about the comparison", (doubts,), folded=False)
+    if isinstance(compared, Sweep):
+        note = Paragraph(f"{_HIGHER_IS_BETTER} Each against the first.", "note")
+        yield Section("Results", (_sweep_table(compared), note), folded=False)
+        return
+    yield Section("Verdicts", (_verdicts(sides),), folded=False)
+    yield Section(
+        "Experiments",
+        (
+            Table(
+                (
+                    Column("cached at", "name"),
+                    *(Column(label, "number") for label in labels),
+                    Column("change", "number"),
+                    Column("finding", "finding"),
+                ),
+                tuple(map(_experiment_row, compared.experiments)),
+            ),
+            Paragraph(f"{_HIGHER_IS_BETTER} Findings hold at 95 % over all experiments together.", "note"),
+        ),
+        folded=as_part,
+    )
+    costs = tuple(
+        (
+            stage.name,
+            duration_interval(stage.base_cost_s_per_batch),
+            duration_interval(stage.head_cost_s_per_batch),
+        )
+        for stage in compared.stages
+    )
+    columns = (Column("stage", "name"), *(Column(label, "interval") for label in labels))
+    yield Section("What the stages cost", (Table(columns, costs),))
+
+
+def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[str]:
+    if not unlike:
+        return
+    parts = []
+    for difference in unlike:
+        values = ", ".join(f"{value} in {label}" for value, label in zip(difference.values, labels, strict=True))
+        parts.append(f"{difference.key} is {values}")
+    yield f"Unlike results were compared: {'; '.join(parts)}."
+
+
+def _verdicts(sides: Sequence[Side]) -> Table:
+    columns = (
+        Column("", "name"),
+        Column("samples/s", "number"),
+        Column("of what the device can do", "number"),
+        Column("bottleneck"),
+    )
+    rows = ((s.label, count(s.samples_per_s), percent_interval(s.efficiency), _bottleneck(s)) for s in sides)
+    return Table(columns, tuple(rows))
+
+
+def _bottleneck(side: Side) -> str:
+    return side.bottleneck or side.state.replace("_", " ")
+
+
+def _experiment_row(change: Change) -> tuple[str, ...]:
+    rates = rate_with_half_width(change.base), rate_with_half_width(change.head)
+    return change.name, *rates, gain_interval(change.speedup), _finding(change)
+
+
+def _finding(change: Change) -> str:
+    return UNKNOWN if change.finding is None else change.finding.replace("_", " ")
+
+
+def _sweep_table(compared: Sweep) -> Table:
+    columns = (
+        Column("result", "name"),
+        Column("samples/s", "number"),
+        Column("change", "interval"),
+        Column("finding", "finding"),
+        Column("of the device", "number"),
+        Column("bottleneck"),
+    )
+    rows = []
+    for at, (side, change) in enumerate(zip(compared.sides, compared.changes, strict=True)):
+        against = (gain_interval(change.speedup), _finding(change)) if at else ("", "")
+        efficiency = percent(side.efficiency.estimate if side.efficiency else None)
+        rows.append((side.label, count(side.samples_per_s), *against, efficiency, _bottleneck(side)))
+    return Table(columns, tuple(rows))

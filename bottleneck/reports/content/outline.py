@@ -1,0 +1,57 @@
+"""The documents: which sections a result has in each format, and in which order.
+
+A terminal shows what to do last, right above the prompt; a comment in a pull request has two tables before the folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bottleneck.reports.content import figures, raw, verdict
+from bottleneck.reports.content.advice import advice, first_advice
+from bottleneck.reports.content.comparison import changes
+from bottleneck.reports.content.functions import functions
+from bottleneck.reports.content.io import reading
+from bottleneck.reports.content.ladder import ladder, not_measured, throughput
+from bottleneck.reports.content.operators import operators
+from bottleneck.reports.content.payload import moved_bytes, payload
+from bottleneck.reports.content.stages import stages
+from bottleneck.reports.content.transforms import transforms
+from bottleneck.reports.content.usage import utilisation
+from bottleneck.reports.document import Document, Link, Links, Section
+from bottleneck.results.comparison import Comparison, Sweep
+from bottleneck.results.format import UNKNOWN
+from bottleneck.results.records import Result
+
+_OUTLINES: dict[str, tuple[Callable[[Result], Iterable[Section]], ...]] = {
+    "text": (
+        *(verdict.answer, ladder, stages, transforms, functions, utilisation, operators),
+        *(not_measured, verdict.warnings, advice, moved_bytes, reading, verdict.cost),
+    ),
+    "markdown": (
+        *(verdict.answer, ladder, first_advice, verdict.count_of_warnings, verdict.cost),
+        *(verdict.warnings, advice, stages, transforms, functions, payload, utilisation, operators, reading),
+        *(not_measured, throughput, raw.setting, raw.blocks),
+    ),
+    "html": (
+        *(verdict.answer, verdict.warnings, figures.overview, advice, ladder, not_measured, stages, reading),
+        *(transforms, functions, figures.flamegraph, payload, utilisation, figures.timeline, operators),
+        *(figures.blocks, raw.setting, verdict.cost),
+    ),
+}
+
+
+def result_document(
+    result: Result, form: str, compared: Comparison | None = None, links: Sequence[Link] = ()
+) -> Document:
+    """The report of a result, with what changed where that is known, and links to its files."""
+    sections = [section for part in _OUTLINES[form] for section in part(result)]
+    before = changes(compared, as_part=True) if compared is not None else ()
+    at = 0 if form == "markdown" else 1  # a pull request is about the change, a page about the job
+    sections[at:at] = [*before, Section("", (Links(tuple(links)),), folded=False)]
+    return Document(tuple(sections), f"bottleneck: {result.verdict.bottleneck or UNKNOWN}")
+
+
+def comparison_document(compared: Comparison | Sweep) -> Document:
+    """The report of a comparison, the same in every format."""
+    return Document(tuple(changes(compared)))

@@ -1,0 +1,104 @@
+"""The files of a profile and of traces, in folders that the user names."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bottleneck.errors import UsageError
+from bottleneck.reports.charts.collapsed import render_collapsed
+from bottleneck.reports.charts.flamegraph import render_flamegraph
+from bottleneck.reports.charts.speedscope import render_speedscope
+from bottleneck.results.files import reason, write_bytes
+from bottleneck.results.stacks import StackProfile
+from bottleneck.results.traces import TraceFile
+
+MAIN_PROCESS = "The main process, which loads the data"
+
+
+def check_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> None:
+    """Refuse a folder that could not be written to later; nothing is left there.
+
+    Raises:
+        UsageError: It is a file, its name is not possible, or there is no permission.
+    """
+    try:
+        why = _why_not(os.fspath(folder))
+    except (OSError, ValueError) as error:
+        why = reason(error)
+    if why is not None:
+        raise _refused(folder, what, why)
+
+
+def _why_not(name: str) -> str | None:
+    if not name.strip():
+        return "the name is empty"
+    there = Path(os.path.realpath(name))
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        return "it is a file" if there == Path(os.path.realpath(name)) else f"{there.name!r} on the way is a file"
+    # Permissions alone do not tell: a file system may be read-only.
+    probe = there / f".bottleneck.{secrets.token_hex(4)}.tmp"
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    probe.unlink()
+    return None
+
+
+def _refused(folder: str | os.PathLike[str], what: str, why: str) -> UsageError:
+    return UsageError(
+        f"Cannot write the {what} to {os.fspath(folder)!r}: {why}.",
+        "Give a folder that you may write to; it is made if it is not there.",
+    )
+
+
+def write_profile(profile: StackProfile, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the flamegraphs, that of all workers together first, and the stacks they are made of; return the files.
+
+    Raises:
+        UsageError: One of them could not be written.
+    """
+    return _write(folder, "flamegraphs", _files(profile))
+
+
+def write_traces(traces: Iterable[TraceFile], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write one file for each traced experiment, such as `device.json.gz`; return the files.
+
+    Raises:
+        UsageError: One of them could not be written.
+    """
+    return _write(folder, "traces", ((f"{trace.experiment}.json.gz", trace.content) for trace in traces))
+
+
+def _write(folder: str | os.PathLike[str], what: str, files: Iterable[tuple[str, str | bytes]]) -> tuple[Path, ...]:
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(folder, what, reason(error)) from error
+    written = []
+    for name, content in files:
+        write_bytes(place / name, content)
+        written.append(place / name)
+    return tuple(written)
+
+
+def _files(profile: StackProfile) -> Iterator[tuple[str, str]]:
+    everything = [stack for worker in profile.workers for stack in worker.stacks]
+    everyone = "All workers" if profile.in_workers else MAIN_PROCESS
+    yield "workers.svg", render_flamegraph(everything, everyone, _note(profile, profile.samples))
+    for worker in profile.workers:
+        samples = sum(stack.samples for stack in worker.stacks)
+        title = f"Worker {worker.worker}" if profile.in_workers else MAIN_PROCESS
+        yield f"worker-{worker.worker}.svg", render_flamegraph(worker.stacks, title, _note(profile, samples))
+    yield "profile.speedscope.json", render_speedscope(profile)
+    yield "stacks.txt", render_collapsed(profile)
+
+
+def _note(profile: StackProfile, samples: float) -> str:
+    return (
+        f"{samples:,.0f} samples of the dataset's code by {profile.sampler} at {profile.rate_hz:g} Hz. "
+        "Orange: computing; blue: waiting. Click to zoom."
+    )

@@ -1,0 +1,114 @@
+"""Facts about the loader, its dataset and its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bottleneck.results.evidence.fields import left_out, null
+from bottleneck.results.values import Count, Quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformSeen:
+    """The calls of a single transform."""
+
+    stage: str | None = None
+    path: str | None = None
+    """Where it is in the dataset."""
+    name: str | None = None
+    calls_per_sample: Quantity | None = None
+    wall_s_per_call: Quantity | None = None
+    cpu_s_per_call: Quantity | None = None
+    share: Quantity | None = None
+    output: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedBatches:
+    """Batches that were recorded to be served again."""
+
+    count: Count | None = None
+    size_cv: Quantity | None = None
+    """Standard deviation of their sizes over the mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerThreads:
+    """Threads of a worker, by library."""
+
+    torch: Count | None = None
+    opencv: Quantity | None = None
+    """OpenCV may report -1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenHandle:
+    """What was open when workers were forked, and is used there."""
+
+    path: str | None = None
+    """Where it is in the dataset."""
+    type: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderFacts:
+    """Facts about the loader and its dataset that no throughput shows."""
+
+    start_method: str | None = None
+    fetches_batches: bool | None = None
+    iterable: bool | None = None
+    pin_thread: bool | None = None
+    mentions_non_blocking: bool | None = None
+    tokenizers: tuple[str, ...] = ()
+    transform_modules: Mapping[str, str] = field(default_factory=dict)
+    """The package of each transform, by its path."""
+    dataset_pickle_bytes: Quantity | None = None
+    dataset_pickle_s: Quantity | None = None
+    dataset_pickle_complete: bool | None = left_out()
+    dataset_pickle_failure: str | None = left_out()
+    python_objects: Quantity | None = None
+    python_object_bytes: Quantity | None = None
+    python_objects_largest: str | None = None
+    """The attribute that holds most of them."""
+    worker_threads: WorkerThreads = null(WorkerThreads())
+    omp_num_threads: str | None = None
+    tokenizers_parallelism: str | None = None
+    open_handles: tuple[OpenHandle, ...] = ()
+    decoded_pixels_per_sample: Quantity | None = None
+    used_pixels_per_sample: Quantity | None = None
+    loaded_bytes_per_sample: Quantity | None = None
+    shared_memory_bytes_needed: Quantity | None = None
+    descriptors_needed: Quantity | None = None
+    descriptor_limit: Quantity | None = None
+    sharing_strategy: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handoff:
+    """The hand-off of a batch from a worker that does nothing else; measured for a job without workers."""
+
+    s_per_batch: Quantity | None = None
+    main_cpu_s_per_batch: Quantity | None = None
+    worker_cpu_s_per_batch: Quantity | None = left_out()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayTried:
+    """One way to load that was tried beside the job as it is."""
+
+    num_workers: Count
+    torch_threads: Count
+    """Threads of torch in the main process."""
+    pairs: tuple[tuple[Quantity, Quantity], ...] = ()
+    """Seconds per batch: as the job is, and fed in this way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersTried:
+    """What workers would bring a job that has none."""
+
+    loading_s_per_batch: Quantity | None = None
+    """In the main process, as is the CPU time."""
+    loading_cpu_s_per_batch: Quantity | None = None
+    ways: tuple[WayTried, ...] = ()

@@ -1,0 +1,75 @@
+"""Names of experiments and stages, and of spans in which several stages could not be told apart: `handoff+collate`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+# --- experiments ------------------------------------------------------------------------------------------
+
+DEVICE = "device"
+HOST = "host"
+AFTER_COLLATE = "after_collate"
+BEFORE_COLLATE = "before_collate"
+RAW = "raw"
+COLD = "cold"
+"""The experiment in which the files of the samples are not in memory; the stage that it adds to raw is `storage`."""
+
+# --- stages -----------------------------------------------------------------------------------------------
+
+COMPUTE = "compute"
+COPY = "copy"
+HANDOFF = "handoff"
+COLLATE = "collate"
+AUGMENT = "augment"
+LOAD = "load"
+FETCH = "fetch"
+"""Stands for `augment` and `load` where `__getitem__` cannot be cut."""
+FINISH = "finish"
+"""What follows the augmentation in `__getitem__`."""
+OTHER = "other"
+"""The code around the stages that the user marked."""
+
+BEYOND_THE_WORKER = (COPY, HANDOFF)
+"""Stages of which a part or all is done by other threads and processes than the worker's."""
+LOADING = (LOAD, FETCH)
+_BEHIND_SAMPLES = (COMPUTE, COPY, HANDOFF, COLLATE)
+_INNERMOST = (HANDOFF, COLLATE)
+"""What a joint span begins with; another name with a plus sign is one that the user chose."""
+
+
+def goes_beyond_the_worker(name: str) -> bool:
+    """Whether other threads and processes than the worker's do a part of a stage or all of it."""
+    return any(stage in BEYOND_THE_WORKER for stage in stages_in(name))
+
+
+def makes_samples(name: str) -> bool:
+    """Whether a stage is part of making a sample, or has such a part."""
+    return any(stage not in _BEHIND_SAMPLES for stage in stages_in(name))
+
+
+def moves_batches(name: str) -> bool:
+    """Whether all of a stage is what becomes of a batch beyond the worker, as far as that can be told apart."""
+    return goes_beyond_the_worker(name) and not makes_samples(name)
+
+
+# --- spans ------------------------------------------------------------------------------------------------
+
+
+def joint_name(stages: Iterable[str]) -> str:
+    """The name of a span that cannot be split: those of all its stages, from the device outwards."""
+    return "+".join(stages)
+
+
+def stages_in(span: str) -> tuple[str, ...]:
+    """The stages of a span; one, unless they could not be told apart."""
+    stages = tuple(span.split("+"))
+    return stages if stages[0] in _INNERMOST else (span,)
+
+
+def span_of(stage: str, spans: Collection[str]) -> str:
+    """The span that a stage's work is part of; `fetch` stands for what is not measured apart in a sample."""
+    for wanted in (stage, FETCH):
+        found = next((span for span in spans if wanted == span or wanted in stages_in(span)), None)
+        if found is not None:
+            return found
+    return stage

@@ -1,0 +1,1 @@
+"""What tests of several folders share; like all helpers, imported by its full name: `tests.support.clock`."""

@@ -1,0 +1,57 @@
+"""Small jobs and their diagnoses, with workers or in invented time."""
+
+import psutil
+
+from bottleneck.job.description import Pipeline
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.session import measure
+from bottleneck.results.records import Judgement
+from tests.support.clock import FakeClock
+from tests.support.datasets import Photos
+
+QUICK = MeasureOptions(budget_s=4.0)
+PRECISE = Judgement("device_bound", None, precise=True)
+NAMED = Judgement("input_bound", None, precise=False)
+UNDECIDED = Judgement("undecided", None, precise=False)
+
+
+_HELPERS = set()
+"""Python's own helper processes of earlier tests, which stay by design."""
+
+
+def known_helpers():
+    _HELPERS.clear()
+    _HELPERS.update(psutil.Process().children())
+
+
+def workers_left():
+    return set(psutil.Process().children()) - _HELPERS
+
+
+def pipeline_of(dataset=None, **options):
+    given = {"dataset": dataset or Photos(), "train_step": lambda batch: None, "batch_size": 4, "num_workers": 1}
+    return Pipeline(**{**given, "device": "cpu", **options})
+
+
+def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: None, **more):
+    return measure(pipeline, options, judge=judge, on_progress=on_progress, **more)
+
+
+def blocks(outcome):
+    return {e.name: e.coupled for e in outcome.measurement.experiments}
+
+
+def warnings_of(outcome):
+    return {warning.id: warning.message for warning in outcome.measurement.warnings}
+
+
+def invented_time():
+    """Each reading takes some milliseconds, as if the job did."""
+    return FakeClock(50.0, per_reading_s=5e-3)
+
+
+def run_simulated(step_s, options, judge=lambda _: UNDECIDED, dataset=None, **more):
+    """A diagnosis without workers, in invented time."""
+    clock = invented_time()
+    pipeline = pipeline_of(dataset, train_step=clock.step(step_s), num_workers=0)
+    return run(pipeline, options, judge, clock=clock, **more)
