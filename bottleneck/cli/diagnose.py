@@ -101,7 +101,7 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     if gpu_hour_price is not None:
         attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, gpu_hour_price))
     write_attempt(attempt, outputs, flamegraph=flamegraph, trace=trace)
-    return ExitStatus.OK if fail_under is None else _gate(attempt.diagnosis, fail_under)
+    return ExitStatus.OK if fail_under is None else gate(attempt.diagnosis, fail_under)
 
 
 def _refuse_file_as_folder(outputs: Mapping[str, str], folders: Mapping[str, str | None]) -> None:
@@ -125,7 +125,7 @@ def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int 
     return options if rate is None else replace(options, rate_hz=rate)
 
 
-def _gate(result: Result, fail_under: float) -> int:
+def gate(result: Result, fail_under: float) -> int:
     """Return the exit status of `--fail-under`, and say on standard error why it failed."""
     efficiency = result.verdict.judged
     if efficiency is None:

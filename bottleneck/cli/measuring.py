@@ -26,7 +26,7 @@ def measure_job(build: Callable[[], Pipeline], options: MeasureOptions) -> Attem
         UsageError: The job cannot be built or run.
         MeasurementError: PyTorch is missing or does not work.
     """
-    _require_torch()
+    require_torch()
     # Torch comes with this, so that wrong options are refused without waiting for it.
     from bottleneck.api import attempt_diagnosis
 
@@ -36,7 +36,12 @@ def measure_job(build: Callable[[], Pipeline], options: MeasureOptions) -> Attem
             return attempt_diagnosis(pipeline, replace(options, restore=False), progress)
 
 
-def _require_torch() -> None:
+def require_torch() -> None:
+    """Import torch.
+
+    Raises:
+        MeasurementError: It is missing or does not work.
+    """
     try:
         import torch  # noqa: F401 - only whether it can be
     except (ImportError, OSError) as error:

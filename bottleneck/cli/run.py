@@ -12,9 +12,10 @@ import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.boundary import exit_status_of, flushed
-from bottleneck.cli.diagnose import gate, has_blocks, require_torch
+from bottleneck.cli.diagnose import gate
+from bottleneck.cli.measuring import require_torch, write_attempt
 from bottleneck.cli.options import as_bytes, as_seconds, as_share, price_option, traceback_option
-from bottleneck.cli.outputs import Outputs, plan_outputs, standard_output_kept, write_outputs
+from bottleneck.cli.outputs import plan_outputs, standard_output_kept
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.measure.options import MAX_SEED, MeasureOptions
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 @price_option
 @traceback_option
 @click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
-def run_command(
+def run_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     module: str | None,
     seed: int,
     budget: float | None,
@@ -69,7 +70,7 @@ def run_command(
     script = Script(arguments[0], arguments[1:]) if module is None else Script(module, arguments, is_module=True)
     script.check()
     outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
-    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes)
+    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, restore=False)
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing
 
@@ -101,14 +102,10 @@ def run_command(
         return report(diagnosing.end(ended))
 
 
-def _report(attempt: Attempt, outputs: Outputs, fail_under: float | None, gpu_hour_price: float | None) -> int:
+def _report(attempt: Attempt, outputs: dict[str, str], fail_under: float | None, gpu_hour_price: float | None) -> int:
     if gpu_hour_price is not None:
         attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, gpu_hour_price))
-    if attempt.failure is not None and not has_blocks(attempt.diagnosis):
-        raise attempt.failure
-    write_outputs(attempt.diagnosis, outputs)
-    if attempt.failure is not None:
-        raise attempt.failure
+    write_attempt(attempt, outputs)
     return ExitStatus.OK if fail_under is None else gate(attempt.diagnosis, fail_under)
 
 
