@@ -46,8 +46,8 @@ def test_where_there_is_little_room_first_bars_go_then_intervals_then_columns():
     assert "(9.1–9.7)" not in without_intervals
     assert "1,702 ± 12   9.4 ms" in without_intervals
     assert text(TABLE, width=30) == (
-        "  name\n  device\n    rate: 1,702 ± 12\n    cost: 9.4 ms\n"
-        "  raw\n    rate: 648 ± 5\n    cost: 0.07 ms\n    finding: real\n"
+        "  name\n  device\n    rate: 1,702 ± 12\n    cost: 9.4 ms (9.1–9.7)\n"
+        "  raw\n    rate: 648 ± 5\n    cost: 0.07 ms (−0.1 to\n      0.2)\n    finding: real\n"
     )
 
 

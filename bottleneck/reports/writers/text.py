@@ -97,13 +97,14 @@ class _Writer:
         columns, rows = table.shown("text")
         if not rows:
             return
-        shown = [_Column(column, [row[at] for row in rows]) for at, column in enumerate(columns)]
+        shown = _columns(columns, rows)
         room = self._width - self._indent
         if _width(shown) > room:
             for column in shown:
                 column.leave_out_interval()
         if _width(shown, least=True) > room:
-            yield from self._stacked(shown, table.marked)
+            # There is room for intervals again.
+            yield from self._stacked(_columns(columns, rows), table.marked)
         else:
             yield Padding(_grid(shown, table.marked, room), (0, 0, 0, self._indent))
         if len(rows) < len(table.rows):
@@ -148,6 +149,10 @@ class _Column:
         if self.bars:
             return Text(self.bars[row].text(bar_width), "green")
         return Text(self.texts[row], _STYLES.get(self.texts[row], "") if self.kind == "finding" else "")
+
+
+def _columns(columns: Sequence[Column], rows: Sequence[Sequence[str | Bar]]) -> list[_Column]:
+    return [_Column(column, [row[at] for row in rows]) for at, column in enumerate(columns)]
 
 
 def _width(columns: Sequence[_Column], *, least: bool = False) -> int:
