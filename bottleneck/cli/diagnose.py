@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bottleneck.analysis.price import with_price
-from bottleneck.cli.measuring import measure_job, write_attempt
-from bottleneck.cli.options import as_bytes, as_seconds, as_share, price_option, traceback_option
-from bottleneck.cli.outputs import plan_outputs, refuse_to_replace
-from bottleneck.cli.printing import say
-from bottleneck.errors import ExitStatus, UsageError
+from bottleneck.cli.measuring import measure_job
+from bottleneck.cli.outputs import refuse_to_replace
+from bottleneck.cli.request import Request, measuring_options
 from bottleneck.job.settings import parse_settings
-from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.reports.writers.files import check_folder
-from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
     from bottleneck.job.description import Pipeline
@@ -29,47 +19,8 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a Pipeline field; repeatable.")
 @click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
-@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, help="Seed of the diagnosis.")
-@click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
-@click.option("--quick", is_flag=True, help="Aim for 20 seconds, or the --budget, with wider intervals.")
-@click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that the caches may take: 8GiB, 500MB.")
-@click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
-@click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
-@click.option("--html", metavar="FILE", help="Write a report as a web page.")
-@click.option("--cold", is_flag=True, help="Also measure with the dataset's files dropped from memory.")
-@click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code into this folder.")
-@click.option("--native", is_flag=True, help="Include frames of C and C++ code in flamegraphs.")
-@click.option("--idle", is_flag=True, help="Include idle threads of the dataset in flamegraphs.")
-@click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples per second, 100 by default.")
-@click.option("--trace", metavar="DIR", help="Write traces of a few steps, for Perfetto, into this folder.")
-@click.option(
-    "--fail-under",
-    callback=as_share,
-    metavar="SHARE",
-    help="Exit 1 when the efficiency is surely below this, such as 0.9 or 90%.",
-)
-@price_option
-@traceback_option
-def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
-    target: str,
-    settings: tuple[str, ...],
-    device: str | None,
-    seed: int,
-    budget: float | None,
-    quick: bool,
-    cache_bytes: int | None,
-    json: str | None,
-    markdown: str | None,
-    html: str | None,
-    cold: bool,
-    flamegraph: str | None,
-    native: bool,
-    idle: bool,
-    rate: int | None,
-    trace: str | None,
-    fail_under: float | None,
-    gpu_hour_price: float | None,
-) -> int:
+@measuring_options
+def diagnose_command(target: str, settings: tuple[str, ...], device: str | None, **asked: Any) -> int:
     """Find what holds a training job back.
 
     TARGET is package.module:function or path/to/file.py:function; the function takes no arguments and returns
@@ -78,18 +29,9 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     changes = parse_settings(settings)
     if device is not None:
         changes["device"] = device
-    files = {"json": json, "markdown": markdown, "html": html}
-    for path in filter(None, files.values()):
+    for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
         refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
-    outputs = plan_outputs(files)
-    profile = _profile_options(flamegraph, native=native, idle=idle, rate=rate)
-    if trace is not None:
-        check_folder(trace, "traces")
-    _refuse_file_as_folder(outputs, {"--flamegraph": flamegraph, "--trace": trace})
-    options = MeasureOptions(
-        budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, profile=profile,
-        trace=trace is not None, cold=cold,
-    )  # fmt: skip
+    request = Request.of(**asked)
 
     def build() -> Pipeline:
         from bottleneck.job.target import build_pipeline
@@ -97,45 +39,4 @@ def diagnose_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         pipeline = build_pipeline(target)
         return pipeline.replace(**changes) if changes else pipeline
 
-    attempt = measure_job(build, options)
-    if gpu_hour_price is not None:
-        attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, gpu_hour_price))
-    write_attempt(attempt, outputs, flamegraph=flamegraph, trace=trace)
-    return ExitStatus.OK if fail_under is None else gate(attempt.diagnosis, fail_under)
-
-
-def _refuse_file_as_folder(outputs: Mapping[str, str], folders: Mapping[str, str | None]) -> None:
-    """Refuse a report in the place of a folder that is to be made, or on the way to it."""
-    for option, folder in folders.items():
-        for format, path in outputs.items():
-            if folder is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)):
-                raise UsageError(f"--{format} and {option} both go to {path}.", "Give them two different places.")
-
-
-def _profile_options(folder: str | None, *, native: bool, idle: bool, rate: int | None) -> ProfileOptions | None:
-    """How to profile; None: not at all. A folder that cannot be written is refused before any time is spent."""
-    if folder is None:
-        given = {"--native": native, "--idle": idle, "--rate": rate is not None}
-        alone = [name for name, there in given.items() if there]
-        if alone:
-            raise UsageError(f"{alone[0]} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
-        return None
-    check_folder(folder)
-    options = ProfileOptions(native=native, idle=idle)
-    return options if rate is None else replace(options, rate_hz=rate)
-
-
-def gate(result: Result, fail_under: float) -> int:
-    """Return the exit status of `--fail-under`, and say on standard error why it failed."""
-    efficiency = result.verdict.judged
-    if efficiency is None:
-        say(f"The gate of {100 * fail_under:g} % cannot be judged: the efficiency is unknown.")
-        return ExitStatus.OK
-    if efficiency.high < fail_under:
-        over = " over a whole epoch" if result.verdict.judged_by == "epoch_efficiency" else ""
-        say(
-            f"Gate failed: the efficiency{over} is {100 * efficiency.estimate:.1f} % and at most "
-            f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for."
-        )
-        return ExitStatus.GATE_FAILED
-    return ExitStatus.OK
+    return request.answer(measure_job(build, request.options))

@@ -2,63 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from bottleneck.analysis.price import with_price
 from bottleneck.cli.boundary import exit_status_of, flushed
-from bottleneck.cli.diagnose import gate
-from bottleneck.cli.measuring import require_torch, write_attempt
-from bottleneck.cli.options import as_bytes, as_seconds, as_share, price_option, traceback_option
-from bottleneck.cli.outputs import plan_outputs, standard_output_kept
+from bottleneck.cli.measuring import require_torch
+from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
 from bottleneck.cli.progress import open_progress
-from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.measure.options import MAX_SEED, MeasureOptions
+from bottleneck.cli.request import Request, measuring_options
+from bottleneck.errors import UsageError
 from bottleneck.script.launch import Script
 
 if TYPE_CHECKING:
     from bottleneck.api import Attempt
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    "run",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Options come before SCRIPT; what follows it is the script's.",
+)
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
-@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, help="Seed of the diagnosis.")
-@click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s.")
-@click.option("--quick", is_flag=True, help="Aim at 20 seconds, or the --budget, and wider intervals.")
-@click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that its caches may take: 8GiB, 500MB.")
+@click.option(
+    "--loader", metavar="NAME", help="Which DataLoader, where several feed the loop: a number, or its dataset's class."
+)
 @click.option(
     "--skip-steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of training before the measuring."
 )
-@click.option("--json", metavar="FILE", help="Write the result with its raw blocks.")
-@click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
-@click.option("--html", metavar="FILE", help="Write a report as a web page.")
-@click.option(
-    "--fail-under",
-    callback=as_share,
-    metavar="SHARE",
-    help="Exit 1 when the efficiency is surely below, as 0.9 or 90%.",
-)
-@price_option
-@traceback_option
+@measuring_options
 @click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
-def run_command(  # noqa: PLR0913, PLR0917 - the options of the contract
-    module: str | None,
-    seed: int,
-    budget: float | None,
-    quick: bool,
-    cache_bytes: int | None,
-    skip_steps: int,
-    json: str | None,
-    markdown: str | None,
-    html: str | None,
-    fail_under: float | None,
-    gpu_hour_price: float | None,
-    arguments: tuple[str, ...],
+def run_command(
+    module: str | None, loader: str | None, skip_steps: int, arguments: tuple[str, ...], **asked: Any
 ) -> int:
     """Find what holds a training script back, without a change to it.
 
@@ -69,44 +49,34 @@ def run_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
     script = Script(arguments[0], arguments[1:]) if module is None else Script(module, arguments, is_module=True)
     script.check()
-    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
-    options = MeasureOptions(budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, restore=False)
+    for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
+        refuse_to_replace(path, (script.name,), "the script")
+    request = Request.of(**asked)
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing
 
-    def report(attempt: Attempt) -> int:
-        return _report(attempt, outputs, fail_under, gpu_hour_price)
+    with contextlib.ExitStack() as ours:
+        ours.enter_context(standard_output_kept())
+        progress = ours.enter_context(open_progress())
 
-    kept = standard_output_kept()
-    kept.__enter__()
-    progress = open_progress()
+        def finish(attempt: Attempt) -> NoReturn:
+            # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
+            ours.close()
+            try:
+                status = request.answer(attempt)
+            except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
+                status = exit_status_of(error)
+            _end_process(status)
 
-    def finish(attempt: Attempt) -> NoReturn:
-        # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
-        progress.__exit__(None, None, None)
-        kept.__exit__(None, None, None)
-        try:
-            status = report(attempt)
-        except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
-            status = exit_status_of(error)
-        _end_process(status)
-
-    with Diagnosing(options, finish, progress.__enter__(), skip_steps) as diagnosing:
-        ended: BaseException | None = None
-        try:
-            script.run()
-        except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
-            ended = error
-        progress.__exit__(None, None, None)
-        kept.__exit__(None, None, None)
-        return report(diagnosing.end(ended))
-
-
-def _report(attempt: Attempt, outputs: dict[str, str], fail_under: float | None, gpu_hour_price: float | None) -> int:
-    if gpu_hour_price is not None:
-        attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, gpu_hour_price))
-    write_attempt(attempt, outputs)
-    return ExitStatus.OK if fail_under is None else gate(attempt.diagnosis, fail_under)
+        options = replace(request.options, restore=False)
+        with Diagnosing(options, finish, progress, skip_steps, loader) as diagnosing:
+            ended: BaseException | None = None
+            try:
+                script.run()
+            except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
+                ended = error
+            attempt = diagnosing.end(ended)
+    return request.answer(attempt)
 
 
 def _end_process(status: int) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback
+from bottleneck.results.records import Warning
 from bottleneck.script.feed import Feed
 from bottleneck.script.watch import Source, Watch
 
@@ -31,6 +32,7 @@ class Diagnosing:
         finish: Called with the outcome in the place of the batch after the last one; it does not return.
         progress: Called between blocks.
         skip_steps: Steps of real training before the measuring.
+        loader: Which loader, where several feed the loop; see `Watch`.
     """
 
     def __init__(
@@ -39,9 +41,11 @@ class Diagnosing:
         finish: Callable[[Attempt], Any],
         progress: ProgressCallback | None = None,
         skip_steps: int = 3,
+        loader: str | None = None,
     ) -> None:
         self._options, self._finish, self._progress = options, finish, progress
-        self._watch = Watch(self._begin, skip_steps)
+        self._watch = Watch(self._begin, skip_steps, loader)
+        self._loader = loader
         self._feed: Feed[Attempt | BottleneckError] | None = None
 
     def __enter__(self) -> Diagnosing:
@@ -65,7 +69,7 @@ class Diagnosing:
             raise self._not_found(error)
         if not self._feed.is_done:
             self._feed.end(_early_end(error))
-        return _attempt(self._feed)
+        return _attempt(self._feed, self._warnings())
 
     def _not_found(self, error: BaseException | None) -> BaseException:
         if error is not None and not isinstance(error, SystemExit):
@@ -74,10 +78,23 @@ class Diagnosing:
             return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", _WATCH_BY_HAND)
         if not self._watch.optimizer_steps:
             return MeasurementError("No optimizer of PyTorch's made a step.", _WATCH_BY_HAND)
+        if self._loader is not None and self._loader not in " ".join(self._watch.names):
+            return MeasurementError(
+                f"No training loader is called {self._loader!r}.", f"Its loaders are {', '.join(self._watch.names)}."
+            )
         return MeasurementError(
             "The script ended before enough steps of the optimizer lay between the batches of one loader.",
             "Let it train for longer, or give a smaller --skip-steps.",
         )
+
+    def _warnings(self) -> Iterator[Warning]:
+        if self._watch.others:
+            others = ", ".join(type(loader.dataset).__name__ for loader in self._watch.others)
+            yield Warning(
+                "several-loaders",
+                f"The loop takes batches from other loaders as well ({others}), which went on as they are: what they "
+                f"cost is in compute. --loader chooses another one: {', '.join(self._watch.names)}.",
+            )
 
     # --- in the loop ---------------------------------------------------------------------------------------
 
@@ -99,7 +116,7 @@ class Diagnosing:
         def next_batch() -> Any:
             batch = feed.next_batch()
             if feed.is_done:
-                self._finish(_attempt(feed))
+                self._finish(_attempt(feed, self._warnings()))
                 raise StopIteration
             return batch
 
@@ -117,12 +134,13 @@ def _without_an_end(step: Callable[..., None]) -> Callable[..., None]:
     return tolerant
 
 
-def _attempt(feed: Feed[Attempt | BottleneckError]) -> Attempt:
+def _attempt(feed: Feed[Attempt | BottleneckError], warnings: Iterable[Warning]) -> Attempt:
     if isinstance(feed.outcome, BottleneckError):
         raise feed.outcome
     assert feed.outcome is not None
     found = feed.outcome.diagnosis
-    return replace(feed.outcome, diagnosis=replace(found, pipeline={**found.pipeline, "source": "script"}))
+    changed = replace(found, pipeline={**found.pipeline, "source": "script"}, warnings=(*found.warnings, *warnings))
+    return replace(feed.outcome, diagnosis=changed)
 
 
 def _early_end(error: BaseException | None) -> BaseException:

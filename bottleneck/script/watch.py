@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from bottleneck.script.moves import Moves, Transfer
@@ -19,7 +19,7 @@ from bottleneck.script.moves import Moves, Transfer
 _ORIGINAL = DataLoader.__iter__
 
 
-@dataclass
+@dataclass(eq=False)
 class Source:
     """What gives batches to a loop: a dataset, by whatever loaders, as some are made anew for each epoch."""
 
@@ -95,10 +95,14 @@ class Watch:
         begin: Called once, with the source of the training's batches and the optimizer, before the batch that the
             diagnosis begins with; gives what the loop gets its batches from.
         steps: Steps of the optimizer before that.
+        wanted: Which source to diagnose, where several feed a loop: its number, from 0 in the order in which they are
+            first asked for a batch, or the name of its dataset's class. None: the one that is waited for the longest.
     """
 
-    def __init__(self, begin: Callable[[Source, Any], Callable[[], Any]], steps: int) -> None:
-        self._begin, self._steps = begin, max(1, steps)
+    def __init__(
+        self, begin: Callable[[Source, Any], Callable[[], Any]], steps: int, wanted: str | None = None
+    ) -> None:
+        self._begin, self._steps, self._wanted = begin, max(1, steps), wanted
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._fed: Source | None = None
         self.next_batch: Callable[[], Any] = lambda: None
@@ -120,7 +124,7 @@ class Watch:
             return WatchedIterator(watch, source, None if source is watch._fed else _ORIGINAL(loader))
 
         DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]
-        self._hook = torch.optim.optimizer.register_optimizer_step_post_hook(self._stepped)
+        self._hook = register_optimizer_step_post_hook(self._stepped)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,6 +149,18 @@ class Watch:
             if source.given:
                 source.steps, source.given = source.steps + 1, 0
 
+    @property
+    def names(self) -> list[str]:
+        """What is known of the sources, for a sentence: `0 (Photos)`."""
+        return [f"{number} ({name})" for number, name in self._numbered()]
+
+    def _numbered(self) -> list[tuple[str, str]]:
+        return [(str(at), type(dataset).__name__) for at, (dataset, _) in enumerate(self._sources.values())]
+
+    def _names_of(self, source: Source) -> tuple[str, str]:
+        at = [one for _, one in self._sources.values()].index(source)
+        return self._numbered()[at]
+
     def is_near(self, source: Source) -> bool:
         """Whether the diagnosis begins with one of the next batches."""
         return self._fed is None and source.steps >= self._steps - 1
@@ -156,9 +172,13 @@ class Watch:
         if source.steps < self._steps:
             return False
         candidates = [one for _, one in self._sources.values() if one.steps >= self._steps]
+        if self._wanted is not None:
+            candidates = [one for one in candidates if self._wanted in self._names_of(one)]
+            if source not in candidates:
+                return False
         if source is not max(candidates, key=lambda one: one.waited_s):
             return False
         self._fed = source
-        self.others = [one.loader for one in candidates if one is not source]
+        self.others = [one.loader for _, one in self._sources.values() if one.steps and one is not source]
         self.next_batch = self._begin(source, self._optimizer)
         return True

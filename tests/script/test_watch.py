@@ -16,9 +16,9 @@ def loader_of(value, batches=4, **options):
 class Loop:
     """A training loop in one of its forms, under watch."""
 
-    def __init__(self, steps=3):
+    def __init__(self, steps=3, wanted=None):
         self.began = []
-        self.watch = Watch(self.begin, steps)
+        self.watch = Watch(self.begin, steps, wanted)
         self.parameter = torch.nn.Parameter(torch.zeros(1))
         self.optimizer = torch.optim.SGD([self.parameter], lr=0.1)
 
@@ -125,3 +125,22 @@ def test_afterwards_loaders_are_as_before():
         assert DataLoader.__iter__ is not before
     assert DataLoader.__iter__ is before
     loader_of(1).__iter__()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "first_is_fed"), [("0", True), ("1", False), ("Second", False), ("TensorDataset", True)]
+)
+def test_which_of_several_is_fed_can_be_said(wanted, first_is_fed):
+    class Second(TensorDataset):
+        pass
+
+    loop = Loop(wanted=wanted)
+    other = DataLoader(Second(torch.ones(60)), batch_size=2)
+    with loop.watch:
+        fed = []
+        for first, second in zip(loader_of(1, batches=30), other, strict=False):
+            fed.append((first == "fed", second == "fed"))
+            loop.step()
+    assert any(first for first, _ in fed) == first_is_fed
+    assert any(second for _, second in fed) != first_is_fed
+    assert loop.watch.names == ["0 (TensorDataset)", "1 (Second)"]
