@@ -50,7 +50,7 @@ def test_the_command_line_diagnoses_it(fits_once, folder, capsys):
 
 @pytest.mark.integration
 def test_python_refuses_it_and_names_the_command_line(fits_once):
-    with pytest.raises(MeasurementError, match="GB of memory") as caught:
+    with pytest.raises(MeasurementError, match="iB of memory") as caught:
         diagnose(build_pipeline("large_job:build"), budget="3s")
     assert "`bottleneck diagnose` keeps no copy" in caught.value.remedy
     assert sys.modules["large_job"].model.weight.grad is None

@@ -65,8 +65,8 @@ def test_a_function_that_computes_tops_the_table():
     outcome = run(Computing(), workers=2)
     needs_py_spy(outcome)
     spot = top(outcome)
-    assert (spot.frame.function, spot.stage) == ("hot_decode", "augment")
-    assert spot.frame.file.endswith("profiled_jobs.py")
+    assert (spot.function, spot.stage) == ("hot_decode", "augment")
+    assert spot.file.endswith("profiled_jobs.py")
     assert spot.own_share > 0.6
     assert spot.waiting_share < 0.5
     assert outcome.profile.sampler == "py-spy"
@@ -78,7 +78,7 @@ def test_a_function_that_waits_tops_the_table():
     outcome = run(Waiting())
     needs_py_spy(outcome)
     spot = top(outcome)
-    assert (spot.frame.function, spot.stage) == ("slow_disk", "load")
+    assert (spot.function, spot.stage) == ("slow_disk", "load")
     assert spot.own_share > 0.6
     assert spot.waiting_share > 0.5
 
@@ -87,7 +87,7 @@ def test_a_job_without_workers_is_profiled_from_outside():
     outcome = run(Computing(), workers=0)
     needs_py_spy(outcome)
     spot = top(outcome)
-    assert spot.frame.function == "hot_decode"
+    assert spot.function == "hot_decode"
     assert spot.own_share > 0.6
     assert spot.stage == "augment"
     assert not outcome.profile.in_workers
@@ -97,7 +97,7 @@ def test_a_loader_that_iterates_in_its_own_way_is_profiled():
     loader = OwnIteration(Computing(), batch_size=4, num_workers=1)
     outcome = measure_pipeline(Pipeline.from_loader(loader, train_step=train_step, device="cpu"))
     needs_py_spy(outcome)
-    assert top(outcome).frame.function == "hot_decode"
+    assert top(outcome).function == "hot_decode"
 
 
 def test_the_base_of_every_stack_is_the_users_code():
@@ -114,7 +114,7 @@ def test_the_base_of_every_stack_is_the_users_code():
 def test_without_py_spy_a_sampler_in_the_workers_takes_over(no_py_spy, workers):
     outcome = run(Computing(), workers=workers)
     spot = top(outcome)
-    assert (spot.frame.function.rpartition(".")[2], spot.stage) == ("hot_decode", "augment")
+    assert (spot.function.rpartition(".")[2], spot.stage) == ("hot_decode", "augment")
     assert spot.own_share > 0.6
     assert outcome.profile.sampler == "in-process"
     assert len(outcome.profile.workers) == max(1, workers)
@@ -123,25 +123,25 @@ def test_without_py_spy_a_sampler_in_the_workers_takes_over(no_py_spy, workers):
 
 def test_the_sampler_in_the_workers_sees_waiting(no_py_spy):
     spot = top(run(Waiting()))
-    assert (spot.frame.function, spot.stage) == ("slow_disk", "load")
+    assert (spot.function, spot.stage) == ("slow_disk", "load")
     assert spot.own_share > 0.6
     assert spot.waiting_share > 0.6
 
 
 def test_marked_stages_are_named(no_py_spy):
     spot = top(run(Marked()))
-    assert (spot.frame.function, spot.stage) == ("hot_decode", "my decode")
+    assert (spot.function, spot.stage) == ("hot_decode", "my decode")
 
 
 def test_a_stream_is_profiled(no_py_spy):
     spot = top(run(Stream()))
-    assert (spot.frame.function, spot.stage) == ("hot_decode", "fetch")
+    assert (spot.function, spot.stage) == ("hot_decode", "fetch")
 
 
 def test_the_collate_function_is_profiled(no_py_spy):
     outcome = run(Waiting(), collate_fn=slow_collate)
     spots = find_hotspots(outcome.profile)
-    assert "burn" in {spot.frame.function for spot in spots if spot.stage == "collate"}
+    assert "burn" in {spot.function for spot in spots if spot.stage == "collate"}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_py_spy_that_fails_costs_nothing(fake_py_spy, monkeypatch, script, wor
     assert outcome.failure is None
     assert [e.name for e in outcome.measurement.experiments if e.coupled]
     assert words in warnings_of(outcome)["profile-in-process"]
-    assert top(outcome).frame.function.endswith("hot_decode")
+    assert top(outcome).function.endswith("hot_decode")
     assert time.monotonic() - started < 40
 
 
