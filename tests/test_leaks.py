@@ -243,7 +243,9 @@ def test_ends_the_child(): pytest.child.communicate(b"")
 @pytest.mark.integration
 def test_the_fixture_fails_the_test_that_leaks(pytester, monkeypatch):
     tests = Path(__file__).parent
-    pytester.makeconftest((tests / "conftest.py").read_text() + "\nfrom tests.support import leaks\nleaks.PATIENCE_S = 0.2\n")
+    pytester.makeconftest(
+        (tests / "conftest.py").read_text() + "\nfrom tests.support import leaks\nleaks.PATIENCE_S = 0.2\n"
+    )
     pytester.makepyfile(LEAKING)
     monkeypatch.setenv("PYTHONPATH", str(tests.parent))
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
