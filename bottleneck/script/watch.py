@@ -70,12 +70,12 @@ class WatchedIterator:
         self._source.given += 1
         if self._watch.is_near(self._source):
             self._moves = Moves(batch)
-            self._moves.__enter__()
+            self._moves.__enter__()  # type: ignore[no-untyped-call]  # torch's
         return batch
 
     def _stop_learning(self) -> None:
         if self._moves is not None:
-            self._moves.__exit__(None, None, None)
+            self._moves.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
             self._source.transfer, self._moves = self._moves.learnt(), None
 
     def _close(self) -> None:
