@@ -117,7 +117,7 @@ def wheel(tmp_path_factory):
 def large(tmp_path_factory):
     """The environment with the packages that probe for pydata's Bottleneck."""
     environment = make_environment(tmp_path_factory.mktemp("large"))
-    environment.install("pandas", "xarray", "astropy", "click>=8.1")
+    environment.install("pandas", "xarray", "astropy", "click>=8.1", "msgspec>=0.20")
     return environment.site_packages()
 
 
