@@ -15,6 +15,7 @@ from bottleneck.loader.worker_death import Death, find_death
 from bottleneck.loader.worker_errors import PassesThrough, find_failure
 
 _ORIGINAL = "Original Traceback"
+_STARTS_SCRIPTS = "<frozen runpy>"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
 NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, PassesThrough)
 """Errors that need no explanation, or are on their way to where they are caught; all others are the user's code's."""
@@ -58,8 +59,13 @@ def name_mode(mode: int, present: str) -> str:
     return f"without {', '.join(missing)}"
 
 
-def _users_part(error: BaseException) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
+def users_traceback(error: BaseException) -> str:
+    """The traceback of an exception, without frames of ours and of what starts scripts."""
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not is_ours(f.filename) and f.filename != _STARTS_SCRIPTS
+    ]
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
 
@@ -107,7 +113,7 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
     return MeasurementError(
         f"The loader raised, experiment {experiment}: {one_line(error)}",
         "The job itself would fail there too.",
-        _users_part(error),
+        users_traceback(error),
     )
 
 
@@ -125,7 +131,7 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
     if "out of memory" in text_of(error).lower():
         remedy = "The device's memory is full: use a smaller batch_size, or end other processes on the device."
     return MeasurementError(
-        f"The {what} raised, experiment {experiment}: {one_line(error)}", remedy, _users_part(error)
+        f"The {what} raised, experiment {experiment}: {one_line(error)}", remedy, users_traceback(error)
     )
 
 
@@ -134,7 +140,7 @@ def explain_escape(error: BaseException) -> MeasurementError:
     return MeasurementError(
         f"The job's own code raised {one_line(error)}",
         "It would end the job too; let it raise an exception that says what is wrong instead.",
-        _users_part(error),
+        users_traceback(error),
     )
 
 

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from bottleneck.api import Attempt, attempt_diagnosis
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.description import Pipeline
+from bottleneck.measure.explain_errors import one_line, users_traceback
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.results.records import Warning
@@ -72,8 +73,10 @@ class Diagnosing:
         return _attempt(self._feed, self._warnings())
 
     def _not_found(self, error: BaseException | None) -> BaseException:
-        if error is not None and not isinstance(error, SystemExit):
+        if isinstance(error, KeyboardInterrupt):
             return error
+        if error is not None and not isinstance(error, SystemExit):
+            return _raised(error, "The script raised before it was measured")
         if not self._watch.saw_a_loader:
             return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", _WATCH_BY_HAND)
         if not self._watch.optimizer_steps:
@@ -150,7 +153,13 @@ def _early_end(error: BaseException | None) -> BaseException:
         return MeasurementError(
             "The script ended before the measuring did.", "Let it train for longer, or give a smaller --budget."
         )
-    return MeasurementError(f"The script raised while it was measured: {type(error).__name__}: {error}")
+    return _raised(error, "The script raised while it was measured")
+
+
+def _raised(error: BaseException, what: str) -> MeasurementError:
+    return MeasurementError(
+        f"{what}: {one_line(error)}", "It would by itself, too; mend that first.", users_traceback(error)
+    )
 
 
 def _device_of(optimizer: Any) -> torch.device | None:
