@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -59,11 +60,11 @@ def run_command(
         ours.enter_context(standard_output_kept())
         progress = ours.enter_context(open_progress())
 
-        def finish(attempt: Attempt) -> NoReturn:
+        def finish(outcome: Callable[[], Attempt]) -> NoReturn:
             # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
             ours.close()
             try:
-                status = request.answer(attempt)
+                status = request.answer(outcome())
             except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
                 status = exit_status_of(error)
             _end_process(status)

@@ -30,7 +30,8 @@ class Diagnosing:
 
     Args:
         options: Of the diagnosis.
-        finish: Called with the outcome in the place of the batch after the last one; it does not return.
+        finish: Called in the place of the batch after the last one, with what gives the outcome or raises why there is
+            none; it does not return.
         progress: Called between blocks.
         skip_steps: Steps of real training before the measuring.
         loader: Which loader, where several feed the loop; see `Watch`.
@@ -39,7 +40,7 @@ class Diagnosing:
     def __init__(
         self,
         options: MeasureOptions,
-        finish: Callable[[Attempt], Any],
+        finish: Callable[[Callable[[], Attempt]], Any],
         progress: ProgressCallback | None = None,
         skip_steps: int = 3,
         loader: str | None = None,
@@ -119,7 +120,7 @@ class Diagnosing:
         def next_batch() -> Any:
             batch = feed.next_batch()
             if feed.is_done:
-                self._finish(_attempt(feed, self._warnings()))
+                self._finish(lambda: _attempt(feed, self._warnings()))
                 raise StopIteration
             return batch
 
