@@ -20,12 +20,21 @@ def run(tmp_path, *arguments, options=("--budget", "12s"), **settings):
     return done, json.loads(result.read_text()) if result.exists() else None
 
 
+def diagnosed(tmp_path, *arguments, **settings):
+    """The same, for longer where a busy machine leaves no name."""
+    for budget in ("12s", "40s"):
+        done, result = run(tmp_path, *arguments, options=("--budget", budget), **settings)
+        if result is None or result["verdict"]["bottleneck"] is not None:
+            break
+    return done, result
+
+
 def named(result):
     return result["verdict"]["state"], result["verdict"]["bottleneck"]
 
 
 def test_a_script_is_diagnosed_and_stopped(tmp_path):
-    done, result = run(tmp_path, SCRIPTS / "plain.py", "--epochs", "50", "--checkpoint", "mine.pt")
+    done, result = diagnosed(tmp_path, SCRIPTS / "plain.py", "--epochs", "50", "--checkpoint", "mine.pt")
     assert done.returncode == 0, done.stderr
     assert named(result) == ("input_bound", "augment")
     assert "Bottleneck: augment" in done.stdout
@@ -36,7 +45,7 @@ def test_a_script_is_diagnosed_and_stopped(tmp_path):
 
 def test_loops_that_take_their_batches_by_hand_are_found(tmp_path):
     # Guards: a learning rate that raises after its last step, in a loop that only we make so long.
-    done, result = run(tmp_path, SCRIPTS / "by_hand.py")
+    done, result = diagnosed(tmp_path, SCRIPTS / "by_hand.py")
     assert done.returncode == 0, done.stderr
     assert named(result) == ("input_bound", "augment")
 
@@ -49,7 +58,7 @@ def test_a_module_is_run_as_python_runs_it(tmp_path):
 
 
 def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
-    done, result = run(tmp_path, SCRIPTS / "stubborn.py")
+    done, result = diagnosed(tmp_path, SCRIPTS / "stubborn.py")
     assert done.returncode == 0, done.stderr
     assert named(result) == ("input_bound", "augment")
     assert "went on" not in done.stderr
