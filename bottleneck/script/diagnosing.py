@@ -22,7 +22,7 @@ from bottleneck.script.feed import Feed
 from bottleneck.script.watch import Source, Watch
 
 _STEP = LRScheduler.step
-_WATCH_BY_HAND = "Wrap what gives the batches: for batch in bottleneck.watch(batches)."
+_DESCRIBE_IT = "Describe the job in a function: bottleneck diagnose train.py:build."
 
 
 class Diagnosing:
@@ -56,7 +56,7 @@ class Diagnosing:
 
     def __exit__(self, *_: object) -> None:
         self._watch.__exit__()
-        LRScheduler.step = _STEP  # type: ignore[method-assign]
+        LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
 
     def end(self, error: BaseException | None) -> Attempt:
         """The script has ended: return what was measured until then.
@@ -79,9 +79,9 @@ class Diagnosing:
         if error is not None and not isinstance(error, SystemExit):
             return _raised(error, "The script raised before it was measured")
         if not self._watch.saw_a_loader:
-            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", _WATCH_BY_HAND)
+            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", _DESCRIBE_IT)
         if not self._watch.optimizer_steps:
-            return MeasurementError("No optimizer of PyTorch's made a step.", _WATCH_BY_HAND)
+            return MeasurementError("No optimizer of PyTorch's made a step.", _DESCRIBE_IT)
         if self._loader is not None and self._loader not in " ".join(self._watch.names):
             return MeasurementError(
                 f"No training loader is called {self._loader!r}.", f"Its loaders are {', '.join(self._watch.names)}."
@@ -115,7 +115,7 @@ class Diagnosing:
                 return error
 
         feed = self._feed = Feed(diagnose)
-        LRScheduler.step = _without_an_end(LRScheduler.step)  # type: ignore[method-assign]
+        LRScheduler.step = _without_an_end(LRScheduler.step)  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:
             batch = feed.next_batch()

@@ -123,12 +123,12 @@ class Watch:
             source = watch._source_of(loader)
             return WatchedIterator(watch, source, None if source is watch._fed else _ORIGINAL(loader))
 
-        DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]
+        DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]  # the one hook
         self._hook = register_optimizer_step_post_hook(self._stepped)
         return self
 
     def __exit__(self, *_: object) -> None:
-        DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]
+        DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]  # as it was
         if self._hook is not None:
             self._hook.remove()
 

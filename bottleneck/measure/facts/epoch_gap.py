@@ -69,7 +69,7 @@ def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
         sampler = loader.batch_sampler
         stream = isinstance(loader.dataset, IterableDataset)
         if not stream and is_pytorchs(sampler, BatchSampler) and loader.batch_size and not loader.drop_last:
-            return max(1.0, len(sampler.sampler) / loader.batch_size)  # type: ignore[union-attr]
+            return max(1.0, len(sampler.sampler) / loader.batch_size)  # type: ignore[union-attr]  # a batch sampler has one
         return float(len(loader))
     except Exception:  # noqa: BLE001 - a length of the user's own, which many streams do not have
         return None

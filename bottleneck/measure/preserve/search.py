@@ -112,7 +112,7 @@ class Search:
 
     def found(self, kind: type[_Kind]) -> list[_Kind]:
         """The objects of a kind that the walks have reached."""
-        return [value for value in self._seen.values() if issubclass(type(value), kind)]  # type: ignore[misc]
+        return [value for value in self._seen.values() if issubclass(type(value), kind)]  # type: ignore[misc]  # any type will do
 
     def states(self) -> list[Snapshot]:
         """Take the states of objects that have a `state_dict`, when the vault is full; restored after the tensors."""
