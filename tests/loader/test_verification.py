@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader.record.cutting import install
-from bottleneck.loader.record.item_times import Facts, ItemTimes
+from bottleneck.loader.record.item_times import Facts, ItemTimes, Span, undisturbed
 from bottleneck.loader.record.tape import Call, RngState, Tape
 from bottleneck.loader.record.verification import FETCHES, verify
 from bottleneck.loader.replay.tail import make_tail
@@ -275,18 +275,30 @@ def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
     ]
     tape.copies = [(5.0, 0.5), (8.5, 0.25)]
     facts = Facts()
-    facts.add(tape, calls, started_s=0.0, ended_s=10.0)
+    facts.add(tape, calls, Span(0.0, 10.0))
     assert facts.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
     assert facts.orders == {("load_image", "augment", "augment")}
     tape.copies = []
-    facts.add(tape, [], started_s=0.0, ended_s=1.0)
+    facts.add(tape, [], Span(0.0, 1.0))
     assert ItemTimes.sum(facts.items).total_s == 10.25
 
 
-def test_the_slowest_items_are_left_out_of_the_sums():
+def test_the_slowest_items_are_left_out():
     items = [ItemTimes(total_s=1.0, head_s=0.5)] * 19 + [ItemTimes(total_s=50.0)]
-    assert ItemTimes.sum(items) == ItemTimes(total_s=18.0, head_s=9.0)  # a tenth
-    assert ItemTimes.sum(items[-3:]).total_s == 52.0  # of a few, all count
+    assert undisturbed(items) == items[:18]  # a tenth
+    assert undisturbed(items[-3:]) == items[-3:]  # of a few, all count
+
+
+def test_items_that_waited_for_a_core_are_left_out():
+    # Guards: of six batches, two were interrupted where nothing was recorded, and the dataset was not cut.
+    steady, waited = ItemTimes(total_s=1e-4), ItemTimes(total_s=2e-3, core_wait_s=1.9e-3)
+    assert undisturbed([waited, steady, steady, waited, steady, steady]) == [steady] * 3
+    # The half that waited least stays: where all are interrupted, they are all that there is.
+    long = ItemTimes(total_s=2e-3, core_wait_s=1.0e-3)
+    assert undisturbed([waited, long, waited, long]) == [long]
+    # Slow without having waited is slow.
+    slow = ItemTimes(total_s=1e-2)
+    assert undisturbed([steady, slow, slow, slow]) == [steady, slow, slow]
 
 
 @pytest.mark.parametrize(("calls", "behind_s"), [(1, 1.0), (4, 4.0)])
@@ -296,6 +308,6 @@ def test_what_follows_the_augmentation_of_a_batch_counts_once_for_each_call(call
     tape.copies = []
     made = [Call("augment", print, (), {}, None, started_s=4.0 + n, ended_s=5.0 + n) for n in range(calls)]
     facts = Facts()
-    facts.add(tape, made, started_s=0.0, ended_s=5.0 + calls, samples=4)
+    facts.add(tape, made, Span(0.0, 5.0 + calls), samples=4)
     (times,) = facts.items
     assert times.total_s - times.head_s - times.augment_s == behind_s

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from PIL import Image
 
 from bottleneck.loader import trees
+from bottleneck.loader.core_wait import read_core_wait_s
 from bottleneck.loader.observe.pixels import Pixels
 
 _MOST_OUTPUTS = 16
@@ -96,15 +96,6 @@ class Observation:
             self.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
-
-
-def read_core_wait_s() -> float | None:
-    """Return for how long the calling thread has been ready to run and has had no core; None where that is unknown."""
-    try:
-        fields = Path("/proc/thread-self/schedstat").read_text().split()
-        return int(fields[1]) * 1e-9
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
+from typing import NamedTuple
 
 from bottleneck.loader.record.tape import Call, Tape
 
-_DISTURBED_SHARE = 0.1
-"""The share of items, the slowest, that do not show where the time goes, because this process had to wait."""
+_WAITED_SHARE = 0.1
+"""An item that waited longer for a core, as a share of its time, does not show where the time goes."""
+_SLOWEST_SHARE = 0.1
+"""The share of items, the slowest, that are left out: no kernel counts what other virtual machines take."""
 _ENOUGH_ITEMS = 4
 
 
@@ -23,14 +26,39 @@ class ItemTimes:
     """In calls of load sites, within the head."""
     between_s: float = 0.0
     """Between the first and the last call of the augmentation, outside of any cut."""
+    core_wait_s: float = 0.0
+    """Ready to run, but without a core: other processes had them all."""
 
     @staticmethod
     def sum(items: list[ItemTimes]) -> ItemTimes:
-        """Add up the items but the slowest: where one was interrupted for long is chance."""
-        spare = max(1, int(_DISTURBED_SHARE * len(items))) if len(items) >= _ENOUGH_ITEMS else 0
-        kept = sorted(items, key=lambda item: item.total_s)[: len(items) - spare]
-        columns = zip(*(astuple(item) for item in kept), strict=True)
+        """Add up the times of items."""
+        columns = zip(*(astuple(item) for item in items), strict=True)
         return ItemTimes(*(sum(column) for column in columns))
+
+    @property
+    def waited_share(self) -> float:
+        return self.core_wait_s / self.total_s if self.total_s > 0 else 0.0
+
+
+def undisturbed(items: list[ItemTimes]) -> list[ItemTimes]:
+    """Return the items that show where the time goes: where one was interrupted for long is chance.
+
+    At least half of those that waited least for a core stay, of them all but the slowest.
+    """
+    if len(items) < _ENOUGH_ITEMS:
+        return items
+    steady = sorted(items, key=lambda item: item.waited_share)
+    kept = max((len(items) + 1) // 2, sum(item.waited_share <= _WAITED_SHARE for item in items))
+    quickest = sorted(steady[:kept], key=lambda item: item.total_s)
+    return quickest[: kept - max(1, int(_SLOWEST_SHARE * kept))]
+
+
+class Span(NamedTuple):
+    """When an item was fetched."""
+
+    started_s: float
+    ended_s: float
+    core_wait_s: float = 0.0
 
 
 @dataclass
@@ -41,10 +69,11 @@ class Facts:
     orders: set[tuple[str, ...]] = field(default_factory=set)
     """The orders in which sites were called, one entry for each different one."""
 
-    def add(self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int = 1) -> None:
+    def add(self, tape: Tape, calls: list[Call], span: Span, samples: int = 1) -> None:
         """Note one recorded item, or the items of one `__getitems__`."""
         self.orders.add(tuple(call.site for call in calls))
-        self.items.append(_item_times(tape, calls, started_s, ended_s, samples))
+        times = _item_times(tape, calls, span.started_s, span.ended_s, samples)
+        self.items.append(replace(times, core_wait_s=span.core_wait_s))
 
 
 def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int) -> ItemTimes:

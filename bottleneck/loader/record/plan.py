@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bottleneck.job.marks import is_mark, name_of, site_of
-from bottleneck.loader.record.item_times import Facts, ItemTimes
+from bottleneck.loader.record.item_times import Facts, ItemTimes, undisturbed
 from bottleneck.loader.record.lazy import warn_of_lazy
 from bottleneck.loader.record.marking import MarkPlan, plan_marks, warn_of_marks
 from bottleneck.loader.record.verification import Verification
@@ -115,7 +115,8 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     if marked.strategy == "marks" or marked.reason:
         return marked
     found = [report.facts for report in reports]
-    facts = Facts([item for part in found for item in part.items], set().union(*(part.orders for part in found)))
+    recorded = [item for part in found for item in part.items]
+    facts = Facts(undisturbed(recorded), set().union(*(part.orders for part in found)))
     unusable = {site: why for report in reports for site, why in report.unusable.items() if not is_mark(site)}
     called = {site for order in facts.orders for site in order}
     stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
@@ -126,7 +127,7 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     sites = augment | load if strategy != "fetch" else frozenset()
     copies_s = {site: copy_s for report in reports for site, copy_s in report.changes_arguments.items()}
     changing = augment.intersection(copies_s)
-    warnings = _warn_of_unused(reports, unusable, called, len(facts.items))
+    warnings = _warn_of_unused(reports, unusable, called, len(recorded))
     if strategy == "template" and iterable and _rest_of_stream_s(facts) > 0:
         warnings.append(_REST_COUNTS_AS_LOAD)
     if strategy == "fetch" and (augment | load) - _guessed(reports):

@@ -8,7 +8,7 @@ from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.item_times import Facts
+from bottleneck.loader.record.item_times import Facts, Span
 from bottleneck.loader.record.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.store import (
@@ -114,11 +114,13 @@ class Recorder(Work):
         if self._store.nbytes + self._pending_bytes > self._control.worker_cache_bytes:
             self._left_out += 1
             return (run or self._user_code.next_item)(request)
-        clock = self._tape.clock
+        clock, core_wait = self._tape.clock, self._tape.core_wait
         with self._tape.recording(keep_rng=self._checks_alone) as calls:
+            waited_s = core_wait() or 0.0
             started = clock()
             value = (run or self._user_code.next_item)(request)
             ended = clock()
+            waited_s = (core_wait() or 0.0) - waited_s
         calls = [call for call in calls if call.site not in self._tape.unusable]
         item = RecordedItem(request, self._tape.copier.copy(value), calls)
         self._pending.append(item)
@@ -126,7 +128,7 @@ class Recorder(Work):
             self._start_over()
             return value
         whole = self._user_code.fetches_batches and run is not None
-        self._note_item(item, value, started, ended, samples=len(request) if whole else 1)
+        self._note_item(item, value, Span(started, ended, waited_s), samples=len(request) if whole else 1)
         self._pending_bytes += item.nbytes
         for call in calls:
             call.original = None  # of the user's own objects only copies are kept
@@ -144,7 +146,7 @@ class Recorder(Work):
         self._store.clear()
         self._facts, self._verification, self._sample_alone = Facts(), None, True
 
-    def _note_item(self, item: RecordedItem, value: Any, started_s: float, ended_s: float, samples: int) -> None:
+    def _note_item(self, item: RecordedItem, value: Any, span: Span, samples: int) -> None:
         """Find out what a recorded item says about the cuts."""
         calls = item.calls
         self._note_lazy(item)
@@ -154,7 +156,7 @@ class Recorder(Work):
             item.locals = tape.locals
             item.slots = find_slots(value, calls)
             kept = tape.tail.copies(item.locals) if tape.tail is not None and item.locals else []
-        self._facts.add(tape, calls, started_s, ended_s, samples)
+        self._facts.add(tape, calls, span, samples)
         item.nbytes = trees.nbytes((item.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
         checked = _CHECKED if self._iterable else 1
         if not calls or len(self._facts.items) > checked or not self._checks_alone:

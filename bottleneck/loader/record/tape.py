@@ -21,6 +21,7 @@ import torch
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
+from bottleneck.loader.core_wait import read_core_wait_s
 from bottleneck.loader.replay.tail import Tail
 
 _IN_A_THREAD = "it is called in a thread that the worker's own code started"
@@ -78,6 +79,7 @@ class Tape:
     """What the cuts of one dataset do at present, and what they have recorded."""
 
     clock: Callable[[], float] = time.perf_counter
+    core_wait: Callable[[], float | None] = read_core_wait_s
     handler: Handler | None = None
     stages: dict[str, str | None] = field(default_factory=dict)
     """Site -> the stage that its calls belong to; None before the first call."""
