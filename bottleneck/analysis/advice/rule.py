@@ -159,12 +159,17 @@ class Case:
         return self.at_most_headroom(self.step_s / max(self.step_s - exposed_s, self.device_s))
 
     def gain_of_part(self, stage: Stage, part: float) -> float:
-        """What the job would gain if a part of a stage's work were free.
+        """What the job would gain at most if a part of a stage's work were free.
 
-        Amdahl's law within the stage: the time that the whole stage would save, as measured, goes with its work.
+        Amdahl's law within the stage: the time that the whole stage would save, as measured, goes with its work. Where
+        the train step cuts off what the whole stage would save, a part of it reaches the same limit sooner.
         """
-        saved = 1 - 1 / max(self.gain_of(stage), 1.0)
-        return 1 / (1 - min(max(part, 0.0), 1.0) * saved)
+        part, limit = min(max(part, 0.0), 1.0), max(self.gain_of(stage), 1.0)
+        by_gain = 1 / (1 - part * (1 - 1 / limit))
+        cost_s = stage.cost_s_per_batch.estimate if stage.cost_s_per_batch is not None else 0.0
+        left_s = self.step_s - part * cost_s
+        by_cost = self.step_s / left_s if left_s > 0 else limit
+        return max(by_gain, min(limit, by_cost))
 
     def at_most_headroom(self, factor: float) -> float:
         """A gain, but never more than free input would bring."""

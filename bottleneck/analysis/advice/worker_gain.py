@@ -97,7 +97,8 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
 
     That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
     """
-    limits_s = [case.loader_s * workers / wanted, case.fed_s or case.device_s]
+    # A loader that holds the job takes no longer than the job's step, whatever short blocks of it alone say.
+    limits_s = [min(case.loader_s, case.step_s) * workers / wanted, case.fed_s or case.device_s]
     raw = raw_usage(case.evidence)
     if case.cores and raw is not None and raw.cores_main is not None and raw.cores_workers is not None:
         left = max(case.cores - (raw.cores_other or 0.0), 0.1)

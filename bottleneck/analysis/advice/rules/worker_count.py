@@ -20,7 +20,7 @@ from bottleneck.analysis.advice.worker_room import worker_room
 from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, gain, plural
 from bottleneck.results.names import COMPUTE, COPY, HANDOFF, goes_beyond_the_worker
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Interval, Stage
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
 _FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
@@ -181,10 +181,12 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
     if not known or len(known) < len(works):
         return
     copy = case.stage(COPY)
-    copy_s = copy.exposed_s_per_batch.estimate if copy is not None and copy.exposed_s_per_batch else 0.0
+    exposed = copy.exposed_s_per_batch if copy is not None else None
+    copy_s, least_copy_s = (max(0.0, exposed.estimate), max(0.0, exposed.low)) if exposed else (0.0, 0.0)
     loading_s = sum(known)
-    alone_s = case.device_s + max(0.0, copy_s) + loading_s
-    promised = case.step_s / alone_s
+    alone_s = case.device_s + copy_s + loading_s
+    least_s = case.device_s + least_copy_s + sum(_least_s(case, *each) for each in zip(own, known, strict=True))
+    promised, most = case.step_s / alone_s, case.step_s / least_s
     if promised < _WORTH_LEAVING_WORKERS:
         return
     yield Suggestion(
@@ -194,8 +196,14 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
         how="DataLoader(..., num_workers=0); try it with --set num_workers=0",
         evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
                   "step_s": case.step_s, "alone_s": alone_s},
-        gain=case.at_most_headroom(promised),
+        gain=_at_most_headroom(case, Interval(promised, 1.0, max(promised, most))),
     )  # fmt: skip
+
+
+def _least_s(case: Case, stage: Stage, work_s: float) -> float:
+    """The least that a stage takes of one process: a worker that waits for its next request begins each batch cold."""
+    cost = stage.cost_s_per_batch
+    return work_s if cost is None else min(work_s, max(0.0, cost.low) * case.workers)
 
 
 def _processes(workers: int) -> str:
