@@ -188,13 +188,13 @@ def test_the_wheel_holds_no_file_of_pydatas(wheel, after):
     assert not files & set(zipfile.ZipFile(wheel).namelist())
 
 
-@pytest.mark.parametrize("steps", OWNERS)
+@pytest.mark.parametrize("steps", [steps for steps in OWNERS if OWNERS[steps] != "nobody"])
 @pytest.mark.parametrize("user", USERS)
 def test_other_packages_compute_correctly_and_without_a_warning(steps, user, after):
     after(steps).run(USERS[user])
 
 
-@pytest.mark.parametrize("steps", WITH_OURS)
+@pytest.mark.parametrize("steps", ["+ours", "+theirs +ours"])
 @pytest.mark.parametrize("user", USERS)
 def test_they_do_so_after_our_own_import(steps, user, after):
     after(steps).run("import bottleneck.job.marks, torch_bottleneck; bottleneck.__version__" + USERS[user])
@@ -209,6 +209,7 @@ def test_the_owner_of_the_name_is_who_should_be(steps, after):
     )
     wanted = {"ours": "False False\nTrue", "theirs": "True True\nTrue", "nobody": "False"}
     assert after(steps).run(code) == wanted[OWNERS[steps]]
+    after(steps).run(PANDAS)
 
 
 @pytest.mark.parametrize("steps", WITH_OURS)
