@@ -13,7 +13,7 @@ from bottleneck.job.users_traceback import users_traceback
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import LoaderEnded, SwitchedLoader
 from bottleneck.loader.worker_death import Death, find_death
-from bottleneck.loader.worker_errors import PassesThrough, find_failure
+from bottleneck.loader.worker_errors import Failure, PassesThrough, find_failure
 
 _ORIGINAL = "Original Traceback"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
@@ -29,15 +29,15 @@ PICKLE_REMEDY = (
     "__init__; or let workers be forked: --set multiprocessing_context=fork."
 )
 _NOT_PICKLED = re.compile(r"can(?:no|')t (?:pickle|get local object)", re.IGNORECASE)
-_REMEDIES_OF_SAMPLES = {
+_REMEDIES_OF_COLLATING = {
     "expects each tensor to be equal size": (
         "Samples of one batch differ in shape: resize them to one, or pass a collate_fn= that pads them."
     ),
-    "found <class 'NoneType'>": (
-        "A sample is None, or holds one: return a sample for each index, or leave None out in a collate_fn=."
+    "NoneType": (
+        "Probably a sample is None, or holds one: return a sample for each index, or leave None out in a collate_fn=."
     ),
 }
-"""By what PyTorch says."""
+"""By what the collate function says."""
 _LABEL = re.compile(r"Target (-?\d+) is out of bounds")
 _PREPARING = {
     "recording": "while samples were recorded",
@@ -68,10 +68,11 @@ def _is_full(text: str) -> bool:
     return any(sign in text for sign in ("shared memory", "Bus error", "No space left"))
 
 
-def _sample_remedy(text: str) -> str:
-    if _is_full(text):
+def _loading_remedy(failure: Failure) -> str:
+    if _is_full(failure.error):
         return _SHM_REMEDY
-    return next((remedy for sign, remedy in _REMEDIES_OF_SAMPLES.items() if sign in text), _FAILS_TOO)
+    known = _REMEDIES_OF_COLLATING.items() if failure.where == "collate_fn" else ()
+    return next((remedy for sign, remedy in known if sign in failure.error), _FAILS_TOO)
 
 
 def _during(experiment: str) -> str:
@@ -110,7 +111,7 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
         error_text = " ".join(failure.error.split())
         return MeasurementError(
             f"{what} raised{at}{who}, {_during(name_mode(failure.mode, experiment))}: {error_text}",
-            _sample_remedy(failure.error),
+            _loading_remedy(failure),
             failure.traceback,
         )
     text = text_of(error)

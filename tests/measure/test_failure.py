@@ -114,7 +114,8 @@ def test_what_a_worker_raised_is_told_instead_of_pytorchs_text_around_it():
     ("text", "remedy"),
     [
         ("stack expects each tensor to be equal size, but got [3, 4] at entry 0 and [3, 5] at entry 1", "pads them"),
-        ("default_collate: batch must contain tensors or lists; found <class 'NoneType'>", "A sample is None"),
+        ("default_collate: batch must contain tensors or lists; found <class 'NoneType'>", "a sample is None"),
+        ("object of type 'NoneType' has no len()", "a sample is None"),
     ],
 )
 def test_samples_that_make_no_batch_have_remedies_of_their_own(text, remedy):
