@@ -59,8 +59,8 @@ def __dir__() -> list[str]:
 
 
 if __name__ == "__main__":  # `python -m bottleneck` takes bottleneck.py, and bottleneck/__main__.py only of a folder
-    from bottleneck.__main__ import main
+    import runpy
 
-    main()
+    runpy.run_module("bottleneck.__main__", run_name="__main__")
 elif "__path__" not in globals():  # bottleneck.py: a module with a __path__ is a package
     __path__ = [__file__.rpartition(".")[0]]

@@ -141,12 +141,14 @@ def _gradient_clearer(model: Any, optimizer: Any) -> Callable[[], Any]:
 
 def _call_model(model: Any, batch: Any) -> Any:
     """The model on a whole batch: mappings by keyword, sequences by position, a tensor as it is."""
+    positional: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
     if isinstance(batch, Mapping):
-        positional, keywords = (), _with_string_keys(batch)
+        keywords = _with_string_keys(batch)
     elif isinstance(batch, tuple | list):
-        positional, keywords = tuple(batch), {}
+        positional = tuple(batch)
     elif isinstance(batch, torch.Tensor):
-        positional, keywords = (batch,), {}
+        positional = (batch,)
     else:
         raise PipelineError(f"The model cannot be given this batch: {describe_structure(batch)}.", _TRAIN_STEP_REMEDY)
     try:
