@@ -171,7 +171,7 @@ def test_the_price_of_a_gpu_hour_tells_what_is_lost(asked, tmp_path, capsys):
 
 def test_a_file_that_is_not_there_is_refused_without_torch(tmp_path):
     code = (
-        "import sys; from bottleneck.cli.main import run; status = run(['diagnose', 'trian.py:build']);"
+        "import sys; from bottleneck.cli.main import run; status = int(run(['diagnose', 'trian.py:build']));"
         "print(status, 'torch' in sys.modules)"
     )
     (tmp_path / "train.py").touch()

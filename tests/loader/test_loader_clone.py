@@ -1,5 +1,6 @@
 """The clone of the user's loader keeps every argument, its class and what hangs on it; the user's stays as it is."""
 
+import inspect
 import itertools
 import multiprocessing
 import pickle
@@ -65,8 +66,8 @@ ARGUMENTS = {
     "drop_last": True,
     "timeout": 17,
     "prefetch_factor": 5,
-    "in_order": False,
     "pin_memory_device": "",
+    **({"in_order": False} if "in_order" in inspect.signature(DataLoader).parameters else {}),  # from torch 2.6
 }
 
 

@@ -293,6 +293,14 @@ def test_shared_storage_is_copied_once():
     )
 
 
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="there is an MPS device")
+def test_an_accelerator_that_is_not_there_is_not_asked_also_where_its_module_cannot_say_so(monkeypatch):
+    monkeypatch.delattr(torch.mps, "is_available", raising=False)  # as in torch 2.4
+    with preserved(model=Net()) as kept:
+        pass
+    assert kept.notes == []
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_on_an_accelerator_nothing_of_it_is_taken():
