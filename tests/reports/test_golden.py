@@ -8,6 +8,7 @@ After a change of a report that is meant, write them anew, and read the differen
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +110,14 @@ def is_golden(rendered: str, path: Path) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(rendered, encoding="utf-8")
         pytest.skip(f"{path.name} was written anew")
-    assert rendered == path.read_text(encoding="utf-8")
+    kept = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":  # its last digits depend on the version of scipy
+        rendered, kept = _nine_digits(rendered), _nine_digits(kept)
+    assert rendered == kept
+
+
+def _nine_digits(text: str) -> str:
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.9g}", text)
 
 
 def test_every_golden_file_is_one_of_a_case():
