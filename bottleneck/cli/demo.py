@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bottleneck.cli.help import Command
 from bottleneck.cli.measuring import measure_job, write_attempt
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import plan_outputs
@@ -31,14 +32,14 @@ or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):
   bottleneck diagnose myjob.py:build"""
 
 
-@click.command("demo")
+@click.command("demo", cls=Command)
 @click.option(
     "--budget",
     callback=as_seconds,
     metavar="TIME",
     default=BUDGET,
     show_default=True,
-    help="Time it may take.",
+    help="How long it may take.",
 )
 @click.option(
     "--images",
@@ -54,8 +55,8 @@ or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):
 def demo_command(budget: float, images: int, report: str, html: str) -> int:
     """Diagnose a small job on made-up photographs.
 
-    Makes a folder of JPEG photographs in the cache folder, once, and diagnoses a training job that reads them
-    with torchvision's ImageFolder and the usual augmentation. Needs neither a download nor an accelerator.
+    The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
+    cache folder. No download and no GPU are needed.
     """
     outputs = plan_outputs({"markdown": report, "html": html})
     folder = make_photographs(images)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from bottleneck.cli.boundary import exit_status_of, flushed
+from bottleneck.cli.help import Command
 from bottleneck.cli.measuring import require_torch
+from bottleneck.cli.options import traceback_is_asked_for
 from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
 from bottleneck.cli.progress import open_progress
 from bottleneck.cli.request import Request, measuring_options
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     "run",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog="Options come before SCRIPT; what follows it is the script's.",
+    cls=Command,
 )
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
 @click.option(
@@ -53,6 +56,7 @@ def run_command(
     for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
         refuse_to_replace(path, (script.name,), "the script")
     request = Request.of(**asked)
+    show_traceback = traceback_is_asked_for()
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing
 
@@ -66,7 +70,7 @@ def run_command(
             try:
                 status = request.answer(outcome())
             except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
-                status = exit_status_of(error)
+                status = exit_status_of(error, show_traceback=show_traceback)
             _end_process(status)
 
         options = replace(request.options, restore=False)

@@ -14,7 +14,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from bottleneck.api import Attempt, attempt_diagnosis
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.description import Pipeline
-from bottleneck.measure.explain_errors import one_line, users_traceback
+from bottleneck.job.users_traceback import users_traceback
+from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.results.records import Warning
