@@ -41,5 +41,6 @@ class Script:
             sys.path.insert(0, os.getcwd())
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
-            sys.path.insert(0, os.path.dirname(os.path.abspath(self.name)))
-            runpy.run_path(self.name, run_name="__main__")
+            path = os.path.abspath(self.name)  # as Python does, so that `__file__` is right after a chdir
+            sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+            runpy.run_path(path, run_name="__main__")
