@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @click.command(
     "run",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
     epilog="Options come before SCRIPT; what follows it is the script's.",
     cls=Command,
 )
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
 @click.option(
     "--loader", metavar="NAME", help="Which DataLoader, where several feed the loop: a number, or its dataset's class."
 )
@@ -41,17 +41,15 @@ if TYPE_CHECKING:
 )
 @measuring_options
 @click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
-def run_command(
-    module: str | None, loader: str | None, skip_steps: int, arguments: tuple[str, ...], **asked: Any
-) -> int:
+def run_command(is_module: bool, loader: str | None, skip_steps: int, arguments: tuple[str, ...], **asked: Any) -> int:
     """Find what holds a training script back, without a change to it.
 
     SCRIPT is run as Python would run it, with its own arguments, and stopped when the measuring is done: nothing
     that it would do after its training is done.
     """
-    if module is None and not arguments:
+    if not arguments:
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
-    script = Script(arguments[0], arguments[1:]) if module is None else Script(module, arguments, is_module=True)
+    script = Script(arguments[0], arguments[1:], is_module)
     script.check()
     for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
         refuse_to_replace(path, (script.name,), "the script")

@@ -50,6 +50,7 @@ class Diagnosing:
         self._watch = Watch(self._begin, skip_steps, loader)
         self._loader = loader
         self._feed: Feed[Attempt | BottleneckError] | None = None
+        self._in_the_loop: str | None = None
 
     def __enter__(self) -> Diagnosing:
         self._watch.__enter__()
@@ -93,6 +94,12 @@ class Diagnosing:
         )
 
     def _warnings(self) -> Iterator[Warning]:
+        if self._in_the_loop is not None:
+            yield Warning(
+                "input-in-loop",
+                f"The loop {self._in_the_loop}: what it does with them before it trains is part of compute. In the "
+                "dataset or the collate function, it would be measured as input, and workers would do it.",
+            )
         if self._watch.others:
             others = ", ".join(type(loader.dataset).__name__ for loader in self._watch.others)
             yield Warning(
@@ -111,11 +118,14 @@ class Diagnosing:
                 source.loader, train_step=step, optimizer=optimizer, device=device, to_device=moves
             )
             try:
-                return attempt_diagnosis(pipeline, self._options, self._progress)
+                options = replace(self._options, loop=self._watch.loop)
+                return attempt_diagnosis(pipeline, options, self._progress)
             except BottleneckError as error:
                 return error
 
         feed = self._feed = Feed(diagnose)
+        self._watch.is_measuring = lambda: feed.runs_here
+        self._in_the_loop = source.in_the_loop
         LRScheduler.step = _without_an_end(LRScheduler.step)  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:

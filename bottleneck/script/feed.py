@@ -32,6 +32,11 @@ class Feed(Generic[T]):
     def is_done(self) -> bool:
         return bool(self._beside.dead)
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether it is the diagnosis, and not the loop or another thread, that asks."""
+        return getcurrent() is self._beside
+
     def next_batch(self) -> Any:
         """Return the next batch for the loop; when there is none any more, `is_done`, and `outcome` is there."""
         return self._go_on(self._beside.switch)

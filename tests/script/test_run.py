@@ -57,12 +57,47 @@ def test_a_module_is_run_as_python_runs_it(tmp_path):
     assert named(result)[0] == "input_bound"
 
 
+SHOW = """
+import json, os, sys
+os.chdir("pkg")
+print(json.dumps(["SEEN", sys.argv[1:], __name__, __file__, __package__ or "", sys.path[0], sys.stdin.read()]))
+"""
+
+
+@pytest.mark.parametrize("script", [("pkg/train.py",), ("-m", "pkg.train")], ids=["file", "module"])
+def test_a_script_sees_what_python_shows_it(tmp_path, script):
+    # Guards: its options that are also ours, and where it lies after a chdir.
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "names.py").write_text("")
+    (tmp_path / "pkg" / "train.py").write_text(("from . import names" if "-m" in script else "import names") + SHOW)
+    arguments = (*script, "--seed", "3", "--json", "theirs.json", "--help", "--", "-m")
+    plain = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, input="typed", check=True
+    )
+    done, result = run(tmp_path, *arguments, input="typed")
+    assert plain.stdout in done.stderr
+    assert (done.returncode, result) == (3, None)
+
+
+def test_a_misspelt_option_is_no_script(tmp_path):
+    done, _ = run(tmp_path, "nothing.py", options=("--buget", "12s"))
+    assert done.returncode == 2
+    assert "--buget" in done.stderr
+
+
 def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
     done, result = diagnosed(tmp_path, SCRIPTS / "stubborn.py")
     assert done.returncode == 0, done.stderr
     assert named(result) == ("input_bound", "augment")
     assert "went on" not in done.stderr
     assert not (tmp_path / "saved").exists()
+
+
+def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
+    done, result = diagnosed(tmp_path, SCRIPTS / "reference.py", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "augment")
+    assert (result["pipeline"]["num_workers"], result["evidence"]["payload"]["unread"]) == (1, [])
 
 
 @pytest.mark.parametrize(

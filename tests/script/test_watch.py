@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from bottleneck.loader.clone import held_iterators
 from bottleneck.script.watch import Watch
 
 
@@ -91,6 +92,73 @@ def test_gradients_of_several_batches_may_be_gathered(loop):
         if number % 4 == 3:
             loop.step()
     assert given.index("fed") == 12
+    assert loop.watch.loop.batches_per_update == 4
+
+
+def evaluate(batches, most=5):
+    """Stops in any case: a loop that is fed sees no end."""
+    with torch.no_grad():
+        return list(itertools.islice(batches, most))
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}])
+def test_an_evaluation_on_the_training_set_is_left_alone(loop, options):
+    # Guards: a loop that evaluates on its training set every so many steps, before and after it is fed.
+    loader = loader_of(1, batches=20)
+    given = []
+    for batch in loader:
+        given.append(batch)
+        loop.step()
+        assert "fed" not in evaluate(DataLoader(loader.dataset, **{"batch_size": 2, **options}))
+    assert given.count("fed") == 5
+    assert [source.loader for source, _ in loop.began] == [loader]
+
+
+@pytest.mark.parametrize("again", [lambda loader: loader, lambda loader: DataLoader(loader.dataset, batch_size=2)])
+def test_epochs_may_end_by_their_own_count(loop, again):
+    loader, given = loader_of(1, batches=8), []
+    for _ in range(4):
+        batches = iter(again(loader))
+        for _ in range(2):
+            given.append(next(batches))
+            loop.step()
+    assert given.count("fed") == 5
+    assert loop.watch.loop.breaks == 4
+
+
+def test_a_loader_of_another_kind_is_fed_once_it_trains(loop):
+    # Guards: it cannot be told from an evaluation before a step follows on its batch.
+    loader = loader_of(1, batches=8)
+    loop.train(itertools.islice(loader, 4))
+    given = loop.train(itertools.islice(DataLoader(loader.dataset, batch_size=4), 3))
+    assert [batch == "fed" for batch in given] == [False, True, True]
+
+
+def test_a_new_iterator_for_each_batch_is_seen_through(loop):
+    loader, given = loader_of(1), []
+    for _ in range(8):
+        given.append(next(iter(loader)))
+        loop.step()
+    assert given.count("fed") == 5
+
+
+def test_a_validation_before_the_training_is_no_part_of_the_loop(loop):
+    evaluate(loader_of(2))
+    loop.train(itertools.islice(loader_of(1), 4))
+    assert loop.watch.others == []
+
+
+def test_loaders_of_the_diagnosis_are_not_watched(loop):
+    loop.watch.is_measuring = lambda: True
+    assert type(iter(loader_of(1))).__module__.startswith("torch")
+    assert not loop.watch.saw_a_loader
+
+
+def test_what_a_loader_keeps_is_known_for_an_iterator(loop):
+    # Guards: timm's loader keeps the iterator of its first epoch, and a copy of it must not feed on that.
+    loader = loader_of(1)
+    loader.__dict__["iterator"] = iter(loader)
+    assert held_iterators(loader) == ["iterator"]
 
 
 def test_two_optimizers_are_no_obstacle(loop):

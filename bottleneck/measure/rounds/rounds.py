@@ -38,6 +38,8 @@ Judge = Callable[[Measurement], Judgement]
 Tell = Callable[..., None]
 
 _MOST_ROUNDS = 10_000
+_MOST_VISITS = 4
+"""Visits for one block in which a script's loop does not break off."""
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
@@ -82,6 +84,8 @@ class Rounds:
         self._other_load = OtherLoad()
         self._repeats = RepeatPolicy(self._clock)
         self.counters = Counters()
+        self._breaks_stay = False
+        """The script's loop breaks off so often that a block without it takes too long."""
         self._lost_arms = LostArms(bench, ledger, self.counters.reads)
 
     def run(self) -> None:
@@ -293,13 +297,30 @@ class Rounds:
     def _run_block(self, arm: Arm, batches: int) -> Visit:
         alike = not self._bench.replays.vary
         with job_failures(self._name(arm)):
-            made = visit(self._bench, arm, self._round, batches, self.counters)
+            made = self._visit_unbroken(arm, batches)
             self._mend_caches()
         if alike and self._bench.replays.vary:
             self._ledger.forget_coupled()
         if arm.cold:
             self._withdraw_cold()
         self._go_on_with(self._lost_arms.left_of(self._ladder))
+        return made
+
+    def _visit_unbroken(self, arm: Arm, batches: int) -> Visit:
+        """Visit an arm, again where a script ended its epoch or evaluated in the block, which is no step."""
+        for _ in range(_MOST_VISITS):
+            made = visit(self._bench, arm, self._round, batches, self.counters)
+            stays = arm.cold or self._breaks_stay or made.block.seconds > self._left_s
+            if stays or not self._bench.was_broken:
+                break
+        else:
+            self._breaks_stay = True
+        if self._bench.was_broken:
+            self._ledger.warn(
+                "loop-breaks-off",
+                "The script's loop ends an epoch, evaluates or begins a loader anew within so few batches that blocks "
+                "hold it: that time counts as part of the step. Let it train in longer epochs.",
+            )
         return made
 
     def _go_on_with(self, ladder: Ladder) -> None:
