@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,10 +18,14 @@ from bottleneck.measure.explain_errors import one_line, users_traceback
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.results.records import Warning
+from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
+from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
 
 _STEP = LRScheduler.step
+_PLAN_ENDED = "Tried to step"
+"""How PyTorch begins to say that a learning rate was planned for so many steps."""
 _DESCRIBE_IT = "Describe the job in a function: bottleneck diagnose train.py:build."
 
 
@@ -47,8 +51,9 @@ class Diagnosing:
     ) -> None:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
-        self._loader = loader
         self._feed: Feed[Attempt | BottleneckError] | None = None
+        self._finishing = threading.Lock()
+        self._finisher: int | None = None
 
     def __enter__(self) -> Diagnosing:
         self._watch.__enter__()
@@ -69,9 +74,45 @@ class Diagnosing:
         """
         if self._feed is None:
             raise self._not_found(error)
+        reason = _early_end(error)
         if not self._feed.is_done:
-            self._feed.end(_early_end(error))
+            self._let_loop_end(reason)
+            if not self._feed.can_end_here:
+                raise reason
+            self._feed.end(reason)
         return _attempt(self._feed, self._warnings())
+
+    def leave(self, error: BaseException) -> None:
+        """The process is about to end, anywhere in it: finish with what was measured until then.
+
+        Args:
+            error: Why; raised where it is the diagnosis itself that runs, which then ends by it.
+        """
+        if self._finisher == threading.get_ident() or (self._feed is not None and self._feed.runs_here):
+            raise error
+        self._let_loop_end(_early_end(error))
+        self._finish_once(lambda: self.end(error))
+
+    def lent_s(self) -> float | None:
+        """Return for how long the loop has had its batch; None while it has none of ours."""
+        return None if self._feed is None else self._feed.lent_s()
+
+    def _let_loop_end(self, reason: BaseException) -> None:
+        """Where the loop runs in another thread, let that one finish: only there can the diagnosis go on."""
+        if self._feed is None or self._feed.is_done or self._feed.can_end_here:
+            return
+        if self._feed.end_soon(reason):
+            threading.Event().wait(GRACE_S)
+        if self._finisher is not None:
+            threading.Event().wait()  # until the process ends
+
+    def _finish_once(self, outcome: Callable[[], Attempt]) -> Any:
+        with self._finishing:
+            is_first = self._finisher is None
+            self._finisher = self._finisher or threading.get_ident()
+        if not is_first:
+            threading.Event().wait()  # until the process ends
+        return self._finish(outcome)
 
     def _not_found(self, error: BaseException | None) -> BaseException:
         if isinstance(error, KeyboardInterrupt):
@@ -82,10 +123,8 @@ class Diagnosing:
             return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", _DESCRIBE_IT)
         if not self._watch.optimizer_steps:
             return MeasurementError("No optimizer of PyTorch's made a step.", _DESCRIBE_IT)
-        if self._loader is not None and self._loader not in " ".join(self._watch.names):
-            return MeasurementError(
-                f"No training loader is called {self._loader!r}.", f"Its loaders are {', '.join(self._watch.names)}."
-            )
+        if self._watch.lacks_wanted:
+            return MeasurementError(*self._watch.explain_lack())
         return MeasurementError(
             "The script ended before enough steps of the optimizer lay between the batches of one loader.",
             "Let it train for longer, or give a smaller --skip-steps.",
@@ -102,29 +141,41 @@ class Diagnosing:
 
     # --- in the loop ---------------------------------------------------------------------------------------
 
-    def _begin(self, source: Source, optimizer: Any) -> Callable[[], Any]:
+    def _begin(self, source: Source, optimizers: tuple[Any, ...]) -> Callable[[], Any]:
+        pipeline = _describe(source, optimizers)
+
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
-            device = _device_of(optimizer)
-            moves = source.transfer if device is not None and device.type != "cpu" else None
-            pipeline = Pipeline.from_loader(
-                source.loader, train_step=step, optimizer=optimizer, device=device, to_device=moves
-            )
             try:
-                return attempt_diagnosis(pipeline, self._options, self._progress)
+                return attempt_diagnosis(pipeline(step), self._options, self._progress)
             except BottleneckError as error:
                 return error
 
         feed = self._feed = Feed(diagnose)
-        LRScheduler.step = _without_an_end(LRScheduler.step)  # type: ignore[method-assign]  # until the end
+        LRScheduler.step = _without_an_end(_STEP)  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:
             batch = feed.next_batch()
             if feed.is_done:
-                self._finish(lambda: _attempt(feed, self._warnings()))
+                self._finish_once(lambda: _attempt(feed, self._warnings()))
                 raise StopIteration
             return batch
 
         return next_batch
+
+
+def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable[[Any], None]], Pipeline]:
+    """Return what describes the job of a loop, once its step is known."""
+    models = models_of(optimizers)
+    together = Optimizers.of(optimizers)
+    device = _device_of(optimizers)
+    return lambda step: Pipeline.from_loader(
+        source.loader,
+        train_step=step,
+        model=models,
+        optimizer=together,
+        device=device,
+        to_device=source.transfer if device is not None and device.type != "cpu" else None,
+    )
 
 
 def _without_an_end(step: Callable[..., None]) -> Callable[..., None]:
@@ -132,8 +183,11 @@ def _without_an_end(step: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(step)
     def tolerant(scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        with contextlib.suppress(ValueError):
+        try:
             step(scheduler, *args, **kwargs)
+        except ValueError as error:
+            if not str(error).startswith(_PLAN_ENDED):
+                raise
 
     return tolerant
 
@@ -148,7 +202,7 @@ def _attempt(feed: Feed[Attempt | BottleneckError], warnings: Iterable[Warning])
 
 
 def _early_end(error: BaseException | None) -> BaseException:
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt | MeasurementError):
         return error
     if error is None or isinstance(error, SystemExit):
         return MeasurementError(
@@ -159,14 +213,17 @@ def _early_end(error: BaseException | None) -> BaseException:
 
 def _raised(error: BaseException, what: str) -> MeasurementError:
     return MeasurementError(
-        f"{what}: {one_line(error)}", "It would by itself, too; mend that first.", users_traceback(error)
+        f"{what}: {one_line(error)}",
+        "It would by itself, too, unless it counts its steps, of which the measuring makes more; mend that first.",
+        users_traceback(error),
     )
 
 
-def _device_of(optimizer: Any) -> torch.device | None:
+def _device_of(optimizers: Iterable[Any]) -> torch.device | None:
     """Where the parameters are that an optimizer steps."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            device: torch.device = parameter.device
-            return device
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                device: torch.device = parameter.device
+                return device
     return None

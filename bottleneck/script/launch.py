@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from bottleneck.errors import UsageError
@@ -43,3 +44,13 @@ class Script:
         else:
             sys.path.insert(0, os.path.dirname(os.path.abspath(self.name)))
             runpy.run_path(self.name, run_name="__main__")
+
+
+def wait_for_threads(already_there: Collection[threading.Thread]) -> None:
+    """Wait for the threads that a script has started, as Python does at its end: its training may run in one."""
+
+    def left() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if not one.daemon and one not in already_there]
+
+    while threads := left():
+        threads[0].join()

@@ -6,6 +6,7 @@ is known its batches are the real ones, and those of all others stay so.
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ class Watch:
     """Watches all DataLoaders of the process while it is entered.
 
     Args:
-        begin: Called once, with the source of the training's batches and the optimizer, before the batch that the
+        begin: Called once, with the source of the training's batches and the optimizers, before the batch that the
             diagnosis begins with; gives what the loop gets its batches from.
         steps: Steps of the optimizer before that.
         wanted: Which source to diagnose, where several feed a loop: its number, from 0 in the order in which they are
@@ -100,7 +101,10 @@ class Watch:
     """
 
     def __init__(
-        self, begin: Callable[[Source, Any], Callable[[], Any]], steps: int, wanted: str | None = None
+        self,
+        begin: Callable[[Source, tuple[Any, ...]], Callable[[], Any]],
+        steps: int,
+        wanted: str | None = None,
     ) -> None:
         self._begin, self._steps, self._wanted = begin, max(1, steps), wanted
         self._sources: dict[int, tuple[Any, Source]] = {}
@@ -109,7 +113,7 @@ class Watch:
         self.others: list[DataLoader[Any]] = []
         """Loaders that give batches to the same loop."""
         self.optimizer_steps = 0
-        self._optimizer: Any = None
+        self._optimizers: dict[int, Any] = {}
         self._hook: Any = None
 
     @property
@@ -143,7 +147,7 @@ class Watch:
         self.optimizer_steps += 1
         if self._fed is not None:
             return
-        self._optimizer = optimizer
+        self._optimizers[id(optimizer)] = optimizer
         for _, source in self._sources.values():
             # Of a validation in between only the last batch is followed by a step.
             if source.given:
@@ -160,6 +164,17 @@ class Watch:
     def _names_of(self, source: Source) -> tuple[str, str]:
         at = [one for _, one in self._sources.values()].index(source)
         return self._numbered()[at]
+
+    @property
+    def lacks_wanted(self) -> bool:
+        """Whether a source is wanted by a name that none of them has."""
+        return self._wanted is not None and not any(self._wanted in names for names in self._numbered())
+
+    def explain_lack(self) -> tuple[str, str]:
+        """Return what is wrong with the name of the source that is wanted, and what to write instead."""
+        near = difflib.get_close_matches(str(self._wanted), [name for _, name in self._numbered()], n=1)
+        listed = f"There are {', '.join(self.names)}." if len(self.names) > 1 else f"There is {self.names[0]}."
+        return f"No loader is called {self._wanted!r}.", f"Did you mean {near[0]!r}? {listed}" if near else listed
 
     def is_near(self, source: Source) -> bool:
         """Whether the diagnosis begins with one of the next batches."""
@@ -180,5 +195,5 @@ class Watch:
             return False
         self._fed = source
         self.others = [one.loader for _, one in self._sources.values() if one.steps and one is not source]
-        self.next_batch = self._begin(source, self._optimizer)
+        self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True

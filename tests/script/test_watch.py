@@ -22,8 +22,8 @@ class Loop:
         self.parameter = torch.nn.Parameter(torch.zeros(1))
         self.optimizer = torch.optim.SGD([self.parameter], lr=0.1)
 
-    def begin(self, source, optimizer):
-        self.began.append((source, optimizer))
+    def begin(self, source, optimizers):
+        self.began.append((source, optimizers))
         return itertools.repeat("fed", 5).__iter__().__next__
 
     def step(self):
@@ -49,8 +49,8 @@ def test_after_enough_steps_the_loop_is_fed(loop):
     loader = loader_of(1)
     given = loop.train(loader)
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
-    [(source, optimizer)] = loop.began
-    assert (source.loader, optimizer) == (loader, loop.optimizer)
+    [(source, optimizers)] = loop.began
+    assert (source.loader, optimizers) == (loader, (loop.optimizer,))
 
 
 def test_a_validation_in_between_is_left_alone(loop):
@@ -101,6 +101,7 @@ def test_two_optimizers_are_no_obstacle(loop):
         loop.step()
         other.step()
     assert "fed" in given
+    assert loop.began[0][1] == (loop.optimizer, other)
 
 
 def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
@@ -117,6 +118,24 @@ def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
 def test_without_an_optimizer_nothing_is_fed(loop):
     assert "fed" not in list(loader_of(1, batches=10))
     assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lacks", "remedy"),
+    [
+        ("0", False, ""),
+        ("TensorDataset", False, ""),
+        ("Tensor", True, "Did you mean 'TensorDataset'? There is 0 (TensorDataset)."),
+        ("0 (T", True, "There is 0 (TensorDataset)."),
+    ],
+)
+def test_a_name_is_meant_as_it_is_written(wanted, lacks, remedy):
+    loop = Loop(wanted=wanted)
+    with loop.watch:
+        loop.train(loader_of(1))
+    assert loop.watch.lacks_wanted == lacks
+    if lacks:
+        assert loop.watch.explain_lack() == (f"No loader is called {wanted!r}.", remedy)
 
 
 def test_afterwards_loaders_are_as_before():
