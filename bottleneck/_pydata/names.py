@@ -20,6 +20,7 @@ PUBLIC_NAMES = {
     "Pipeline": "bottleneck.job.description",
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
+    "diagnosing": "bottleneck.script.within",
     "load": "bottleneck.api",
     "compare": "bottleneck.api",
     "stage": "bottleneck.job.marks",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from bottleneck.api import Attempt, attempt_diagnosis
-from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.explain_errors import one_line, users_traceback
 from bottleneck.measure.options import MeasureOptions
@@ -41,6 +43,8 @@ class Diagnosing:
         loader: Which loader, where several feed the loop; see `Watch`.
     """
 
+    _is_entered: ClassVar[bool] = False
+
     def __init__(
         self,
         options: MeasureOptions,
@@ -54,14 +58,22 @@ class Diagnosing:
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._finishing = threading.Lock()
         self._finisher: int | None = None
+        self._schedules: dict[int, tuple[Any, Any]] = {}
 
     def __enter__(self) -> Diagnosing:
+        if Diagnosing._is_entered:
+            raise UsageError("A diagnosis of this process runs already.", "Let one end before the next one begins.")
+        Diagnosing._is_entered = True
         self._watch.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        Diagnosing._is_entered = False
         self._watch.__exit__()
+        self._watch.next_batch = iter(()).__next__  # for iterators that are still there
         LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
+        for scheduler, state in self._schedules.values():
+            scheduler.load_state_dict(state)
 
     def end(self, error: BaseException | None) -> Attempt:
         """The script has ended: return what was measured until then.
@@ -110,7 +122,7 @@ class Diagnosing:
         with self._finishing:
             is_first = self._finisher is None
             self._finisher = self._finisher or threading.get_ident()
-        if not is_first:
+        if not is_first and self._finisher != threading.get_ident():
             threading.Event().wait()  # until the process ends
         return self._finish(outcome)
 
@@ -151,7 +163,7 @@ class Diagnosing:
                 return error
 
         feed = self._feed = Feed(diagnose)
-        LRScheduler.step = _without_an_end(_STEP)  # type: ignore[method-assign]  # until the end
+        LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:
             batch = feed.next_batch()
@@ -161,6 +173,26 @@ class Diagnosing:
             return batch
 
         return next_batch
+
+    def _keep_schedule(self, scheduler: Any) -> None:
+        """Keep how far a schedule is, before the loop goes on with it for us."""
+        if self._options.restore and id(scheduler) not in self._schedules:
+            with contextlib.suppress(Exception):  # what gives no state is not put back
+                self._schedules[id(scheduler)] = (scheduler, copy.deepcopy(scheduler.state_dict()))
+
+    def _planned_step(self) -> Callable[..., None]:
+        """Let a learning rate that was planned for so many steps stay where it is after them: we do more of them."""
+
+        @functools.wraps(_STEP)
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> None:
+            self._keep_schedule(scheduler)
+            try:
+                _STEP(scheduler, *args, **kwargs)
+            except ValueError as error:
+                if not str(error).startswith(_PLAN_ENDED):
+                    raise
+
+        return step
 
 
 def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable[[Any], None]], Pipeline]:
@@ -176,20 +208,6 @@ def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable
         device=device,
         to_device=source.transfer if device is not None and device.type != "cpu" else None,
     )
-
-
-def _without_an_end(step: Callable[..., None]) -> Callable[..., None]:
-    """Let a learning rate that was planned for so many steps stay where it is after them: we make the loop longer."""
-
-    @functools.wraps(step)
-    def tolerant(scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            step(scheduler, *args, **kwargs)
-        except ValueError as error:
-            if not str(error).startswith(_PLAN_ENDED):
-                raise
-
-    return tolerant
 
 
 def _attempt(feed: Feed[Attempt | BottleneckError], warnings: Iterable[Warning]) -> Attempt:

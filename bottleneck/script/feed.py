@@ -58,6 +58,8 @@ class Feed(Generic[T]):
 
     def next_batch(self) -> Any:
         """Return the next batch for the loop; when there is none any more, `is_done`, and `outcome` is there."""
+        if self.is_done:
+            return None
         return self._go_on(self._beside.switch)
 
     def end(self, reason: BaseException) -> None:
