@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bottleneck.job.marks import stage
     from bottleneck.job.recipes.interface import Recipe
     from bottleneck.job.recipes.registry import register_recipe
+    from bottleneck.script.batches import watch
     from bottleneck.script.within import diagnosing
 
     __version__: str
@@ -43,6 +44,7 @@ __all__ = [
     "load",
     "register_recipe",
     "stage",
+    "watch",
 ]
 
 

@@ -21,6 +21,7 @@ PUBLIC_NAMES = {
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
     "diagnosing": "bottleneck.script.within",
+    "watch": "bottleneck.script.batches",
     "load": "bottleneck.api",
     "compare": "bottleneck.api",
     "stage": "bottleneck.job.marks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from bottleneck.api import Attempt, attempt_diagnosis
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.description import Pipeline
+from bottleneck.job.transfer import resolve_device
 from bottleneck.measure.explain_errors import one_line, users_traceback
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback
@@ -28,7 +30,16 @@ from bottleneck.script.watch import Source, Watch
 _STEP = LRScheduler.step
 _PLAN_ENDED = "Tried to step"
 """How PyTorch begins to say that a learning rate was planned for so many steps."""
-_DESCRIBE_IT = "Describe the job in a function: bottleneck diagnose train.py:build."
+_WRAP = "for batch in bottleneck.watch({}): ..."
+_NO_LOADER = (
+    f"Wrap what its loop takes batches from, {_WRAP.format('batches')} or the function that makes one: "
+    "bottleneck.watch(get_batch)."
+)
+_NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
+_TENSORFLOW = (
+    f"It uses TensorFlow: in a loop of its own, wrap the dataset, {_WRAP.format('dataset')} Keras' fit cannot be "
+    "watched; TensorBoard's profiler shows its input."
+)
 
 
 class Diagnosing:
@@ -132,14 +143,15 @@ class Diagnosing:
         if error is not None and not isinstance(error, SystemExit):
             return _raised(error, "The script raised before it was measured")
         if not self._watch.saw_a_loader:
-            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", _DESCRIBE_IT)
-        if not self._watch.optimizer_steps:
-            return MeasurementError("No optimizer of PyTorch's made a step.", _DESCRIBE_IT)
+            remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
+            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", remedy)
+        if not self._watch.optimizer_steps and not self._watch.has_wrapped:
+            return MeasurementError("No optimizer of PyTorch's made a step.", _NO_OPTIMIZER)
         if self._watch.lacks_wanted:
             return MeasurementError(*self._watch.explain_lack())
         return MeasurementError(
             "The script ended before enough steps of the optimizer lay between the batches of one loader.",
-            "Let it train for longer, or give a smaller --skip-steps.",
+            "Let it train for longer, or give a smaller --skip-steps (in Python: skip_steps).",
         )
 
     def _warnings(self) -> Iterator[Warning]:
@@ -148,7 +160,7 @@ class Diagnosing:
             yield Warning(
                 "several-loaders",
                 f"The loop takes batches from other loaders as well ({others}), which went on as they are: what they "
-                f"cost is in compute. --loader chooses another one: {', '.join(self._watch.names)}.",
+                f"cost is in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}.",
             )
 
     # --- in the loop ---------------------------------------------------------------------------------------
@@ -199,14 +211,14 @@ def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable
     """Return what describes the job of a loop, once its step is known."""
     models = models_of(optimizers)
     together = Optimizers.of(optimizers)
-    device = _device_of(optimizers)
+    device = _device_of(optimizers) or _device_without(source)
     return lambda step: Pipeline.from_loader(
         source.loader,
         train_step=step,
         model=models,
         optimizer=together,
         device=device,
-        to_device=source.transfer if device is not None and device.type != "cpu" else None,
+        to_device=source.transfer if device.type != "cpu" else None,
     )
 
 
@@ -224,7 +236,7 @@ def _early_end(error: BaseException | None) -> BaseException:
         return error
     if error is None or isinstance(error, SystemExit):
         return MeasurementError(
-            "The script ended before the measuring did.", "Let it train for longer, or give a smaller --budget."
+            "The script ended before the measuring did.", "Let it train for longer, or give a smaller budget."
         )
     return _raised(error, "The script raised while it was measured")
 
@@ -245,3 +257,9 @@ def _device_of(optimizers: Iterable[Any]) -> torch.device | None:
                 device: torch.device = parameter.device
                 return device
     return None
+
+
+def _device_without(source: Source) -> torch.device:
+    """Where a loop without an optimizer of PyTorch's computes, as far as its batches say."""
+    moves = source.transfer is not None and source.transfer.moved
+    return resolve_device(None) if moves else torch.device("cpu")

@@ -28,7 +28,8 @@ class Moves(TorchFunctionMode):
         # The tensors are kept, so that no other object gets the identity of one.
         self._leaves = trees.leaves(batch)
         self._positions = {id(leaf): at for at, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)}
-        self._moved: dict[int, bool] = {}
+        # What is on a device already was moved there by what makes the batch.
+        self._moved = {at: True for at, leaf in enumerate(self._leaves) if _is_on_device(leaf)}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -41,6 +42,10 @@ class Moves(TorchFunctionMode):
     def learnt(self) -> Transfer:
         """Return what moves the same parts of other batches."""
         return Transfer(dict(self._moved), len(self._leaves))
+
+
+def _is_on_device(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu"
 
 
 class Transfer:

@@ -1,7 +1,8 @@
 """Finding the loader that feeds the training: an optimizer steps between its batches.
 
 One place is hooked, `DataLoader.__iter__`, through which wrappers and frameworks go as well. Until the training loader
-is known its batches are the real ones, and those of all others stay so.
+is known its batches are the real ones, and those of all others stay so. What `bottleneck.watch` has wrapped needs
+neither a DataLoader nor an optimizer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
+from bottleneck.script import batches as wrapped
 from bottleneck.script.moves import Moves, Transfer
+from bottleneck.script.stream import stream_loader
 
 _ORIGINAL = DataLoader.__iter__
 
@@ -30,10 +33,18 @@ class Source:
     """Batches since the last step of the optimizer."""
     steps: int = 0
     """Steps of the optimizer before each of which it gave a batch."""
+    is_wrapped: bool = False
+    """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
     waited_s: float = 0.0
     """How long the loop waited for its batches."""
     transfer: Transfer | None = None
     """Moves of a batch what the loop moves; None before that was seen."""
+
+    def count_step(self) -> None:
+        """Note that an optimizer has made a step, or what stands for it."""
+        # Of a validation in between only the last batch is followed by a step.
+        if self.given:
+            self.steps, self.given = self.steps + 1, 0
 
 
 class WatchedIterator:
@@ -61,6 +72,8 @@ class WatchedIterator:
 
     def __next__(self) -> Any:
         self._stop_learning()
+        if self._source.is_wrapped:
+            self._source.count_step()
         if self._watch.feeds(self._source):
             self._close()
             return self._watch.next_batch()
@@ -114,6 +127,7 @@ class Watch:
         """Loaders that give batches to the same loop."""
         self.optimizer_steps = 0
         self._optimizers: dict[int, Any] = {}
+        self._streams: dict[int, DataLoader[Any]] = {}
         self._hook: Any = None
 
     @property
@@ -128,15 +142,29 @@ class Watch:
             return WatchedIterator(watch, source, None if source is watch._fed else _ORIGINAL(loader))
 
         DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]  # the one hook
+        wrapped.open_watched = self._open
         self._hook = register_optimizer_step_post_hook(self._stepped)
         return self
 
     def __exit__(self, *_: object) -> None:
         DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]  # as it was
+        wrapped.open_watched = None
         if self._hook is not None:
             self._hook.remove()
 
+    def _open(self, batches: Any) -> Iterator[Any]:
+        """Return the iterator of what `bottleneck.watch` has wrapped."""
+        is_loader = isinstance(batches, DataLoader)
+        loader = batches if is_loader else self._streams.setdefault(id(batches), stream_loader(batches))
+        source = self._source_of(loader)
+        source.is_wrapped = True
+        if is_loader:
+            return iter(batches)
+        return WatchedIterator(self, source, None if source is self._fed else iter(batches))
+
     def _source_of(self, loader: DataLoader[Any]) -> Source:
+        if self._fed is not None and id(loader.dataset) not in self._sources:
+            return Source(loader)  # the diagnosis's own, or of no interest any more
         # The dataset is kept, so that no other gets its identity.
         _, source = self._sources.setdefault(id(loader.dataset), (loader.dataset, Source(loader)))
         if source is not self._fed:
@@ -149,9 +177,7 @@ class Watch:
             return
         self._optimizers[id(optimizer)] = optimizer
         for _, source in self._sources.values():
-            # Of a validation in between only the last batch is followed by a step.
-            if source.given:
-                source.steps, source.given = source.steps + 1, 0
+            source.count_step()
 
     @property
     def names(self) -> list[str]:
@@ -176,6 +202,11 @@ class Watch:
         listed = f"There are {', '.join(self.names)}." if len(self.names) > 1 else f"There is {self.names[0]}."
         return f"No loader is called {self._wanted!r}.", f"Did you mean {near[0]!r}? {listed}" if near else listed
 
+    @property
+    def has_wrapped(self) -> bool:
+        """Whether a loop has asked for what `bottleneck.watch` has wrapped: it is that loop, then."""
+        return any(source.is_wrapped for _, source in self._sources.values())
+
     def is_near(self, source: Source) -> bool:
         """Whether the diagnosis begins with one of the next batches."""
         return self._fed is None and source.steps >= self._steps - 1
@@ -184,7 +215,7 @@ class Watch:
         """Whether the diagnosis gives the batches of a source; it begins here, once there have been enough steps."""
         if self._fed is not None:
             return source is self._fed
-        if source.steps < self._steps:
+        if source.steps < self._steps or (self.has_wrapped and not source.is_wrapped):
             return False
         candidates = [one for _, one in self._sources.values() if one.steps >= self._steps]
         if self._wanted is not None:

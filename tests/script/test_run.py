@@ -81,6 +81,15 @@ def test_a_module_is_run_as_python_runs_it(tmp_path):
     assert named(result)[0] == "input_bound"
 
 
+def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):
+    done, result = diagnosed(tmp_path, SCRIPTS / "get_batch.py")
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "fetch")
+    efficiency = result["verdict"]["efficiency"]
+    assert 0.2 < efficiency["estimate"] < 0.4  # 8 ms of 28
+    assert (result["pipeline"]["dataset"], result["pipeline"]["optimizer"]) == ("generator", None)
+
+
 def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
     done, result = diagnosed(tmp_path, SCRIPTS / "stubborn.py")
     assert done.returncode == 0, done.stderr

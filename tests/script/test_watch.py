@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import bottleneck
+from bottleneck.errors import UsageError
 from bottleneck.script.watch import Watch
 
 
@@ -163,3 +165,56 @@ def test_which_of_several_is_fed_can_be_said(wanted, first_is_fed):
     assert any(first for first, _ in fed) == first_is_fed
     assert any(second for _, second in fed) != first_is_fed
     assert loop.watch.names == ["0 (TensorDataset)", "1 (Second)"]
+
+
+# --- what `bottleneck.watch` has wrapped -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batches", "name"),
+    [
+        (list("abcdefgh"), "list"),
+        ((letter for letter in "abcdefgh"), "generator"),
+        (lambda: "a", "generator"),
+        (loader_of(1, batches=8), "TensorDataset"),
+    ],
+)
+def test_wrapped_batches_need_no_optimizer(batches, name):
+    loop = Loop()
+    with loop.watch:
+        list(loader_of(2))  # not this one
+        given = list(itertools.islice(bottleneck.watch(batches), 8))
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    [(source, optimizers)] = loop.began
+    assert (type(source.loader.dataset).__name__, optimizers) == (name, ())
+
+
+def test_wrapped_batches_are_fed_rather_than_a_loader_that_trains(loop):
+    wrapped = bottleneck.watch(["batch"] * 20)
+    given = []
+    for other, batch in zip(loader_of(1, batches=8), wrapped, strict=False):
+        given.append((other == "fed", batch == "fed"))
+        loop.step()
+    assert given[:8] == [(False, False)] * 3 + [(False, True)] * 5
+
+
+def test_a_wrapped_stream_can_be_loaded_from_again_and_again(loop):
+    made = bottleneck.watch([[1, 2], [3, 4]])
+    for _ in range(3):
+        list(made)
+    [(source, _)] = loop.began
+    assert (list(source.loader), source.loader.num_workers) == ([[1, 2], [3, 4]], 0)
+
+
+def test_outside_of_a_diagnosis_wrapped_batches_are_as_they_are():
+    batches = [1, 2, 3]
+    wrapped = bottleneck.watch(batches)
+    assert (list(wrapped), len(wrapped), bool(wrapped), wrapped.index(2)) == (batches, 3, True, 1)
+    assert (next(wrapped), next(wrapped), list(wrapped)) == (1, 2, batches)
+    assert type(iter(wrapped)) is type(iter(batches))
+    calls = iter(range(5))
+    assert next(bottleneck.watch(lambda: next(calls))) == 0
+    with pytest.raises(TypeError):
+        len(bottleneck.watch(letter for letter in "ab"))
+    with pytest.raises(UsageError, match="bottleneck.watch"):
+        bottleneck.watch(7)
