@@ -20,10 +20,11 @@ from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
 from bottleneck.measure.explain_errors import one_line, users_traceback
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
+from bottleneck.script.loop_time import LoopTime
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
 
@@ -70,6 +71,7 @@ class Diagnosing:
         self._finishing = threading.Lock()
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
+        self._loop_time = LoopTime()
 
     def __enter__(self) -> Diagnosing:
         if Diagnosing._is_entered:
@@ -103,7 +105,7 @@ class Diagnosing:
             if not self._feed.can_end_here:
                 raise reason
             self._feed.end(reason)
-        return _attempt(self._feed, self._warnings())
+        return self._attempt(self._feed)
 
     def leave(self, error: BaseException) -> None:
         """The process is about to end, anywhere in it: finish with what was measured until then.
@@ -136,6 +138,19 @@ class Diagnosing:
         if not is_first and self._finisher != threading.get_ident():
             threading.Event().wait()  # until the process ends
         return self._finish(outcome)
+
+    def _attempt(self, feed: Feed[Attempt | BottleneckError]) -> Attempt:
+        if isinstance(feed.outcome, BottleneckError):
+            raise feed.outcome
+        assert feed.outcome is not None
+        found = feed.outcome.diagnosis
+        changed = replace(
+            found,
+            pipeline={**found.pipeline, "source": "script"},
+            evidence=replace(found.evidence, loop=self._loop_time.evidence()),
+            warnings=(*found.warnings, *self._warnings()),
+        )
+        return replace(feed.outcome, diagnosis=changed)
 
     def _not_found(self, error: BaseException | None) -> BaseException:
         if isinstance(error, KeyboardInterrupt):
@@ -170,7 +185,8 @@ class Diagnosing:
 
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
             try:
-                return attempt_diagnosis(pipeline(step), self._options, self._progress)
+                with self._loop_time as times:
+                    return attempt_diagnosis(pipeline(times.watch(step)), self._options, self._tell)
             except BottleneckError as error:
                 return error
 
@@ -180,11 +196,16 @@ class Diagnosing:
         def next_batch() -> Any:
             batch = feed.next_batch()
             if feed.is_done:
-                self._finish_once(lambda: _attempt(feed, self._warnings()))
+                self._finish_once(lambda: self._attempt(feed))
                 raise StopIteration
             return batch
 
         return next_batch
+
+    def _tell(self, update: ProgressUpdate) -> None:
+        self._loop_time.note_progress(update)
+        if self._progress is not None:
+            self._progress(update)
 
     def _keep_schedule(self, scheduler: Any) -> None:
         """Keep how far a schedule is, before the loop goes on with it for us."""
@@ -220,15 +241,6 @@ def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable
         device=device,
         to_device=source.transfer if device.type != "cpu" else None,
     )
-
-
-def _attempt(feed: Feed[Attempt | BottleneckError], warnings: Iterable[Warning]) -> Attempt:
-    if isinstance(feed.outcome, BottleneckError):
-        raise feed.outcome
-    assert feed.outcome is not None
-    found = feed.outcome.diagnosis
-    changed = replace(found, pipeline={**found.pipeline, "source": "script"}, warnings=(*found.warnings, *warnings))
-    return replace(feed.outcome, diagnosis=changed)
 
 
 def _early_end(error: BaseException | None) -> BaseException:
