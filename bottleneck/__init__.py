@@ -2,6 +2,8 @@
 
 This runs on every `import pandas` of our users, because pandas, xarray and astropy probe for pydata's
 Bottleneck under the same name. So it imports nothing, and everything public comes on demand.
+
+A wheel holds this file as `bottleneck.py`, so that it collides with nothing of pydata's: `setup.py` has the reasons.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from bottleneck.job.marks import stage
     from bottleneck.job.recipes.interface import Recipe
     from bottleneck.job.recipes.registry import register_recipe
+    from bottleneck.script.batches import watch
+    from bottleneck.script.within import diagnosing
 
     __version__: str
 
@@ -38,9 +42,11 @@ __all__ = [
     "UsageError",
     "compare",
     "diagnose",
+    "diagnosing",
     "load",
     "register_recipe",
     "stage",
+    "watch",
 ]
 
 
@@ -54,3 +60,11 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__, "__version__"])
+
+
+if __name__ == "__main__":  # `python -m bottleneck` takes bottleneck.py, and bottleneck/__main__.py only of a folder
+    from bottleneck.__main__ import main
+
+    main()
+elif "__path__" not in globals():  # bottleneck.py: a module with a __path__ is a package
+    __path__ = [__file__.rpartition(".")[0]]

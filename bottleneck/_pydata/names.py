@@ -1,6 +1,7 @@
-"""What the name `bottleneck` offers, whoever owns its `__init__`: our public names, and pydata's.
+"""What the name `bottleneck` offers: our public names, and those of pydata's that numpy can serve.
 
-Nothing is imported before it is asked for: this runs in every process that imports pandas.
+Where pydata's Bottleneck is installed, the name is pydata's, and only `share_public_names` is of use. Nothing is
+imported before it is asked for: this runs in every process that imports pandas.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ PUBLIC_NAMES = {
     "Pipeline": "bottleneck.job.description",
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
+    "diagnosing": "bottleneck.script.within",
+    "watch": "bottleneck.script.batches",
     "load": "bottleneck.api",
     "compare": "bottleneck.api",
     "stage": "bottleneck.job.marks",
@@ -34,72 +37,31 @@ PUBLIC_NAMES = {
 }
 """Our public names and where they are defined."""
 
-_REDUCE = (
-    *("nansum", "nanmean", "nanstd", "nanvar", "nanmin", "nanmax", "nanargmin", "nanargmax", "nanmedian"),
-    *("median", "ss", "anynan", "allnan"),
+ARRAY_NAMES = frozenset(
+    {
+        *("nansum", "nanmean", "nanstd", "nanvar", "nanmin", "nanmax", "nanargmin", "nanargmax", "nanmedian"),
+        *("median", "ss", "anynan", "allnan"),
+        *("rankdata", "nanrankdata", "partition", "argpartition", "push", "replace"),
+    }
 )
-_NONREDUCE_AXIS = ("rankdata", "nanrankdata", "partition", "argpartition", "push")
-_MOVE = (
-    *("move_sum", "move_mean", "move_std", "move_var", "move_min", "move_max"),
-    *("move_argmin", "move_argmax", "move_median", "move_rank"),
-)
-PYDATA_NAMES = {
-    **dict.fromkeys(_REDUCE, "bottleneck.reduce"),
-    **dict.fromkeys(_NONREDUCE_AXIS, "bottleneck.nonreduce_axis"),
-    **dict.fromkeys(_MOVE, "bottleneck.move"),
-    "replace": "bottleneck.nonreduce",
-    "bench": "bottleneck.benchmark.bench",
-    "bench_detailed": "bottleneck.benchmark.bench_detailed",
-    "get_functions": "bottleneck.tests.util",
-}
-"""The public names of pydata's Bottleneck and the modules of it that define them."""
-
-_ARRAYS = "bottleneck._pydata.arrays"
-_ARRAY_NAMES = (*_REDUCE, *_NONREDUCE_AXIS, "replace")
-"""Names that numpy can serve. Not the moving windows: xarray has its own when they are missing."""
+"""Functions of pydata's Bottleneck that numpy can serve. Not the moving windows: xarray has its own of those."""
 
 
 def find_name(name: str) -> Any:
     """The value of `bottleneck.<name>`; what a module's `__getattr__` calls.
 
     Raises:
-        AttributeError: Neither we nor pydata's Bottleneck have it.
+        AttributeError: It is none of ours, and none that numpy can serve.
     """
     if name == "__version__":
         return version()
     if name in PUBLIC_NAMES:
         return getattr(importlib.import_module(PUBLIC_NAMES[name]), name)
-    if name in PYDATA_NAMES:
-        return _find_pydata_name(name)
-    if name == "slow":
-        module = _import_or_none("bottleneck.slow")
-        if module is not None:
-            return module
-    raise AttributeError(f"module 'bottleneck' has no attribute {name!r}")
-
-
-def _find_pydata_name(name: str) -> Any:
-    module = _import_or_none(PYDATA_NAMES[name])
-    if module is None and name in _ARRAY_NAMES:
-        module = _import_or_none(_ARRAYS)
-    if module is None:
-        raise AttributeError(
-            f"module 'bottleneck' has no attribute {name!r}: this is torch-bottleneck, and {name} belongs "
-            "to pydata's Bottleneck, which is not installed (pip install Bottleneck)"
-        )
-    return getattr(module, name)
-
-
-def _import_or_none(module: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        return None
-
-
-def pydata_version() -> str | None:
-    """The version of pydata's Bottleneck if its compiled modules lie beside ours; None otherwise."""
-    return None if _import_or_none("bottleneck.reduce") is None else installed_version("Bottleneck")
+    if name in ARRAY_NAMES:
+        return getattr(importlib.import_module("bottleneck._pydata.arrays"), name)
+    raise AttributeError(
+        f"module 'bottleneck' has no attribute {name!r}: this is torch-bottleneck, and not pydata's Bottleneck"
+    )
 
 
 def installed_version(distribution: str) -> str | None:
@@ -113,14 +75,11 @@ def installed_version(distribution: str) -> str | None:
 
 
 def version() -> str:
-    """`bottleneck.__version__`: pydata's where its modules are there and forwarded, ours otherwise.
+    """`bottleneck.__version__`.
 
-    When it is pandas that asks, and ours is the answer, its one warning that this Bottleneck is too old is
-    silenced: a newer one must not be installed. No other process gets an entry in its warnings filters.
+    When it is pandas that asks, its one warning that this Bottleneck is too old is silenced. No other process gets
+    an entry in its warnings filters.
     """
-    theirs = pydata_version()
-    if theirs is not None:
-        return theirs
     if _asked_by_pandas():
         _silence_pandas()
     return VERSION
@@ -144,14 +103,15 @@ def _silence_pandas() -> None:
     )
 
 
-def share_public_names(module: ModuleType) -> None:
-    """Let `from bottleneck import Pipeline` work on a `bottleneck` module that is not ours.
+def is_ours(module: ModuleType) -> bool:
+    """Whether an imported `bottleneck` is this package's, and not pydata's or a folder without an owner."""
+    return set(PUBLIC_NAMES) <= set(module.__dict__.get("__all__", ()))
 
-    Args:
-        module: `sys.modules["bottleneck"]`, which pydata's Bottleneck owns when it was installed last.
-    """
+
+def share_public_names(module: ModuleType) -> None:
+    """Let `from bottleneck import Pipeline` work on an imported `bottleneck` that is not this package's."""
     previous = module.__dict__.get("__getattr__")
-    if getattr(previous, "__module__", None) in (__name__, "bottleneck"):
+    if is_ours(module) or getattr(previous, "__module__", None) == __name__:
         return
 
     def __getattr__(name: str) -> Any:

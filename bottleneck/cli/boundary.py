@@ -10,6 +10,7 @@ import click
 
 from bottleneck.cli.printing import discard, say
 from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError
+from bottleneck.job.users_traceback import without_libraries
 
 
 def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int:
@@ -17,7 +18,7 @@ def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int
 
     Args:
         error: Whatever ended the command, an exit that click asked for among them.
-        show_traceback: Print the traceback too.
+        show_traceback: Print the whole traceback; else, of what the user's code raised, the frames in it.
 
     Returns:
         The exit status of the process.
@@ -29,6 +30,8 @@ def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int
         return ExitStatus.OK
     shown = "".join(traceback.format_exception(error)) if show_traceback else ""
     details = error.details.strip("\n") if isinstance(error, MeasurementError) else ""
+    if not show_traceback:
+        details = without_libraries(details)
     for text in (shown, "" if details and details in shown else details):
         if text:
             say(text.rstrip("\n"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from bottleneck.cli.help import Command
 from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import as_loss, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered
@@ -18,25 +19,29 @@ from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import percent, percent_interval
 
 
-@click.command("compare", epilog="More than two results make a table over all of them, each against the first.")
+@click.command(
+    "compare",
+    cls=Command,
+    epilog="More than two results make one table, each against the first.",
+)
 @click.argument("results", metavar="BASE.json HEAD.json", nargs=-1, required=True)
 @click.option(
-    "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the report."
+    "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="Format of the report."
 )
-@click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
-@click.option("--force", is_flag=True, help="Compare results of unlike machines or pipelines; the report says so.")
+@click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write the report there.")
+@click.option("--force", is_flag=True, help="Compare even if machine or pipeline differ.")
 @click.option(
     "--fail-on-regression",
     "allowed_loss",
     metavar="SHARE",
     callback=as_loss,
-    help="Exit 1 when HEAD has surely lost more of BASE's throughput than this, such as 5%.",
+    help="Exit 1 if HEAD is slower than BASE by more than this: 0.05 or 5%.",
 )
 @traceback_option
 def compare_command(
     results: tuple[str, ...], format_: str, output: str, force: bool, allowed_loss: float | None
 ) -> int:
-    """Say what is faster in HEAD than in BASE, what is slower, and what became the bottleneck."""
+    """Compare saved results: what is faster in HEAD than in BASE, what is slower, and what is the bottleneck now."""
     if len(results) < 2:
         raise UsageError("Only one result was given.", "Give two: bottleneck compare BASE.json HEAD.json")
     if allowed_loss is not None and len(results) > 2:

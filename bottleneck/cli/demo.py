@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bottleneck.cli.help import Command
 from bottleneck.cli.measuring import measure_job, write_attempt
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import plan_outputs
@@ -25,18 +26,20 @@ if TYPE_CHECKING:
 BATCH_SIZE = 16
 BUDGET = "40s"
 NEXT = """
-Next, your own job: write a function that returns bottleneck.Pipeline(dataset=..., model=..., ...), then type
+Next, your own job, as it is:
+  bottleneck run train.py
+or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):
   bottleneck diagnose myjob.py:build"""
 
 
-@click.command("demo")
+@click.command("demo", cls=Command)
 @click.option(
     "--budget",
     callback=as_seconds,
     metavar="TIME",
     default=BUDGET,
     show_default=True,
-    help="Time it may take.",
+    help="How long it may take.",
 )
 @click.option(
     "--images",
@@ -46,15 +49,16 @@ Next, your own job: write a function that returns bottleneck.Pipeline(dataset=..
     show_default=True,
     help="How many photographs to make.",
 )
-@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Where to write the report.")
+@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Report in markdown.")
+@click.option("--html", metavar="FILE", default="report.html", show_default=True, help="Report as a web page.")
 @traceback_option
-def demo_command(budget: float, images: int, report: str) -> int:
+def demo_command(budget: float, images: int, report: str, html: str) -> int:
     """Diagnose a small job on made-up photographs.
 
-    Makes a folder of JPEG photographs in the cache folder, once, and diagnoses a training job that reads them
-    with torchvision's ImageFolder and the usual augmentation. Needs neither a download nor an accelerator.
+    The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
+    cache folder. No download and no GPU are needed.
     """
-    outputs = plan_outputs({"markdown": report})
+    outputs = plan_outputs({"markdown": report, "html": html})
     folder = make_photographs(images)
     attempt = measure_job(lambda: build_demo(folder), MeasureOptions(budget_s=budget))
     write_attempt(attempt, outputs)

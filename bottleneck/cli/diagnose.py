@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bottleneck.cli.help import Command
 from bottleneck.cli.measuring import measure_job
 from bottleneck.cli.outputs import refuse_to_replace
 from bottleneck.cli.request import Request, measuring_options
+from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.settings import parse_settings
+from bottleneck.job.target_text import check_target
 
 if TYPE_CHECKING:
     from bottleneck.job.description import Pipeline
 
 
-@click.command("diagnose", epilog="'-' instead of FILE is standard output, which then holds nothing else.")
+@click.command(
+    "diagnose",
+    cls=Command,
+    epilog="With '-' for FILE, standard output holds that file and nothing else.",
+)
 @click.argument("target")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a Pipeline field; repeatable.")
-@click.option("--device", metavar="DEVICE", help="Run on this device, such as cpu or cuda:1.")
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Change a field of the pipeline; may be repeated."
+)
+@click.option("--device", metavar="DEVICE", help="Train on this device: cpu, cuda:1.")
 @measuring_options
 def diagnose_command(target: str, settings: tuple[str, ...], device: str | None, **asked: Any) -> int:
-    """Find what holds a training job back.
+    """Find the bottleneck of a training job that a function describes.
 
-    TARGET is package.module:function or path/to/file.py:function; the function takes no arguments and returns
-    a bottleneck.Pipeline. The working directory is importable.
+    TARGET is path/to/file.py:function or package.module:function. The function takes no arguments and returns a
+    bottleneck.Pipeline.
     """
+    check_target(target)
     changes = parse_settings(settings)
     if device is not None:
         changes["device"] = device
@@ -37,6 +48,20 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
         from bottleneck.job.target import build_pipeline
 
         pipeline = build_pipeline(target)
+        if device is not None:
+            _check_device(device)
         return pipeline.replace(**changes) if changes else pipeline
 
     return request.answer(measure_job(build, request.options))
+
+
+def _check_device(name: str) -> None:
+    """Refuse what `--device` cannot be, with what to write there rather than in Python."""
+    from bottleneck.job.transfer import resolve_device
+
+    try:
+        resolve_device(name)
+    except PipelineError as error:
+        in_python = re.compile("device='([^']*)'")
+        message, remedy = (in_python.sub(r"--device \1", text) for text in (error.message, error.remedy))
+        raise UsageError(message, remedy) from error

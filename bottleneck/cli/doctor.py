@@ -6,6 +6,7 @@ import textwrap
 
 import click
 
+from bottleneck.cli.help import Command
 from bottleneck.cli.options import as_seconds, traceback_option
 from bottleneck.cli.outputs import standard_output_kept
 from bottleneck.cli.printing import output_refused_as_usage
@@ -17,22 +18,26 @@ _MARKS = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
 _WIDTH = 80
 
 
-@click.command("doctor", epilog="Exit status: 2 for a bad target, 3 when a problem makes measuring impossible, else 0.")
+@click.command(
+    "doctor",
+    cls=Command,
+    epilog="Exit status: 2 if TARGET is wrong, 3 if a problem makes measuring impossible, else 0.",
+)
 @click.argument("target", required=False)
 @click.option(
     "--limit",
-    metavar="DURATION",
+    metavar="TIME",
     default="2m",
     show_default=True,
     callback=as_seconds,
-    help="How long each step with the target may take.",
+    help="How long each check of TARGET may take.",
 )
 @traceback_option
 def doctor_command(target: str | None, limit: float) -> int:
-    """Say what in this environment hinders measuring.
+    """Check that this machine, and a job, are ready to be measured.
 
-    With TARGET (package.module:function or path/to/file.py:function) its pipeline is built and checked too, its dataset
-    is pickled, and one worker loads a first batch, all in a process of its own that is ended when it hangs.
+    With TARGET (path/to/file.py:function or package.module:function) the pipeline is built, its dataset is pickled,
+    and a worker loads a first batch. This happens in a separate process, which is killed if it hangs.
     """
     # Some checks import torch; where that or another package is missing, it is a finding, not a failure.
     from bottleneck.doctor.machine import examine_environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from bottleneck._pydata.names import VERSION, share_public_names
+from bottleneck._pydata.names import VERSION
 from bottleneck.cli.boundary import exit_status_of, flushed
 from bottleneck.cli.options import traceback_option
 from bottleneck.cli.printing import prepare_streams, say
@@ -19,11 +20,14 @@ from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.results.files import reason
 
 COMMANDS = {
-    "run": ("bottleneck.cli.run:run_command", "Find what holds a training script back, without a change to it."),
-    "diagnose": ("bottleneck.cli.diagnose:diagnose_command", "Find what holds a training job back."),
+    "run": ("bottleneck.cli.run:run_command", "Find the bottleneck of a training script, without changing it."),
+    "diagnose": (
+        "bottleneck.cli.diagnose:diagnose_command",
+        "Find the bottleneck of a training job that a function describes.",
+    ),
     "report": ("bottleneck.cli.report:report_command", "Turn a saved result into a report."),
-    "compare": ("bottleneck.cli.compare:compare_command", "Say what changed between saved results."),
-    "doctor": ("bottleneck.cli.doctor:doctor_command", "Say what in this environment hinders measuring."),
+    "compare": ("bottleneck.cli.compare:compare_command", "Compare saved results."),
+    "doctor": ("bottleneck.cli.doctor:doctor_command", "Check that this machine, and a job, are ready to be measured."),
     "demo": ("bottleneck.cli.demo:demo_command", "Diagnose a small job on made-up photographs."),
 }
 """Where each command is, and what it does: known without importing any of them."""
@@ -44,6 +48,15 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its arguments. An unknown name is refused with the command that is probably meant."""
+        meant = _meant(args[0])
+        if meant is not None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean 'bottleneck {meant}'?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(
         self,
         ctx: click.Context,  # noqa: ARG002 - click's signature
@@ -52,6 +65,19 @@ class LazyGroup(click.Group):
         """The commands in the help, from the table."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+def _meant(name: str) -> str | None:
+    """What to write for a name that is no command: a target or a script without one, or a slip."""
+    if name in COMMANDS or name.startswith("-"):
+        return None
+    file, _, function = name.rpartition(":")
+    if file and function:
+        return f"diagnose {name}"
+    if name.endswith(".py"):
+        return f"run {name}"
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    return near[0] if near else None
 
 
 @click.command(
@@ -67,7 +93,7 @@ class LazyGroup(click.Group):
 @traceback_option
 @click.pass_context
 def cli(context: click.Context) -> int:
-    """Finds what holds a PyTorch training job below the speed of its device, and proves it by measurement."""
+    """Find out why your GPU waits for data, and how much faster training gets if you fix it."""
     _refuse_to_work_nowhere()
     if context.invoked_subcommand is None:
         say(context.get_help())
@@ -98,6 +124,4 @@ def main() -> NoReturn:
     """The console script."""
     prepare_streams()
     end_in_order()
-    # The imported `bottleneck` is pydata's when that was installed after ours.
-    share_public_names(sys.modules["bottleneck"])
     sys.exit(flushed(run(sys.argv[1:])))

@@ -16,6 +16,9 @@ Value = TypeVar("Value")
 Callback = Callable[[click.Context, click.Parameter, str | None], Value | None]
 
 
+_TRACEBACK = "bottleneck.traceback"
+
+
 def _parsed_by(parse: Callable[[str], Value]) -> Callback[Value]:
     """Return the callback of an option whose text is understood by a function that raises UsageError."""
 
@@ -74,8 +77,20 @@ as_loss = _parsed_by(_parse_loss)
 
 def traceback_option(function: Function) -> Function:
     """Add `--traceback`; the boundary looks for it among the arguments itself."""
-    option = click.option("--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+    def remember(context: click.Context, _: click.Parameter, asked: bool) -> None:
+        context.meta[_TRACEBACK] = asked or context.meta.get(_TRACEBACK, False)
+
+    option = click.option(
+        "--traceback", is_flag=True, expose_value=False, callback=remember, help="Show all of an error's traceback."
+    )
     return option(function)
+
+
+def traceback_is_asked_for() -> bool:
+    """Whether the present command has `--traceback`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_TRACEBACK))
 
 
 def price_option(function: Function) -> Function:
@@ -84,6 +99,6 @@ def price_option(function: Function) -> Function:
         "--gpu-hour-price",
         callback=_parsed_by(_parse_price),
         metavar="PRICE",
-        help="Say what the lost part of a GPU hour costs.",
+        help="Report what waiting costs per GPU hour, such as 2.5.",
     )
     return option(function)

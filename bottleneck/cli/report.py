@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from bottleneck.analysis.price import with_price
+from bottleneck.cli.help import Command
 from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
 from bottleneck.cli.options import price_option, traceback_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered, write_report
@@ -21,7 +22,11 @@ from bottleneck.results.records import Result
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-@click.command("report", epilog="'-' is standard input for RESULT.json and standard output for FILE.")
+@click.command(
+    "report",
+    cls=Command,
+    epilog="'-' is standard input for RESULT.json and standard output for FILE.",
+)
 @click.argument("result", metavar="RESULT.json")
 @click.option(
     "--format",
@@ -29,13 +34,13 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="Form of the report.",
+    help="Format of the report.",
 )
-@click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write it there.")
-@click.option("--base", metavar="BASE.json", help="Markdown, HTML: begin with what changed against this result.")
-@click.option("--force", is_flag=True, help="Compare also when BASE is from another machine or pipeline.")
-@click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, published there.")
-@click.option("--github-summary", is_flag=True, help="Also append the markdown to GitHub's summary of the step.")
+@click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write the report there.")
+@click.option("--base", metavar="BASE.json", help="Begin with what changed since this result (markdown, html).")
+@click.option("--force", is_flag=True, help="Compare even if machine or pipeline differ.")
+@click.option("--link-prefix", metavar="URL", help="Link files beside RESULT.json that are published there (markdown).")
+@click.option("--github-summary", is_flag=True, help="Append the markdown to GitHub's job summary too.")
 @price_option
 @traceback_option
 def report_command(

@@ -27,27 +27,32 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option(
-        "--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, help="Seed of the diagnosis."
+        "--seed",
+        type=click.IntRange(0, MAX_SEED),
+        metavar="N",
+        default=0,
+        show_default=True,
+        help="Random seed, of the job too.",
     ),
-    click.option("--budget", callback=as_seconds, metavar="TIME", help="Time it may take: 90s, 2m, 1m30s."),
-    click.option("--quick", is_flag=True, help="Aim for 20 seconds, or the --budget, with wider intervals."),
-    click.option(
-        "--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory that the caches may take: 8GiB, 500MB."
-    ),
-    click.option("--json", metavar="FILE", help="Write the result with its raw blocks."),
+    click.option("--budget", callback=as_seconds, metavar="TIME", help="How long it may take: 90s, 2m, 1m30s."),
+    click.option("--quick", is_flag=True, help="About 20 seconds, with wider intervals."),
+    click.option("--cache-bytes", callback=as_bytes, metavar="SIZE", help="Memory for cached batches: 8GiB, 500MB."),
+    click.option("--json", metavar="FILE", help="Write the result, for report and compare."),
     click.option("--markdown", metavar="FILE", help="Write a report for a pull request."),
     click.option("--html", metavar="FILE", help="Write a report as a web page."),
-    click.option("--cold", is_flag=True, help="Also measure with the dataset's files dropped from memory."),
-    click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code into this folder."),
-    click.option("--native", is_flag=True, help="Include frames of C and C++ code in flamegraphs."),
-    click.option("--idle", is_flag=True, help="Include idle threads of the dataset in flamegraphs."),
-    click.option("--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Samples per second, 100 by default."),
-    click.option("--trace", metavar="DIR", help="Write traces of a few steps, for Perfetto, into this folder."),
+    click.option("--cold", is_flag=True, help="Measure also with the files dropped from memory."),
+    click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code there."),
+    click.option("--native", is_flag=True, help="Show C and C++ frames in flamegraphs."),
+    click.option("--idle", is_flag=True, help="Show the dataset's idle threads in flamegraphs."),
+    click.option(
+        "--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Sampling rate of flamegraphs, 100 by default."
+    ),
+    click.option("--trace", metavar="DIR", help="Write traces of a few steps there, for Perfetto."),
     click.option(
         "--fail-under",
         callback=as_share,
         metavar="SHARE",
-        help="Exit 1 when the efficiency is surely below this, such as 0.9 or 90%.",
+        help="Exit 1 if the efficiency is below this: 0.9 or 90%.",
     ),
     price_option,
     traceback_option,

@@ -126,12 +126,10 @@ def parse_duration(value: str | float) -> float:
     Raises:
         UsageError: Not a duration, or not more than nothing.
     """
-    refusal = UsageError(
-        f"{value!r} is not a duration.", "Write for example 90s, 2m or 1m30s; a plain number is seconds."
-    )
     seconds = _duration_seconds(value)
-    if seconds is None or not math.isfinite(seconds) or seconds <= 0:
-        raise refusal
+    wrong = "is not a duration" if seconds is None or not math.isfinite(seconds) else "must be more than 0"
+    if seconds is None or not 0 < seconds < math.inf:
+        raise UsageError(f"{value!r} {wrong}.", "Write for example 90s, 2m or 1m30s; a plain number is seconds.")
     return seconds
 
 

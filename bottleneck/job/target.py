@@ -20,8 +20,7 @@ from bottleneck.errors import BottleneckError, TargetError
 from bottleneck.job.code_origin import is_users
 from bottleneck.job.description import Pipeline
 from bottleneck.job.safe_repr import summary
-
-_FORMS = "package.module:function or path/to/file.py:function"
+from bottleneck.job.target_text import FORMS, check_file, names_file, split_target
 
 
 def build_pipeline(target: str) -> Pipeline:
@@ -48,13 +47,9 @@ def load_target(text: str) -> Callable[[], Any]:
     Raises:
         TargetError: Not of a known form, nothing there, or not callable.
     """
-    where, separator, path = text.rpartition(":")
-    if not separator or not where or not path:
-        name = where.strip(":") or path or "train.py"
-        raise TargetError(f"{text!r} names no function.", f"Write {name}:build, in general {_FORMS}.")
+    where, path = split_target(text)
     _make_importable(os.getcwd())
-    is_file = where.endswith(".py") or "/" in where or os.sep in where
-    module = _load_file(Path(where)) if is_file else _load_module(where)
+    module = _load_file(Path(where)) if names_file(where) else _load_module(where)
     found: Any = module
     place = f"{where}:"
     for name in path.split("."):
@@ -64,7 +59,7 @@ def load_target(text: str) -> Callable[[], Any]:
     if not callable(found):
         kind = type(found).__name__
         raise TargetError(
-            f"{text} is a {kind}, not a function.",
+            f"{text} is {_with_article(kind)}, not a function.",
             f"Write a function that returns it: def build(): return {path}."
             if isinstance(found, Pipeline | Mapping)
             else "Name a function that returns a Pipeline.",
@@ -79,7 +74,7 @@ def _make_importable(folder: str) -> None:
 
 def _load_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise TargetError(f"{name!r} is not the name of a module.", f"Write {_FORMS}.")
+        raise TargetError(f"{name!r} is not the name of a module.", f"Write {FORMS}.")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -103,8 +98,7 @@ def _module_remedy(name: str) -> str:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not os.path.isfile(path):  # which takes a name that is too long for one that is not there
-        raise _no_file(path)
+    check_file(path)
     root, name = _importable_name(path.resolve())
     _make_importable(str(root))
     loaded = sys.modules.get(name)
@@ -132,7 +126,7 @@ def _importable_name(path: Path) -> tuple[Path, str]:
 def _execute(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TargetError(f"{str(path)!r} is not a Python file.", f"Write {_FORMS}.")
+        raise TargetError(f"{str(path)!r} is not a Python file.", f"Write {FORMS}.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # so that workers that are spawned find the classes in it by name
     try:
@@ -141,21 +135,6 @@ def _execute(path: Path, name: str) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
-
-
-def _no_file(path: Path) -> TargetError:
-    if os.path.isdir(path):
-        return TargetError(f"{str(path)!r} is a folder, not a file.", f"Write {_FORMS}.")
-    return TargetError(f"There is no file {str(path)!r}.", _file_remedy(path))
-
-
-def _file_remedy(path: Path) -> str:
-    folder = path.parent
-    names = [entry.name for entry in folder.glob("*.py") if entry.is_file()] if os.path.isdir(folder) else []
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {str(folder / near[0])!r}?"
-    return f"Paths are relative to the working directory; write {_FORMS}."
 
 
 def _import_failed(name: str, error: BaseException) -> BottleneckError:
@@ -168,6 +147,7 @@ def _not_found(owner: Any, name: str, place: str) -> TargetError:
     names = [n for n in dir(owner) if not n.startswith("_") and callable(getattr(owner, n, None))]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     own = [n for n in names if getattr(getattr(owner, n), "__module__", None) == getattr(owner, "__name__", "")]
+    own.sort(key=lambda name: isinstance(getattr(owner, name), type))  # functions first
     if near:
         remedy = f"Did you mean {place}{near[0]}?"
     elif own:
@@ -175,6 +155,10 @@ def _not_found(owner: Any, name: str, place: str) -> TargetError:
     else:
         remedy = f"Define it: def {name}(): return Pipeline(...)."
     return TargetError(f"{place[:-1]} has no {name!r}.", remedy)
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[:1] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
 def _refuse_arguments(function: Callable[..., Any], target: str) -> None:
@@ -202,7 +186,7 @@ def _as_pipeline(built: Any, target: str) -> Pipeline:
     if inspect.iscoroutine(built):
         built.close()
         remedy = "Write it with def, not with async def."
-    shown = "None" if built is None else f"a {type(built).__name__}"
+    shown = "None" if built is None else _with_article(type(built).__name__)
     raise TargetError(f"{target} returned {shown}, not a Pipeline or a mapping.", remedy)
 
 

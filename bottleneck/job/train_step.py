@@ -142,12 +142,31 @@ def _gradient_clearer(model: Any, optimizer: Any) -> Callable[[], Any]:
 def _call_model(model: Any, batch: Any) -> Any:
     """The model on a whole batch: mappings by keyword, sequences by position, a tensor as it is."""
     if isinstance(batch, Mapping):
-        return model(**_with_string_keys(batch))
-    if isinstance(batch, tuple | list):
-        return model(*batch)
-    if isinstance(batch, torch.Tensor):
-        return model(batch)
-    raise PipelineError(f"The model cannot be given this batch: {describe_structure(batch)}.", _TRAIN_STEP_REMEDY)
+        positional, keywords = (), _with_string_keys(batch)
+    elif isinstance(batch, tuple | list):
+        positional, keywords = tuple(batch), {}
+    elif isinstance(batch, torch.Tensor):
+        positional, keywords = (batch,), {}
+    else:
+        raise PipelineError(f"The model cannot be given this batch: {describe_structure(batch)}.", _TRAIN_STEP_REMEDY)
+    try:
+        return model(*positional, **keywords)
+    except TypeError as error:
+        _explain_call(model, positional, keywords, error)
+        raise
+
+
+def _explain_call(model: Any, positional: tuple[Any, ...], keywords: Mapping[str, Any], error: TypeError) -> None:
+    """Raise a PipelineError where it is the whole batch that the model does not take."""
+    try:
+        inspect.signature(getattr(model, "forward", model)).bind(*positional, **keywords)
+    except TypeError:
+        raise PipelineError(
+            f"Without loss_fn the model gets the whole batch and returns the loss, and this one does not: {error}.",
+            "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step.",
+        ) from error
+    except ValueError:  # it has no signature
+        return
 
 
 def _split(batch: Any) -> tuple[Any, Any]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import traceback
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from bottleneck.job.safe_repr import quote, text_of
+from bottleneck.job.users_traceback import users_traceback
 
 _OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
-_OUR_FOLDER = str(Path(__file__).resolve().parent.parent)
 
 
 class PassesThrough(BaseException):
@@ -45,16 +44,6 @@ class Failure:
     worker: int | None
     mode: int
     traceback: str
-
-
-def users_traceback(error: BaseException) -> str:
-    """Format a traceback without the frames of this package."""
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OUR_FOLDER)
-    ]
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
-    lines += traceback.format_exception_only(type(error), error)
-    return "".join(lines).rstrip()
 
 
 def describe_failure(error: BaseException, where: str, *, index: Any, worker: int | None, mode: int) -> str:

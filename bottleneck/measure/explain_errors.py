@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from bottleneck.errors import BottleneckError, MeasurementError
-from bottleneck.job.code_origin import is_ours
 from bottleneck.job.safe_repr import text_of
+from bottleneck.job.users_traceback import users_traceback
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import LoaderEnded, SwitchedLoader
 from bottleneck.loader.worker_death import Death, find_death
 from bottleneck.loader.worker_errors import PassesThrough, find_failure
 
 _ORIGINAL = "Original Traceback"
-_STARTS_SCRIPTS = "<frozen runpy>"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
 NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, PassesThrough)
 """Errors that need no explanation, or are on their way to where they are caught; all others are the user's code's."""
@@ -23,6 +23,28 @@ _SHM_REMEDY = (
     "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
     "prefetch_factor."
 )
+_FAILS_TOO = "The job itself would fail there too; fix that, or leave it out."
+PICKLE_REMEDY = (
+    "Use functions that a module has at its top, no lambdas, and open files and connections in __getitem__ instead of "
+    "__init__; or let workers be forked: --set multiprocessing_context=fork."
+)
+_NOT_PICKLED = re.compile(r"can(?:no|')t (?:pickle|get local object)", re.IGNORECASE)
+_REMEDIES_OF_SAMPLES = {
+    "expects each tensor to be equal size": (
+        "Samples of one batch differ in shape: resize them to one, or pass a collate_fn= that pads them."
+    ),
+    "found <class 'NoneType'>": (
+        "A sample is None, or holds one: return a sample for each index, or leave None out in a collate_fn=."
+    ),
+}
+"""By what PyTorch says."""
+_LABEL = re.compile(r"Target (-?\d+) is out of bounds")
+_PREPARING = {
+    "recording": "while samples were recorded",
+    "observing": "while the stages of a sample were timed",
+    "receiving": "while batches were received",
+}
+"""What is done before the experiments, by the name that it has inside."""
 
 _IN_MAIN = "--set num_workers=0 shows where it ends"
 _MEMORY = (
@@ -46,6 +68,16 @@ def _is_full(text: str) -> bool:
     return any(sign in text for sign in ("shared memory", "Bus error", "No space left"))
 
 
+def _sample_remedy(text: str) -> str:
+    if _is_full(text):
+        return _SHM_REMEDY
+    return next((remedy for sign, remedy in _REMEDIES_OF_SAMPLES.items() if sign in text), _FAILS_TOO)
+
+
+def _during(experiment: str) -> str:
+    return _PREPARING.get(experiment, f"experiment {experiment}")
+
+
 def name_mode(mode: int, present: str) -> str:
     """Name the experiment that a mode belongs to; `present` is the name for modes that only the plan tells apart."""
     if mode & modes.RECORD:
@@ -57,17 +89,6 @@ def name_mode(mode: int, present: str) -> str:
         return present
     missing = [name for name, bit in modes.BIT_OF_STAGE.items() if name != "fetch" and not mode & bit]
     return f"without {', '.join(missing)}"
-
-
-def users_traceback(error: BaseException) -> str:
-    """The traceback of an exception, without frames of ours and of what starts scripts."""
-    frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if not is_ours(f.filename) and f.filename != _STARTS_SCRIPTS
-    ]
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
-    return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
 
 
 def one_line(error: BaseException) -> str:
@@ -88,30 +109,32 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
         who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
         error_text = " ".join(failure.error.split())
         return MeasurementError(
-            f"{what} raised{at}{who}, experiment {name_mode(failure.mode, experiment)}: {error_text}",
-            _SHM_REMEDY
-            if _is_full(failure.error)
-            else "The job itself would fail there too; fix that, or leave it out.",
+            f"{what} raised{at}{who}, {_during(name_mode(failure.mode, experiment))}: {error_text}",
+            _sample_remedy(failure.error),
             failure.traceback,
         )
     text = text_of(error)
     if "timed out" in text:
         return MeasurementError(
-            f"The workers gave no batch for a long time, experiment {experiment}: {one_line(error)}",
+            f"The workers gave no batch for a long time, {_during(experiment)}: {one_line(error)}",
             "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
         )
     death = find_death(text)
     if death is not None:
         return _explain_death(death, error, experiment)
     if _is_full(text):
-        return MeasurementError(f"Shared memory ran out, experiment {experiment}: {one_line(error)}", _SHM_REMEDY)
+        return MeasurementError(f"Shared memory ran out, {_during(experiment)}: {one_line(error)}", _SHM_REMEDY)
     if "Too many open files" in text or "ancdata" in text:
         return MeasurementError(
-            f"File descriptors ran out, experiment {experiment}: {one_line(error)}",
+            f"File descriptors ran out, {_during(experiment)}: {one_line(error)}",
             "Raise the limit with `ulimit -n 65536` in the shell that starts the job.",
         )
+    if _NOT_PICKLED.search(text):
+        return MeasurementError(
+            f"The job cannot be sent to its workers: {one_line(error)}", PICKLE_REMEDY, users_traceback(error)
+        )
     return MeasurementError(
-        f"The loader raised, experiment {experiment}: {one_line(error)}",
+        f"The loader raised, {_during(experiment)}: {one_line(error)}",
         "The job itself would fail there too.",
         users_traceback(error),
     )
@@ -120,19 +143,28 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
 def _explain_death(death: Death, error: BaseException, experiment: str) -> MeasurementError:
     how = f" of {death.signal}" if death.signal else "" if death.status is None else f" with status {death.status}"
     remedy = _ENDED_ITSELF if death.status is not None else _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
-    return MeasurementError(f"A worker died{how}, experiment {experiment}: {one_line(error)}", remedy)
+    return MeasurementError(f"A worker died{how}, {_during(experiment)}: {one_line(error)}", remedy)
 
 
 def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
     """Explain an exception that the train step or the transfer raised, or that reports a worker's death meanwhile."""
     if came_from_loader(error):
         return explain_loader_failure(error, experiment)
-    remedy = "Run the step by itself on one batch of the loader; it must work there first."
-    if "out of memory" in text_of(error).lower():
-        remedy = "The device's memory is full: use a smaller batch_size, or end other processes on the device."
     return MeasurementError(
-        f"The {what} raised, experiment {experiment}: {one_line(error)}", remedy, users_traceback(error)
+        f"The {what} raised, {_during(experiment)}: {one_line(error)}", _step_remedy(error), users_traceback(error)
     )
+
+
+def _step_remedy(error: BaseException) -> str:
+    text = text_of(error)
+    if "out of memory" in text.lower():
+        return "The device's memory is full: use a smaller batch_size, or end other processes on the device."
+    label = _LABEL.search(text)
+    if label is not None:
+        return f"A label is {label[1]}, and the model has no such output: it needs one for each class, counted from 0."
+    if "device-side assert" in text:
+        return "Often a label or an index is out of range: with --device cpu the message says which."
+    return "Run the step by itself on one batch of the loader; it must work there first."
 
 
 def explain_escape(error: BaseException) -> MeasurementError:

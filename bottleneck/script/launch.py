@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -54,3 +55,13 @@ class _Main(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sys.modules["__main__"], name)
+
+
+def wait_for_threads(already_there: Collection[threading.Thread]) -> None:
+    """Wait for the threads that a script has started, as Python does at its end: its training may run in one."""
+
+    def left() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if not one.daemon and one not in already_there]
+
+    while threads := left():
+        threads[0].join()

@@ -30,7 +30,8 @@ class Moves(TorchFunctionMode):
         # The tensors are kept, so that no other object gets the identity of one.
         self._leaves = trees.leaves(batch)
         self._positions = {id(leaf): at for at, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)}
-        self._moved: dict[int, bool] = {}
+        # What is on a device already was moved there by what makes the batch.
+        self._moved = {at: True for at, leaf in enumerate(self._leaves) if _is_on_device(leaf)}
         self._on_the_host: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -56,6 +57,10 @@ class Moves(TorchFunctionMode):
             return "gets batches without a tensor, and makes its tensors itself"
         called = " and ".join(f"{name}()" for name in sorted(self._on_the_host))
         return f"calls {called} on parts of its batch" if called else None
+
+
+def _is_on_device(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu"
 
 
 class Transfer:

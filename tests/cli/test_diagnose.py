@@ -65,6 +65,7 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--html", "new", "--trace", "./new/traces"], "--html and --trace both go to new"),
         (["--json", "x" * 300], "file name too long"),
         (["--budget", "soon"], "'soon' is not a duration"),
+        (["--budget", "0"], "'0' must be more than 0"),
         (["--cache-bytes", "8 giga"], "'8 giga' is not an amount of memory. Write for example 8GiB or 500MB"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
         (["--fail-under", "many"], "'many' is not a share"),
@@ -168,6 +169,34 @@ def test_the_price_of_a_gpu_hour_tells_what_is_lost(asked, tmp_path, capsys):
     assert evidence["lost_per_gpu_hour"]["estimate"] == pytest.approx(2.5 * 0.619)
 
 
+def test_a_file_that_is_not_there_is_refused_without_torch(tmp_path):
+    code = (
+        "import sys; from bottleneck.cli.main import run; status = run(['diagnose', 'trian.py:build']);"
+        "print(status, 'torch' in sys.modules)"
+    )
+    (tmp_path / "train.py").touch()
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=60,
+    )
+    assert done.stdout == "2 False\n"
+    assert done.stderr == "Error: There is no file 'trian.py'. Did you mean 'train.py'?\n"
+
+
+def test_a_device_that_is_not_there_is_refused_in_words_of_the_command_line(asked, capsys):
+    assert run(["diagnose", "job:build", "--device", "cuda:99"]) == 2
+    shown = capsys.readouterr().err
+    assert "Error: --device cuda:99 is not there" in shown
+    assert "Write --device" in shown
+    assert "device=" not in shown
+
+
 def test_a_gate_that_cannot_be_judged_does_not_fail(asked, capsys):
     asked.answer(make_empty_result())
     assert run(["diagnose", "job:build", "--fail-under", "0.9"]) == 0
@@ -180,7 +209,7 @@ def test_a_failed_job_is_reported_before_its_gate(asked):
 
 
 def test_public_names_reach_a_target_where_pydatas_bottleneck_owns_the_name(tmp_path):
-    """As in an environment where pydata's Bottleneck was installed after this package."""
+    """As in an environment where pydata's Bottleneck is installed too."""
     (tmp_path / "job.py").write_text(
         "import bottleneck\nfrom bottleneck import Pipeline, diagnose\n"
         "assert bottleneck.__version__ == '1.6.0'\n"
@@ -188,7 +217,7 @@ def test_public_names_reach_a_target_where_pydatas_bottleneck_owns_the_name(tmp_
     )
     code = (
         "import bottleneck, sys\n"
-        "for name in ('__getattr__', '__dir__'): delattr(bottleneck, name)\n"
+        "for name in ('__getattr__', '__dir__', '__all__'): delattr(bottleneck, name)\n"
         "bottleneck.__version__ = '1.6.0'\n"
         "from bottleneck.cli.main import main\n"
         "sys.argv = ['bottleneck', 'diagnose', 'job.py:build']\n"

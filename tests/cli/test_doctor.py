@@ -20,10 +20,10 @@ def test_this_environment_is_examined(capsys):
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("limit", ["soon", "0"])
-def test_a_limit_that_is_none_is_refused(limit, capsys):
+@pytest.mark.parametrize(("limit", "words"), [("soon", "is not a duration"), ("0", "must be more than 0")])
+def test_a_limit_that_is_none_is_refused(limit, words, capsys):
     assert run(["doctor", "job:build", "--limit", limit]) == 2
-    assert "is not a duration" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_machine")

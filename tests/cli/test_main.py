@@ -6,7 +6,8 @@ import click
 import pytest
 
 from bottleneck.cli.boundary import exit_status_of
-from bottleneck.cli.main import COMMANDS, run
+from bottleneck.cli.help import EXAMPLES, GROUP_OF
+from bottleneck.cli.main import COMMANDS, cli, run
 from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError, PipelineError
 
 
@@ -58,15 +59,26 @@ def test_a_working_directory_that_was_removed_is_told(name, monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_shows_tracebacks_on_request(name, capsys):
+def test_help_has_groups_with_every_option_in_one_and_examples_that_are_right(name, capsys):
     run([name, "--help"])
-    assert "--traceback" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "Other:\n  --traceback" in text
+    options = [p for p in cli.get_command(click.Context(cli), name).params if isinstance(p, click.Option)]
+    assert {max(option.opts, key=len) for option in options} <= set(GROUP_OF)
+    assert f"Examples:\n  bottleneck {name}" in text
+    known = {text for option in options for text in option.opts}
+    for example in EXAMPLES[name]:
+        own = example.partition(" train.py ")[0].partition(" -m ")[0]  # what follows a script is the script's
+        assert {word for word in own.split() if word.startswith("-")} <= known
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["nonsense"], "Error: No such command 'nonsense'. Try 'bottleneck --help'."),
+        (["diagnos", "x"], "Error: No such command 'diagnos'. Did you mean 'bottleneck diagnose'? Try"),
+        (["train.py:build"], "Did you mean 'bottleneck diagnose train.py:build'?"),
+        (["train.py"], "Did you mean 'bottleneck run train.py'?"),
         (["report"], "Error: Missing argument 'RESULT.json'. Try 'bottleneck report --help'."),
         (["report", "r.json", "--fromat", "html"], "Try 'bottleneck report --help'."),
         (["report", "nowhere.json"], "Error: There is no file nowhere.json."),
@@ -114,6 +126,21 @@ def test_the_users_own_traceback_is_shown_once(capsys):
     error.__cause__ = RuntimeError(details)
     exit_status_of(error, show_traceback=True)
     assert capsys.readouterr().err.count("ValueError: bad sample") == 1
+
+
+def test_frames_of_libraries_are_for_those_who_ask(capsys):
+    details = (
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 1, in step\n    model(x)\n'
+        f'  File "{json.__file__}", line 2, in forward\n    y\nValueError: bad\n'
+    )
+    error = MeasurementError("It failed.", details=details)
+    exit_status_of(error)
+    shown = capsys.readouterr().err
+    assert "train.py" in shown
+    assert json.__file__ not in shown
+    assert "(1 frame of libraries left out: --traceback shows all)\nValueError: bad\nError: It failed.\n" in shown
+    exit_status_of(error, show_traceback=True)
+    assert json.__file__ in capsys.readouterr().err
 
 
 def test_traceback_is_shown_on_request(tmp_path, monkeypatch, capsys):

@@ -67,8 +67,14 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def install(self, *requirements):
-        pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "-q", "--no-warn-conflicts"]
-        subprocess.run([*pip, "--disable-pip-version-check", *requirements], check=True)
+        self.pip("install", "-q", "--no-warn-conflicts", *requirements)
+
+    def remove(self, distribution):
+        self.pip("uninstall", "-q", "-y", distribution)
+
+    def pip(self, *arguments):
+        pip = [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check"]
+        subprocess.run([*pip, *arguments], check=True)
 
     def site_packages(self):
         return Path(self.run("import sysconfig; print(sysconfig.get_path('purelib'))"))
@@ -104,8 +110,9 @@ def wheel(tmp_path_factory):
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "bottleneck", source / "bottleneck", ignore=ignored)
+    shutil.copytree(ROOT / "torch_bottleneck", source / "torch_bottleneck", ignore=ignored)
     for path in ROOT.iterdir():
-        if path.is_file() and (path.suffix in (".toml", ".md") or path.name == "LICENSE"):
+        if path.is_file() and (path.suffix in (".toml", ".md") or path.name in ("LICENSE", "setup.py")):
             shutil.copy(path, source)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "-w", folder, source], check=True)
@@ -121,38 +128,43 @@ def large(tmp_path_factory):
     return environment.site_packages()
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory, wheel, large):
-    """Our package, without pydata's."""
-    environment = make_environment(tmp_path_factory.mktemp("alone"))
-    environment.look_into(large)
-    environment.install("--no-deps", wheel)
-    return environment
+OWNERS = {
+    "+ours": "ours",
+    "+ours +theirs": "theirs",
+    "+theirs +ours": "theirs",
+    "+ours +theirs -theirs": "ours",
+    "+theirs +ours -theirs": "ours",
+    "+ours +theirs -ours": "theirs",
+    "+theirs +ours -ours": "theirs",
+    "+ours -ours": "nobody",
+}
+"""Who owns the name `bottleneck` after which steps: `+` installs, `-` removes."""
+WITH_OURS = [steps for steps in OWNERS if "-ours" not in steps]
+DISTRIBUTIONS = {"ours": "torch-bottleneck", "theirs": "Bottleneck"}
 
 
 @pytest.fixture(scope="module")
-def ours_last(tmp_path_factory, wheel, large):
-    """Pydata's Bottleneck first, then ours: ours owns `__init__`."""
-    environment = make_environment(tmp_path_factory.mktemp("ours_last"))
-    environment.look_into(large)
-    environment.install("--no-deps", "Bottleneck")
-    environment.install("--no-deps", wheel)
-    return environment
+def after(tmp_path_factory, wheel, large):
+    """Makes the environment that is there after some steps; each is made once, with everything imported in between."""
+    made = {}
 
+    def make(steps):
+        if steps in made:
+            return made[steps]
+        environment = make_environment(tmp_path_factory.mktemp("environment"))
+        environment.look_into(large)
+        for step in steps.split():
+            if step[0] == "+":
+                environment.install("--no-deps", wheel if step == "+ours" else "Bottleneck")
+            else:
+                environment.run(
+                    "import bottleneck.api, bottleneck.reduce" if "+theirs" in steps else "import bottleneck.api"
+                )
+                environment.remove(DISTRIBUTIONS[step[1:]])
+        made[steps] = environment
+        return environment
 
-@pytest.fixture(scope="module")
-def theirs_last(tmp_path_factory, wheel, large):
-    """Ours first, then pydata's Bottleneck: theirs owns `__init__`."""
-    environment = make_environment(tmp_path_factory.mktemp("theirs_last"))
-    environment.look_into(large)
-    environment.install("--no-deps", wheel)
-    environment.install("--no-deps", "Bottleneck")
-    return environment
-
-
-@pytest.fixture(params=["alone", "ours_last", "theirs_last"])
-def environment(request):
-    return request.getfixturevalue(request.param)
+    return make
 
 
 def test_the_wheel_holds_the_licence_the_types_and_the_templates(wheel):
@@ -160,26 +172,73 @@ def test_the_wheel_holds_the_licence_the_types_and_the_templates(wheel):
     templates = {path.name for path in (ROOT / "bottleneck/reports/templates").iterdir() if path.is_file()}
     assert templates
     assert {f"bottleneck/reports/templates/{name}" for name in templates} <= held
-    assert "bottleneck/py.typed" in held
+    assert {"bottleneck.py", "bottleneck/py.typed", "torch_bottleneck/py.typed"} <= held
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in held)
-    assert not {name for name in held if name.startswith(("tests/", "docs/", "benchmarks/", "examples/"))}
+    assert not {name for name in held if name.startswith(("tests/", "docs/", "benchmarks/", "examples/", "setup"))}
 
 
+def test_the_wheel_holds_no_file_of_pydatas(wheel, after):
+    installed = {
+        str(path.relative_to(folder))
+        for folder in [after("+theirs +ours -ours").site_packages()]
+        for path in folder.rglob("*")
+    }
+    files = {name for name in installed if name.startswith("bottleneck/") and "__pycache__" not in name}
+    assert "bottleneck/__init__.py" in files
+    assert not files & set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.parametrize("steps", [steps for steps in OWNERS if OWNERS[steps] != "nobody"])
 @pytest.mark.parametrize("user", USERS)
-def test_other_packages_compute_correctly_and_without_a_warning(environment, user):
-    environment.run(USERS[user])
+def test_other_packages_compute_correctly_and_without_a_warning(steps, user, after):
+    after(steps).run(USERS[user])
 
 
+@pytest.mark.parametrize("steps", ["+ours", "+theirs +ours"])
 @pytest.mark.parametrize("user", USERS)
-def test_they_do_so_after_our_own_import(environment, user):
-    environment.run("import bottleneck; bottleneck.__version__" + USERS[user])
+def test_they_do_so_after_our_own_import(steps, user, after):
+    after(steps).run("import bottleneck.job.marks, torch_bottleneck; bottleneck.__version__" + USERS[user])
 
 
-def test_our_command_works(environment):
+@pytest.mark.parametrize("steps", OWNERS)
+def test_the_owner_of_the_name_is_who_should_be(steps, after):
+    code = (
+        "import importlib.util as u; there = u.find_spec('bottleneck') is not None\n"
+        "if there: import bottleneck as bn, pandas.core.nanops as n; print(hasattr(bn, 'move_mean'), n.bn is bn)\n"
+        "print(there)"
+    )
+    wanted = {"ours": "False False\nTrue", "theirs": "True True\nTrue", "nobody": "False"}
+    assert after(steps).run(code) == wanted[OWNERS[steps]]
+    after(steps).run(PANDAS)
+
+
+@pytest.mark.parametrize("steps", WITH_OURS)
+def test_ours_is_there_under_its_own_name_and_as_a_command(steps, after):
+    environment = after(steps)
+    assert (
+        environment.run("from torch_bottleneck import MeasurementError, load; print(load.__module__)")
+        == "bottleneck.api"
+    )
+    if OWNERS[steps] == "ours":
+        environment.run(
+            "from bottleneck import MeasurementError, load; import bottleneck; assert bottleneck.load is load"
+        )
     for arguments in (["--help"], ["diagnose", "--help"], ["report", "--help"], ["doctor", "--help"]):
         done = environment.command(*arguments)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("Usage: bottleneck")
+    for module in ("bottleneck", "torch_bottleneck"):
+        done = environment.execute(environment.python, "-m", module, "--version")
+        assert (done.stdout.split()[0], done.stderr) == ("bottleneck,", "")
+
+
+def test_ours_is_there_where_theirs_is_in_another_place(after, large, tmp_path):
+    environment = make_environment(tmp_path / "elsewhere")
+    environment.install("--no-deps", "Bottleneck")
+    environment.look_into(large, after("+ours").site_packages())
+    environment.run("from torch_bottleneck import load, MeasurementError")
+    done = environment.execute(environment.python, "-m", "torch_bottleneck", "doctor")
+    assert "gives pydata's Bottleneck 1." in done.stdout
 
 
 def test_a_pandas_that_is_older_computes_correctly(tmp_path, wheel):
@@ -189,52 +248,55 @@ def test_a_pandas_that_is_older_computes_correctly(tmp_path, wheel):
     assert environment.run(PANDAS + "print(pd.__version__)").startswith("2.")
 
 
-def test_alone_pandas_does_without_us(alone):
-    code = "import bottleneck, pandas.core.nanops as n; print(bottleneck.__version__, n.bn)"
-    assert alone.run(code) == "0.1.0 None"
-
-
-def test_alone_pandas_leaves_one_entry_in_the_warnings_filters(alone):
+def test_alone_pandas_leaves_one_entry_in_the_warnings_filters(after):
     code = "import warnings, {}; print(sum('bottleneck' in str(entry[1]) for entry in warnings.filters))"
-    assert alone.run(code.format("bottleneck")) == "0"
-    assert alone.run(code.format("pandas")) == "1"
+    assert after("+ours").run(code.format("bottleneck")) == "0"
+    assert after("+ours").run(code.format("pandas")) == "1"
 
 
-def test_ours_last_hands_on_the_compiled_functions(ours_last):
-    code = (
-        "import bottleneck as bn, pandas.core.nanops as n;"
-        "assert n.bn is bn and bn.reduce.nansum is bn.nansum and bn.slow.nansum;"
-        "assert bn.move_mean([1.0, 2.0, 4.0], 2).tolist()[1:] == [1.5, 3.0];"
-        "from bottleneck import load, MeasurementError, bench, get_functions; print(bn.__version__)"
-    )
-    assert ours_last.run(code).startswith("1.")
-
-
-def test_theirs_last_owns_the_name(theirs_last):
-    code = "import bottleneck; print(hasattr(bottleneck, 'Pipeline'), hasattr(bottleneck, 'bench'))"
-    assert theirs_last.run(code) == "False True"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("alone", "gives this package"),
-        ("ours_last", "functions of pydata's Bottleneck 1."),
-        ("theirs_last", "gives pydata's Bottleneck 1."),
-    ],
-)
-def test_doctor_says_who_owns_the_name(name, words, request):
-    done = request.getfixturevalue(name).command("doctor")
-    assert words in done.stdout
+@pytest.mark.parametrize("steps", WITH_OURS)
+def test_doctor_says_who_owns_the_name(steps, after):
+    done = after(steps).command("doctor")
+    words = {
+        "ours": "ok       import name    `import bottleneck` gives this package",
+        "theirs": "gives pydata's Bottleneck 1.",
+    }
+    assert words[OWNERS[steps]] in done.stdout
+    assert ("from torch_bottleneck import Pipeline" in " ".join(done.stdout.split())) == (OWNERS[steps] == "theirs")
     assert "PROBLEM  torch" in done.stdout
     assert done.returncode == 3
 
 
-def test_a_target_imports_our_names_whoever_owns_theirs(environment, large, tmp_path):
+@pytest.mark.parametrize(
+    ("steps", "lost", "words", "repair"),
+    [
+        ("+theirs +ours", "bottleneck/__init__.py", "although pydata's Bottleneck 1.", "Bottleneck"),
+        ("+ours", "bottleneck.py", "finds a folder without an __init__.py", "torch-bottleneck"),
+    ],
+)
+def test_doctor_prints_the_repair_of_an_environment_that_lost_a_file(
+    steps, lost, words, repair, tmp_path, wheel, large
+):
+    environment = make_environment(tmp_path / "damaged")
+    environment.look_into(large)
+    environment.install("--no-deps", *(["Bottleneck"] if "theirs" in steps else []), wheel)
+    (environment.site_packages() / lost).unlink()
+    said = " ".join(environment.command("doctor").stdout.split())
+    assert words in said
+    command = f"pip install --force-reinstall --no-deps {repair}"
+    assert command in said
+    environment.pip(*command.split()[1:-1], wheel if repair == "torch-bottleneck" else repair)
+    assert words not in " ".join(environment.command("doctor").stdout.split())
+    environment.run(PANDAS)
+
+
+@pytest.mark.parametrize("steps", WITH_OURS)
+def test_a_target_imports_our_names_whoever_owns_theirs(steps, after, large, tmp_path):
     """With torch, which is the one of the environment that runs the tests."""
     (tmp_path / "job.py").write_text(
         "from bottleneck import Pipeline\ndef build(): return Pipeline(dataset=[], train_step=print)\n"
     )
+    environment = after(steps)
     try:
         environment.look_into(large, sysconfig.get_path("purelib"))
         done = environment.command("diagnose", "job.py:build", cwd=tmp_path)

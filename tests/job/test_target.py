@@ -83,9 +83,9 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
         ("::", "names no function.*train.py:build"),
         ("nowhere/train.py:build", "no file 'nowhere/train.py'"),
         ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
-        ("job_e:zzz", "has no 'zzz'.*Jobs, build, mapping"),
+        ("job_e:zzz", "has no 'zzz'.*build, mapping, Jobs"),
         ("job_e:Jobs.smal", "job_e:Jobs has no 'smal'.*job_e:Jobs.small"),
-        ("job_e:LIMIT", "is a int, not a function"),
+        ("job_e:LIMIT", "is an int, not a function"),
         ("job_e:default", "is a Pipeline, not a function.*return default"),
     ],
 )

@@ -126,6 +126,20 @@ def test_a_model_with_its_own_loss_refuses_an_object_as_batch():
         step_of(Net("loss"))(SimpleNamespace(x=INPUTS))
 
 
+def test_a_model_that_does_not_take_the_whole_batch_is_refused_as_one_without_its_loss():
+    with pytest.raises(PipelineError, match=r"Without loss_fn the model gets the whole batch.*Pass loss_fn="):
+        step_of(nn.Sequential(nn.Linear(3, 2)))((INPUTS, TARGETS))
+
+
+def test_a_type_error_inside_the_model_stays_what_it_is():
+    class Broken(nn.Linear):
+        def forward(self, inputs, target):
+            raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        step_of(Broken(3, 2))((INPUTS, TARGETS))
+
+
 def test_a_mapping_whose_keys_are_no_names_is_refused():
     with pytest.raises(PipelineError, match=r"by keyword.*\{0: float32"):
         step_of(Net("loss"))({0: INPUTS})

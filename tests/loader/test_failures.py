@@ -3,7 +3,7 @@
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.worker_errors import UserCodeError, describe_failure, find_failure, users_traceback
+from bottleneck.loader.worker_errors import UserCodeError, describe_failure, find_failure
 
 
 def caught(error):
@@ -51,17 +51,3 @@ def test_indices_of_any_kind_are_shown_and_long_ones_cut():
     assert find_failure(described(ValueError("x"), index=("a", 2))).index == "('a', 2)"
     assert find_failure(described(ValueError("x"), index=None)).index is None
     assert len(find_failure(described(ValueError("x"), index=list(range(1000)))).index) == 200
-
-
-def test_the_traceback_leaves_our_own_frames_out():
-    from bottleneck.loader import trees
-
-    def user_function(_):
-        raise ValueError("mine")
-
-    try:
-        trees.map_leaves(user_function, [1])
-    except ValueError as error:
-        shown = users_traceback(error)
-    assert "user_function" in shown
-    assert "in map_leaves" not in shown

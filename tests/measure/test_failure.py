@@ -1,5 +1,7 @@
 """What went wrong becomes one sentence, with the user's exception shown once and the right remedy."""
 
+import pickle
+
 import pytest
 
 from bottleneck.errors import ExitStatus
@@ -108,6 +110,37 @@ def test_what_a_worker_raised_is_told_instead_of_pytorchs_text_around_it():
     assert failure.message == "The loader raised, experiment raw: ValueError: no such shard"
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("stack expects each tensor to be equal size, but got [3, 4] at entry 0 and [3, 5] at entry 1", "pads them"),
+        ("default_collate: batch must contain tensors or lists; found <class 'NoneType'>", "A sample is None"),
+    ],
+)
+def test_samples_that_make_no_batch_have_remedies_of_their_own(text, remedy):
+    error = user_code_error(RuntimeError(text), where="collate_fn", index=None)
+    failure = explain_loader_failure(error, "observing")
+    assert remedy in failure.remedy
+    assert "in worker 3, experiment raw: RuntimeError" in failure.message  # its mode says which one
+
+
+def test_what_is_done_before_the_experiments_is_told_in_words():
+    failure = explain_loader_failure(user_code_error(ValueError("x"), mode=modes.RECORD | modes.ALL), "raw")
+    assert "in worker 3, while samples were recorded: ValueError" in failure.message
+
+
+def test_a_job_that_cannot_be_pickled():
+    def local():
+        pass
+
+    try:
+        pickle.dumps(local)
+    except Exception as error:  # of another type in each Python
+        failure = explain_loader_failure(error, "raw")
+    assert failure.message.startswith("The job cannot be sent to its workers: ")
+    assert "no lambdas" in failure.remedy
+
+
 def test_a_worker_init_fn_that_raised():
     failure = explain_loader_failure(user_code_error(ValueError("x"), where="worker_init_fn", index=None), "raw")
     assert failure.message.startswith("worker_init_fn raised in worker 3")
@@ -150,6 +183,14 @@ def test_a_step_that_raised():
 def test_a_step_that_ran_out_of_memory():
     failure = explain_step_failure(caught(RuntimeError("CUDA out of memory. Tried to allocate")), "device")
     assert "batch_size" in failure.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [("Target 6 is out of bounds.", "A label is 6,"), ("CUDA error: device-side assert triggered", "--device cpu")],
+)
+def test_labels_out_of_range_have_remedies_of_their_own(text, remedy):
+    assert remedy in explain_step_failure(caught(IndexError(text)), "device").remedy
 
 
 def test_a_worker_that_dies_during_a_step_is_not_the_steps_fault():

@@ -294,19 +294,19 @@ def test_shared_storage_is_copied_once():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no accelerator")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_on_an_accelerator_nothing_of_it_is_taken():
-    device = torch.accelerator.current_accelerator()
+    device = torch.device("cuda", torch.cuda.current_device())
     model = Net().to(device)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     for _ in range(2):
         model(torch.randn(8, 6, device=device)).sum().backward()
         optimizer.step()
     before = [tensor.clone() for tensor in [*model.parameters(), *model.buffers()]]
-    allocated = torch.accelerator.memory_allocated()
+    allocated = torch.cuda.memory_allocated()
     random = torch.get_device_module(device).get_rng_state()
     with preserved(model=model, optimizer=optimizer, device=device) as kept:
-        assert torch.accelerator.memory_allocated() == allocated
+        assert torch.cuda.memory_allocated() == allocated
         model(torch.randn(8, 6, device=device)).sum().backward()
         optimizer.step()
         model.cpu()

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import bottleneck
+from bottleneck.errors import UsageError
 from bottleneck.loader.clone import held_iterators
 from bottleneck.script.watch import Watch
 
@@ -23,8 +25,8 @@ class Loop:
         self.parameter = torch.nn.Parameter(torch.zeros(1))
         self.optimizer = torch.optim.SGD([self.parameter], lr=0.1)
 
-    def begin(self, source, optimizer):
-        self.began.append((source, optimizer))
+    def begin(self, source, optimizers):
+        self.began.append((source, optimizers))
         return itertools.repeat("fed", 5).__iter__().__next__
 
     def step(self):
@@ -50,8 +52,8 @@ def test_after_enough_steps_the_loop_is_fed(loop):
     loader = loader_of(1)
     given = loop.train(loader)
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
-    [(source, optimizer)] = loop.began
-    assert (source.loader, optimizer) == (loader, loop.optimizer)
+    [(source, optimizers)] = loop.began
+    assert (source.loader, optimizers) == (loader, (loop.optimizer,))
 
 
 def test_a_validation_in_between_is_left_alone(loop):
@@ -169,6 +171,7 @@ def test_two_optimizers_are_no_obstacle(loop):
         loop.step()
         other.step()
     assert "fed" in given
+    assert loop.began[0][1] == (loop.optimizer, other)
 
 
 def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
@@ -185,6 +188,24 @@ def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
 def test_without_an_optimizer_nothing_is_fed(loop):
     assert "fed" not in list(loader_of(1, batches=10))
     assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lacks", "remedy"),
+    [
+        ("0", False, ""),
+        ("TensorDataset", False, ""),
+        ("Tensor", True, "Did you mean 'TensorDataset'? There is 0 (TensorDataset)."),
+        ("0 (T", True, "There is 0 (TensorDataset)."),
+    ],
+)
+def test_a_name_is_meant_as_it_is_written(wanted, lacks, remedy):
+    loop = Loop(wanted=wanted)
+    with loop.watch:
+        loop.train(loader_of(1))
+    assert loop.watch.lacks_wanted == lacks
+    if lacks:
+        assert loop.watch.explain_lack() == (f"No loader is called {wanted!r}.", remedy)
 
 
 def test_afterwards_loaders_are_as_before():
@@ -212,3 +233,56 @@ def test_which_of_several_is_fed_can_be_said(wanted, first_is_fed):
     assert any(first for first, _ in fed) == first_is_fed
     assert any(second for _, second in fed) != first_is_fed
     assert loop.watch.names == ["0 (TensorDataset)", "1 (Second)"]
+
+
+# --- what `bottleneck.watch` has wrapped -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batches", "name"),
+    [
+        (list("abcdefgh"), "list"),
+        ((letter for letter in "abcdefgh"), "generator"),
+        (lambda: "a", "generator"),
+        (loader_of(1, batches=8), "TensorDataset"),
+    ],
+)
+def test_wrapped_batches_need_no_optimizer(batches, name):
+    loop = Loop()
+    with loop.watch:
+        list(loader_of(2))  # not this one
+        given = list(itertools.islice(bottleneck.watch(batches), 8))
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    [(source, optimizers)] = loop.began
+    assert (type(source.loader.dataset).__name__, optimizers) == (name, ())
+
+
+def test_wrapped_batches_are_fed_rather_than_a_loader_that_trains(loop):
+    wrapped = bottleneck.watch(["batch"] * 20)
+    given = []
+    for other, batch in zip(loader_of(1, batches=8), wrapped, strict=False):
+        given.append((other == "fed", batch == "fed"))
+        loop.step()
+    assert given[:8] == [(False, False)] * 3 + [(False, True)] * 5
+
+
+def test_a_wrapped_stream_can_be_loaded_from_again_and_again(loop):
+    made = bottleneck.watch([[1, 2], [3, 4]])
+    for _ in range(3):
+        list(made)
+    [(source, _)] = loop.began
+    assert (list(source.loader), source.loader.num_workers) == ([[1, 2], [3, 4]], 0)
+
+
+def test_outside_of_a_diagnosis_wrapped_batches_are_as_they_are():
+    batches = [1, 2, 3]
+    wrapped = bottleneck.watch(batches)
+    assert (list(wrapped), len(wrapped), bool(wrapped), wrapped.index(2)) == (batches, 3, True, 1)
+    assert (next(wrapped), next(wrapped), list(wrapped)) == (1, 2, batches)
+    assert type(iter(wrapped)) is type(iter(batches))
+    calls = iter(range(5))
+    assert next(bottleneck.watch(lambda: next(calls))) == 0
+    with pytest.raises(TypeError):
+        len(bottleneck.watch(letter for letter in "ab"))
+    with pytest.raises(UsageError, match="bottleneck.watch"):
+        bottleneck.watch(7)

@@ -21,6 +21,7 @@ from bottleneck.job.description import Pipeline
 from bottleneck.job.start_method import start_method_of
 from bottleneck.job.structure import describe_structure
 from bottleneck.job.target import describe_error
+from bottleneck.measure.explain_errors import PICKLE_REMEDY
 from bottleneck.measure.facts.pickling import PickleSize, pickle_size
 from bottleneck.measure.system.cores import usable_cores
 from bottleneck.results.format import duration, size
@@ -84,7 +85,7 @@ def examine_pickle(pipeline: Pipeline, measure: Callable[[Any], PickleSize] = pi
                 "problem",
                 "pickle",
                 f"{name} cannot be pickled ({found.failure}): no worker can start by {method}",
-                "Open files and connections in __getitem__ instead of __init__, and use named functions, no lambdas.",
+                PICKLE_REMEDY,
             )
         if found.failure:
             message = f"{name} cannot be pickled ({found.failure}): works with fork only, Python's default before 3.14"

@@ -6,7 +6,7 @@ import multiprocessing
 import platform
 import sys
 
-from bottleneck._pydata.names import VERSION, installed_version, pydata_version
+from bottleneck._pydata.names import VERSION, installed_version, is_ours
 from bottleneck.doctor.finding import Finding, first_line
 from bottleneck.job.start_method import default_start_method
 
@@ -68,16 +68,35 @@ def examine_import_name() -> Finding:
     import bottleneck
 
     theirs = installed_version("Bottleneck")
-    ours = getattr(bottleneck, "__getattr__", None)
-    owned = getattr(ours, "__module__", None) == "bottleneck"
-    if not owned:
+    if is_ours(bottleneck):
+        return _name_is_ours(theirs)
+    if getattr(bottleneck, "__file__", None) is None:
         return Finding(
             "warning",
             "import name",
-            f"`import bottleneck` gives pydata's Bottleneck {theirs or ''}".rstrip() + ", installed after this package",
-            "In scripts `from bottleneck import Pipeline` fails; pip install --force-reinstall --no-deps "
-            "torch-bottleneck (its functions stay available).",
+            "`import bottleneck` finds a folder without an __init__.py, so that `import pandas` fails",
+            _reinstall("torch-bottleneck" if theirs is None else "Bottleneck"),
         )
-    if pydata_version() is not None:
-        return Finding("ok", "import name", f"shared: the functions of pydata's Bottleneck {theirs} are forwarded")
-    return Finding("ok", "import name", "`import bottleneck` gives this package")
+    return Finding(
+        "ok",
+        "import name",
+        f"`import bottleneck` gives pydata's Bottleneck {theirs or ''}".rstrip(),
+        "In code of your own write `from torch_bottleneck import Pipeline`. Under this command, "
+        "`from bottleneck import Pipeline` works too.",
+    )
+
+
+def _name_is_ours(theirs: str | None) -> Finding:
+    if theirs is None:
+        return Finding("ok", "import name", "`import bottleneck` gives this package, and so does torch_bottleneck")
+    return Finding(
+        "warning",
+        "import name",
+        f"`import bottleneck` gives this package, although pydata's Bottleneck {theirs} is installed: "
+        "pandas and others compute without it",
+        _reinstall("Bottleneck"),
+    )
+
+
+def _reinstall(distribution: str) -> str:
+    return f"pip install --force-reinstall --no-deps {distribution}"

@@ -13,6 +13,7 @@ from bottleneck.reports.content.comparison import changes
 from bottleneck.reports.content.functions import functions
 from bottleneck.reports.content.io import reading
 from bottleneck.reports.content.ladder import ladder, not_measured, throughput
+from bottleneck.reports.content.loop import loop
 from bottleneck.reports.content.operators import operators
 from bottleneck.reports.content.payload import moved_bytes, payload
 from bottleneck.reports.content.stages import stages
@@ -25,17 +26,17 @@ from bottleneck.results.records import Result
 
 _OUTLINES: dict[str, tuple[Callable[[Result], Iterable[Section]], ...]] = {
     "text": (
-        *(verdict.answer, ladder, stages, transforms, functions, utilisation, operators),
+        *(verdict.answer, ladder, stages, loop, transforms, functions, utilisation, operators),
         *(not_measured, verdict.warnings, advice, moved_bytes, reading, verdict.cost),
     ),
     "markdown": (
         *(verdict.answer, ladder, first_advice, verdict.count_of_warnings, verdict.cost),
-        *(verdict.warnings, advice, stages, transforms, functions, payload, utilisation, operators, reading),
+        *(verdict.warnings, advice, stages, loop, transforms, functions, payload, utilisation, operators, reading),
         *(not_measured, throughput, raw.setting, raw.blocks),
     ),
     "html": (
         *(verdict.answer, verdict.warnings, figures.overview, advice, ladder, not_measured, stages, reading),
-        *(transforms, functions, figures.flamegraph, payload, utilisation, figures.timeline, operators),
+        *(loop, transforms, functions, figures.flamegraph, payload, utilisation, figures.timeline, operators),
         *(figures.blocks, raw.setting, verdict.cost),
     ),
 }

@@ -28,6 +28,7 @@ from bottleneck.results.evidence.loader import (
 from bottleneck.results.evidence.payload import Payload, Saving, TensorSeen
 from bottleneck.results.evidence.profile import FunctionSeen, Profile, ProfileStacks, StackRow
 from bottleneck.results.evidence.step import (
+    LoopSeen,
     ModelFacts,
     Operator,
     OptimizerPart,
@@ -97,6 +98,7 @@ class Evidence:
     reads: Reads = null(Reads())
     utilisation: Utilisation = null(Utilisation())
     training: TrainingSeen = left_out(TrainingSeen())
+    loop: LoopSeen = left_out(LoopSeen())
     sampler_s_per_batch: Quantity | None = left_out()
     """What the sampler takes in the main process to choose the samples of a batch."""
     cold: Cold = left_out(Cold())
