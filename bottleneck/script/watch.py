@@ -268,7 +268,7 @@ class Watch:
         """Keep what was seen of a batch: the loop, or an evaluation in it, asks for the next one, or is over."""
         if self._learning is not None:
             (source, moves), self._learning = self._learning, None
-            moves.__exit__(None, None, None)
+            moves.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
             source.transfer, source.in_the_loop = moves.learnt(), moves.in_the_loop
 
     def feeds(self, source: Source) -> bool:

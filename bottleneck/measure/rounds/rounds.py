@@ -201,6 +201,8 @@ class Rounds:
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
             made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
+            if made.broken and self._ledger.blocks.get(arm):
+                continue  # there was no time for another one
             self._ledger.add(arm, made.block)
             paired = self._bench.replays.vary and arm in self._replayed
             if self._repeats.wanted(arm, made.stolen) and not arm.cold and not paired:
@@ -254,7 +256,7 @@ class Rounds:
     def _try_out(self, arm: Arm) -> None:
         """Run an arm for a moment, to know how long its blocks take."""
         self._tell("trying out", experiment=self._name(arm))
-        block, preparing_s, _ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
+        block, preparing_s, *_ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
         self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
         if block.seconds >= SHORTEST_BLOCK_S:
             # The batches of a slow job are too expensive to drop: this was a block like any other.
@@ -264,6 +266,8 @@ class Rounds:
 
     def _visit(self, arm: Arm, batches: int) -> Visit:
         made = self._run_block(arm, batches)
+        if made.broken and arm in self._paces:
+            return made
         pace = Pace(made.block.seconds / made.block.batches, made.preparing_s)
         self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
         return made
@@ -275,7 +279,7 @@ class Rounds:
         begun_s = self._clock()
         again = self._visit(arm, made.block.batches)
         self._repeats.repeat(self._clock() - begun_s)
-        if again.stolen.share >= made.stolen.share:
+        if again.broken or again.stolen.share >= made.stolen.share:
             return made
         self._ledger.exchange(arm, made.block, again.block)
         return again
@@ -308,19 +312,19 @@ class Rounds:
 
     def _visit_unbroken(self, arm: Arm, batches: int) -> Visit:
         """Visit an arm, again where a script ended its epoch or evaluated in the block, which is no step."""
-        for _ in range(_MOST_VISITS):
-            made = visit(self._bench, arm, self._round, batches, self.counters)
-            stays = arm.cold or self._breaks_stay or made.block.seconds > self._left_s
-            if stays or not self._bench.was_broken:
-                break
-        else:
-            self._breaks_stay = True
-        if self._bench.was_broken:
+        pace, tries = self._paces.get(arm), 1
+        made = visit(self._bench, arm, self._round, batches, self.counters)
+        again_s = 0.0 if pace is None else made.preparing_s + batches * pace.seconds_per_batch
+        while made.broken and not (arm.cold or self._breaks_stay) and again_s <= self._left_s:
+            self._breaks_stay = tries == _MOST_VISITS
+            made, tries = visit(self._bench, arm, self._round, batches, self.counters), tries + 1
+        if made.broken and self._breaks_stay:
             self._ledger.warn(
                 "loop-breaks-off",
                 "The script's loop ends an epoch, evaluates or begins a loader anew within so few batches that blocks "
                 "hold it: that time counts as part of the step. Let it train in longer epochs.",
             )
+            return made._replace(broken=False)
         return made
 
     def _go_on_with(self, ladder: Ladder) -> None:
