@@ -87,3 +87,9 @@ def price_option(function: Function) -> Function:
         help="Say what the lost part of a GPU hour costs.",
     )
     return option(function)
+
+
+def card_option(function: Function) -> Function:
+    """Add `--card`."""
+    option = click.option("--card", metavar="FILE", help="Draw the answer as an SVG, for a chat or a slide.")
+    return option(function)
