@@ -22,7 +22,7 @@ MAX_DOTS = 4_000
 
 MAX_STEPS = 64
 _STEPS_LEFT = 8
-_BAR, _THIN_BAR, _PITCH, _PAIR_PITCH = 18, 6, 28, 38
+_BAR, _THIN_BAR, _PITCH, _PAIR_PITCH = 18, 6, 28, 46
 _LANE = 34
 _WIDEST_DEVIATION = 0.5
 _LEAST_DEVIATION = 0.02
@@ -173,11 +173,9 @@ def step_chart(result: Result) -> Chart | None:
     shapes.append(Label(_STEPS_LEFT, top + height + 16, "0", "soft"))
     shapes.append(Label(_STEPS_LEFT + room, top + height + 16, duration(whole_s), "soft", "end"))
     waits = percent(sum(wait for wait, _ in steps) / whole_s)
-    device = (
-        "" if str(result.environment.get("device") or "cpu").startswith("cpu") else ", with which the device goes on"
-    )
     note = f"{whole(len(steps))} steps one behind the other. Orange, {waits}: the main process waits for a batch. "
-    return _chart("Steps of the job", f"{note}Blue: transfer and train step{device}.", top + height + 22, shapes)
+    note += "Blue: it copies the batch and runs the train step; a device may work on meanwhile."
+    return _chart("Steps of the job", note, top + height + 22, shapes)
 
 
 def _is_time(seconds: float | None) -> TypeGuard[float]:
@@ -230,7 +228,7 @@ def _draw(rows: Sequence[_Row], pitch: float) -> list[Shape]:
         shapes.append(Label(LABEL_WIDTH - 8, middle, short(row.name), "label", "end"))
         shapes.append(Rect(x, top, row.length, _BAR, "hot" if row.hot else "bar", tip))
         if row.adds:
-            shapes.append(Label(LABEL_WIDTH - 8, top + _BAR + 10, row.adds, "soft", "end"))
+            shapes.append(Label(LABEL_WIDTH - 8, top + _BAR + 15, row.adds, "soft", "end"))
         if row.thin is not None:
             shapes += _thin(row, *row.thin, x, top + _BAR + 2)
         low, high = row.interval
@@ -246,7 +244,7 @@ def _thin(row: _Row, length: float, value: str, x: float, top: float) -> Iterato
     yield Rect(x, top, min(ROOM, length), _THIN_BAR, "soft", f"{row.name}, loader alone: {value}{row.unit}")
     if length > ROOM:
         yield Segment(x + ROOM - 16, top + _THIN_BAR + 2, x + ROOM - 10, top - 2, "break")
-        yield Label(x + ROOM + 8, top + _THIN_BAR + 3, value, "soft")
+        yield Label(x + ROOM + 8, top + _THIN_BAR + 7, value, "soft")
 
 
 def _chart(title: str, note: str, height: float, shapes: Sequence[Shape]) -> Chart:

@@ -36,7 +36,7 @@ _DOES = {
     "compute": "train step",
 }
 _HOURS = 100
-_SHORTEST_EPOCH_S = 60.0
+_SHORTEST_EPOCH_S, _WHOLE_MINUTES_S, _HOURS_S = 60.0, 600.0, 7200.0
 
 
 def overview(result: Result) -> Iterator[Section]:
@@ -238,7 +238,10 @@ def _epoch(result: Result, now: Rate, gain: float) -> str:
     length = positive(result.pipeline, "dataset_length")
     if length is None or length / now.samples_per_s < _SHORTEST_EPOCH_S:
         return ""
-    return long_duration(length / (now.samples_per_s * gain))
+    seconds = length / (now.samples_per_s * gain)
+    if seconds < _WHOLE_MINUTES_S:
+        return long_duration(seconds)
+    return f"{count(seconds / 60)} min" if seconds < _HOURS_S else f"{count(seconds / 3600)} h"
 
 
 # --- of the result ----------------------------------------------------------------------------------------
