@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
+# How often a failed test that measures is tried again: on a machine of one's own, never.
+RERUNS ?= 0
 UNIT := not integration and not environments and not gpu and not frameworks
 
 .DEFAULT_GOAL := help
@@ -23,13 +25,13 @@ $(DOCS_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --editable '.[docs]'
 	touch $@
 
-demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write report.md
+demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write reports
 	$(BIN)/bottleneck demo
 
 test: lint  ## lint; unit tests and jobs that sleep side by side; one by one what measures
 	$(BIN)/python -m pytest -n 2 -m "$(UNIT)"
-	$(BIN)/python -m pytest -n 3 -m integration tests/kinds
-	$(BIN)/python -m pytest -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
+	$(BIN)/python -m pytest -n 3 --reruns $(RERUNS) -m integration tests/kinds
+	$(BIN)/python -m pytest --reruns $(RERUNS) -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check
@@ -43,7 +45,7 @@ coverage: $(INSTALLED)  ## what the unit tests run of the package: a table, and 
 	$(BIN)/python -m coverage report
 
 test-frameworks: $(INSTALLED)  ## on the real datasets and training loops of other packages
-	$(BIN)/python -m pytest -m frameworks
+	$(BIN)/python -m pytest --reruns $(RERUNS) -m frameworks
 
 test-environments: $(INSTALLED)  ## beside pandas, xarray, astropy and pydata's Bottleneck, for real
 	$(BIN)/python -m pytest -m environments
@@ -67,5 +69,5 @@ gpu-check: $(INSTALLED)  ## pipelines and traps on a real accelerator; writes be
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove what the other targets made here, the virtual environment included
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage report.md
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage report.md report.html
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

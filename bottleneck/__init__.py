@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bottleneck.job.marks import stage
     from bottleneck.job.recipes.interface import Recipe
     from bottleneck.job.recipes.registry import register_recipe
+    from bottleneck.script.batches import watch
+    from bottleneck.script.within import diagnosing
 
     __version__: str
 
@@ -40,9 +42,11 @@ __all__ = [
     "UsageError",
     "compare",
     "diagnose",
+    "diagnosing",
     "load",
     "register_recipe",
     "stage",
+    "watch",
 ]
 
 

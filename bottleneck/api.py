@@ -141,29 +141,75 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
         MeasurementError: The job itself failed. What was measured until then is its `diagnosis` attribute, as
             it is for a KeyboardInterrupt.
     """
-    _check_folders(flamegraph, trace)
-    if progress is not None and not callable(progress):
-        raise UsageError(f"progress must be a function of a ProgressUpdate, not {progress!r}.", "Write progress=print.")
-    price = None if gpu_hour_price is None else check_price(gpu_hour_price)
-    options = MeasureOptions(
-        budget_s=None if budget is None else parse_duration(budget),
-        quick=bool(quick),
-        seed=_whole("seed", seed, least=0, most=MAX_SEED),
-        cache_budget_bytes=None
-        if cache_bytes is None
-        else min(LARGEST_BYTES, _whole("cache_bytes", cache_bytes, least=1)),
-        profile=None if flamegraph is None else ProfileOptions(),
-        trace=trace is not None,
-        cold=bool(cold),
-    )
-    attempt = attempt_diagnosis(as_pipeline(pipeline), options, progress)
-    if price is not None:
-        attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, price))
-    tuple(attempt.write_files(flamegraph, trace))
-    if attempt.failure is not None:
-        attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # an attribute that we add
-        raise attempt.failure
-    return attempt.diagnosis
+    asked = Asked.of(
+        budget=budget, quick=quick, seed=seed, cache_bytes=cache_bytes, flamegraph=flamegraph,
+        gpu_hour_price=gpu_hour_price, trace=trace, cold=cold, progress=progress,
+    )  # fmt: skip
+    return asked.answer(attempt_diagnosis(as_pipeline(pipeline), asked.options, asked.progress))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call from Python asks for, checked before any time is spent."""
+
+    options: MeasureOptions
+    progress: ProgressCallback | None
+    flamegraph: str | os.PathLike[str] | None
+    trace: str | os.PathLike[str] | None
+    gpu_hour_price: float | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        budget: str | float | None,
+        quick: bool,
+        seed: int,
+        cache_bytes: int | None,
+        flamegraph: str | os.PathLike[str] | None,
+        gpu_hour_price: float | None,
+        trace: str | os.PathLike[str] | None,
+        cold: bool,
+        progress: ProgressCallback | None,
+    ) -> Asked:
+        """Check the arguments of `diagnose`.
+
+        Raises:
+            UsageError: One of them is bad.
+        """
+        _check_folders(flamegraph, trace)
+        if progress is not None and not callable(progress):
+            raise UsageError(
+                f"progress must be a function of a ProgressUpdate, not {progress!r}.", "Write progress=print."
+            )
+        price = None if gpu_hour_price is None else check_price(gpu_hour_price)
+        options = MeasureOptions(
+            budget_s=None if budget is None else parse_duration(budget),
+            quick=bool(quick),
+            seed=_whole("seed", seed, least=0, most=MAX_SEED),
+            cache_budget_bytes=None
+            if cache_bytes is None
+            else min(LARGEST_BYTES, _whole("cache_bytes", cache_bytes, least=1)),
+            profile=None if flamegraph is None else ProfileOptions(),
+            trace=trace is not None,
+            cold=bool(cold),
+        )
+        return cls(options, progress, flamegraph, trace, price)
+
+    def answer(self, attempt: Attempt) -> Diagnosis:
+        """Write the files that were asked for, and return the diagnosis.
+
+        Raises:
+            MeasurementError: The job failed; what was measured until then is its `diagnosis` attribute, as it is for
+                a KeyboardInterrupt.
+        """
+        if self.gpu_hour_price is not None:
+            attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, self.gpu_hour_price))
+        tuple(attempt.write_files(self.flamegraph, self.trace))
+        if attempt.failure is not None:
+            attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # an attribute that we add
+            raise attempt.failure
+        return attempt.diagnosis
 
 
 def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:

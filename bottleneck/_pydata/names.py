@@ -21,6 +21,8 @@ PUBLIC_NAMES = {
     "Pipeline": "bottleneck.job.description",
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
+    "diagnosing": "bottleneck.script.within",
+    "watch": "bottleneck.script.batches",
     "load": "bottleneck.api",
     "compare": "bottleneck.api",
     "stage": "bottleneck.job.marks",

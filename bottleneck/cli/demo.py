@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 BATCH_SIZE = 16
 BUDGET = "40s"
 NEXT = """
-Next, your own job: write a function that returns bottleneck.Pipeline(dataset=..., model=..., ...), then type
+Next, your own job, as it is:
+  bottleneck run train.py
+or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):
   bottleneck diagnose myjob.py:build"""
 
 
@@ -47,15 +49,16 @@ Next, your own job: write a function that returns bottleneck.Pipeline(dataset=..
     show_default=True,
     help="How many photographs to make.",
 )
-@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Where to write the report.")
+@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Report in markdown.")
+@click.option("--html", metavar="FILE", default="report.html", show_default=True, help="Report as a web page.")
 @traceback_option
-def demo_command(budget: float, images: int, report: str) -> int:
+def demo_command(budget: float, images: int, report: str, html: str) -> int:
     """Diagnose a small job on made-up photographs.
 
     The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
     cache folder. No download and no GPU are needed.
     """
-    outputs = plan_outputs({"markdown": report})
+    outputs = plan_outputs({"markdown": report, "html": html})
     folder = make_photographs(images)
     attempt = measure_job(lambda: build_demo(folder), MeasureOptions(budget_s=budget))
     write_attempt(attempt, outputs)

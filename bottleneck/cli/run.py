@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,12 +15,13 @@ import click
 from bottleneck.cli.boundary import exit_status_of, flushed
 from bottleneck.cli.help import Command
 from bottleneck.cli.measuring import require_torch
-from bottleneck.cli.options import traceback_is_asked_for
+from bottleneck.cli.options import as_seconds, traceback_is_asked_for
 from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
 from bottleneck.cli.progress import open_progress
 from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import UsageError
-from bottleneck.script.launch import Script
+from bottleneck.script.ends import Ends, exit_now
+from bottleneck.script.launch import Script, wait_for_threads
 
 if TYPE_CHECKING:
     from bottleneck.api import Attempt
@@ -28,32 +29,45 @@ if TYPE_CHECKING:
 
 @click.command(
     "run",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
     epilog="Options come before SCRIPT; what follows it is the script's.",
     cls=Command,
 )
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
 @click.option(
     "--loader", metavar="NAME", help="Which DataLoader, where several feed the loop: a number, or its dataset's class."
 )
 @click.option(
     "--skip-steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of training before the measuring."
 )
+@click.option(
+    "--step-timeout",
+    callback=as_seconds,
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="End where the loop asks for no batch for so long.",
+)
 @measuring_options
 @click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def run_command(
-    module: str | None, loader: str | None, skip_steps: int, arguments: tuple[str, ...], **asked: Any
+    is_module: bool,
+    loader: str | None,
+    skip_steps: int,
+    step_timeout: float,
+    arguments: tuple[str, ...],
+    **asked: Any,
 ) -> int:
     """Find what holds a training script back, without a change to it.
 
     SCRIPT is run as Python would run it, with its own arguments, and stopped when the measuring is done: nothing
     that it would do after its training is done.
     """
-    if module is None and not arguments:
+    if not arguments:
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
-    script = Script(arguments[0], arguments[1:]) if module is None else Script(module, arguments, is_module=True)
+    script = Script(arguments[0], arguments[1:], is_module)
     script.check()
-    for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
+    for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
         refuse_to_replace(path, (script.name,), "the script")
     request = Request.of(**asked)
     show_traceback = traceback_is_asked_for()
@@ -74,12 +88,15 @@ def run_command(
             _end_process(status)
 
         options = replace(request.options, restore=False)
-        with Diagnosing(options, finish, progress, skip_steps, loader) as diagnosing:
+        diagnosing = Diagnosing(options, finish, progress, skip_steps, loader)
+        threads = threading.enumerate()
+        with diagnosing, Ends(diagnosing.leave, diagnosing.lent_s, step_timeout):
             ended: BaseException | None = None
             try:
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
                 ended = error
+            wait_for_threads(threads)
             attempt = diagnosing.end(ended)
     return request.answer(attempt)
 
@@ -90,4 +107,4 @@ def _end_process(status: int) -> NoReturn:
     status = flushed(status)
     if sys.stderr is not None:
         sys.stderr.flush()
-    os._exit(status)
+    exit_now(status)

@@ -14,6 +14,7 @@ from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.cold.pool import ColdPool
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.loop import Loop
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds.steady import SteadyState
 from bottleneck.results.records import Block
@@ -46,6 +47,8 @@ class Bench:
     """Note when half of a block was done; meaningless where steps run asynchronously."""
     waits_s: dict[Arm, list[float]] = field(default_factory=dict)
     """How long the job waited for each batch."""
+    raw_steps_s: list[tuple[float, float]] = field(default_factory=list)
+    """Of the job's last block, step by step: the wait for its batch, and all that it took."""
     batches: int = 0
     samples: int = 0
     cold: ColdPool | None = None
@@ -56,6 +59,10 @@ class Bench:
     """How long the device runs before it is timed alone; 0 for the CPU, which is never idle before."""
     until_s: float = math.inf
     """When, by the clock, a block that has its batches ends, at any level of its queue."""
+    loop: Loop = field(default_factory=Loop)
+    """The user's own loop, where the train step is one."""
+    was_broken: bool = field(default=False, init=False)
+    """That loop ended an epoch, or evaluated, in the last block."""
     step_s: float | None = field(default=None, init=False)
     """What the job takes for a batch that is on the device already; None before that was measured."""
     _in_step_s: float = field(default=0.0, init=False)
@@ -191,8 +198,9 @@ class Bench:
         """Time a block; `prepare` and `settle` come before. The device is waited for at the edges only.
 
         Args:
-            batches: Its length, at least: with the train step it ends when as many batches lie ready as when it
-                began, or after four queues; otherwise `block_batches` gives lengths at which bursts do no harm.
+            batches: Its length, at least: with the train step it ends after whole updates of the weights, when as many
+                batches lie ready as when it began, or after four queues; otherwise `block_batches` gives lengths at
+                which bursts do no harm.
         """
         waits: list[float] = []
         if arm.cold and self.cold is not None:
@@ -202,7 +210,8 @@ class Bench:
         collects = arm == _RAW and not self.host.clones and self.replays.begin(batches)
         if self.replays.vary:
             batches = self._whole_passes(arm, batches)
-        samples, done_s, self._in_step_s = 0, [0.0], 0.0
+        unit = self.loop.batches_per_update if arm.coupled and not arm.cold else 1
+        samples, done_s, self._in_step_s, breaks = 0, [0.0], 0.0, self.loop.breaks
         self.synchronize()
         before = self._steady.begin_block() if queued else None
         started = self.clock()
@@ -210,13 +219,16 @@ class Bench:
             samples += self._run_once(arm, waits, collects=collects)
             done_s.append(self.clock() - started)
             count = len(done_s) - 1
-            if count >= batches and (
-                not queued or self._steady.may_end(count, done_s[-1]) or started + done_s[-1] > self.until_s
+            if (
+                count >= batches
+                and count % unit == 0
+                and (not queued or self._steady.may_end(count, done_s[-1]) or started + done_s[-1] > self.until_s)
             ):
                 break
         after = self._steady.end_block(arm) if queued else None
         self.synchronize()
         seconds = self.clock() - started
+        self.was_broken = self.loop.breaks != breaks
         if arm.cold and self.cold is not None:
             self.cold.end_block()
         if arm == _DEVICE:
@@ -224,6 +236,10 @@ class Bench:
             self._device_s += seconds - self._in_step_s
             self._device_batches += count
         self.waits_s.setdefault(arm, []).extend(waits)
+        if arm == _RAW:
+            self.raw_steps_s = [
+                (wait, end - begin) for wait, begin, end in zip(waits, done_s, done_s[1:], strict=False)
+            ]
         self.batches += count
         self.samples += samples
         return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
@@ -245,7 +261,7 @@ class Bench:
         """Return the time of half a block; only where that, too, ends on an edge between bursts."""
         batches = len(done_s) - 1
         half = batches // 2
-        even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == 0
+        even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == half % self.loop.batches_per_update == 0
         return done_s[half] if even and half and self.split_blocks else None
 
     def watch(self, arm: Arm, limit_s: float) -> tuple[list[float], float]:

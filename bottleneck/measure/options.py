@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bottleneck.measure.loop import Loop
 
 MAX_SEED = 2**32 - 1
 """What every generator takes that is seeded."""
@@ -40,6 +42,7 @@ class MeasureOptions:
         cold: Measure also with the files of the samples dropped from the page cache.
         restore: Put model, optimizer, data and process back afterwards, which takes a copy of the model and the
             optimizer's state. Nobody needs that where the process ends with the diagnosis.
+        loop: The loop that is the train step, inside a script.
     """
 
     budget_s: float | None = None
@@ -50,3 +53,4 @@ class MeasureOptions:
     trace: bool = False
     cold: bool = False
     restore: bool = True
+    loop: Loop = field(default_factory=Loop, compare=False)

@@ -273,7 +273,9 @@ class Session:
 
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")
-        bench, self._training = make_bench(self._job, self._loader, recorded, budget, self._ledger, self._clock)
+        bench, self._training = make_bench(
+            self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop
+        )
         return bench
 
     def _try_workers(self, bench: Bench, recorded: Recording) -> None:

@@ -32,6 +32,8 @@ class Visit(NamedTuple):
     block: Block
     preparing_s: float
     stolen: StealTime
+    broken: bool = False
+    """A script's loop ended an epoch, or evaluated, in the block."""
 
 
 def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> Visit:
@@ -55,4 +57,9 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     counters.utilisation.end_block()
     counters.training.end_block(arm, round_)
     counters.reads.add(arm, before, settling + block.samples)
-    return Visit(replace(block, device_clock_hz=device_clock_hz, collecting_s=collecting_s), preparing_s, stolen)
+    return Visit(
+        replace(block, device_clock_hz=device_clock_hz, collecting_s=collecting_s),
+        preparing_s,
+        stolen,
+        bench.was_broken,
+    )

@@ -19,6 +19,7 @@ from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.measure.facts.unread import WatchedStep
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.loop import Loop
 from bottleneck.measure.preparation import Recording
 from bottleneck.measure.ranks import rank_warnings
 from bottleneck.measure.replays import Replays
@@ -32,13 +33,14 @@ def make_bench(
     budget: CacheBudget,
     ledger: Ledger,
     clock: Callable[[], float],
+    loop: Loop,
 ) -> tuple[Bench, Training]:
     """Cache batches, run the first steps, and return what runs blocks; what shows on the way goes to the ledger."""
     used = (job.device, *devices_of(job.pipeline.model, job.pipeline.optimizer))
     synchronize = make_synchronize(job.device, used)
     ledger.warn_all(rank_warnings(used))
     training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
-    step = WatchedStep(job.step, clock)
+    step = WatchedStep(job.step, clock, loop.batches_ahead)
     with Tape().listening() as called:
         caches = make_caches(
             recorded.batches, copies=job.copies, transfer=job.transfer, step=step,
@@ -63,7 +65,7 @@ def make_bench(
     bench = Bench(
         loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
         synchronize=synchronize, clock=clock, split_blocks=job.on_cpu, replays=replays,
-        device_warm_up_s=0.0 if job.on_cpu else DEVICE_WARM_UP_S,
+        device_warm_up_s=0.0 if job.on_cpu else DEVICE_WARM_UP_S, loop=loop,
     )  # fmt: skip
     return bench, training
 

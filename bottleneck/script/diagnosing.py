@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from bottleneck.api import Attempt, attempt_diagnosis
-from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.description import Pipeline
+from bottleneck.job.transfer import resolve_device
 from bottleneck.job.users_traceback import users_traceback
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.results.records import Warning
+from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
+from bottleneck.script.loop_time import LoopTime
+from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
 
 _STEP = LRScheduler.step
-_DESCRIBE_IT = "Describe the job in a function: bottleneck diagnose train.py:build."
+_PLAN_ENDED = "Tried to step"
+"""How PyTorch begins to say that a learning rate was planned for so many steps."""
+_WRAP = "for batch in bottleneck.watch({}): ..."
+_NO_LOADER = (
+    f"Wrap what its loop takes batches from, {_WRAP.format('batches')} or the function that makes one: "
+    "bottleneck.watch(get_batch)."
+)
+_NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
+_TENSORFLOW = (
+    f"It uses TensorFlow: in a loop of its own, wrap the dataset, {_WRAP.format('dataset')} Keras' fit cannot be "
+    "watched; TensorBoard's profiler shows its input."
+)
 
 
 class Diagnosing:
@@ -38,6 +56,8 @@ class Diagnosing:
         loader: Which loader, where several feed the loop; see `Watch`.
     """
 
+    _is_entered: ClassVar[bool] = False
+
     def __init__(
         self,
         options: MeasureOptions,
@@ -48,16 +68,27 @@ class Diagnosing:
     ) -> None:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
-        self._loader = loader
         self._feed: Feed[Attempt | BottleneckError] | None = None
+        self._in_the_loop: str | None = None
+        self._finishing = threading.Lock()
+        self._finisher: int | None = None
+        self._schedules: dict[int, tuple[Any, Any]] = {}
+        self._loop_time = LoopTime()
 
     def __enter__(self) -> Diagnosing:
+        if Diagnosing._is_entered:
+            raise UsageError("A diagnosis of this process runs already.", "Let one end before the next one begins.")
+        Diagnosing._is_entered = True
         self._watch.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        Diagnosing._is_entered = False
         self._watch.__exit__()
+        self._watch.next_batch = iter(()).__next__  # for iterators that are still there
         LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
+        for scheduler, state in self._schedules.values():
+            scheduler.load_state_dict(state)
 
     def end(self, error: BaseException | None) -> Attempt:
         """The script has ended: return what was measured until then.
@@ -70,9 +101,59 @@ class Diagnosing:
         """
         if self._feed is None:
             raise self._not_found(error)
+        reason = _early_end(error)
         if not self._feed.is_done:
-            self._feed.end(_early_end(error))
-        return _attempt(self._feed, self._warnings())
+            self._let_loop_end(reason)
+        if self._feed.can_end_here:
+            self._feed.end(reason)
+        if self._feed.outcome is None:
+            raise reason
+        return self._attempt(self._feed)
+
+    def leave(self, error: BaseException) -> None:
+        """The process is about to end, anywhere in it: finish with what was measured until then.
+
+        Args:
+            error: Why; raised where it is the diagnosis itself that runs, which then ends by it.
+        """
+        if self._finisher == threading.get_ident() or (self._feed is not None and self._feed.runs_here):
+            raise error
+        self._let_loop_end(_early_end(error))
+        self._finish_once(lambda: self.end(error))
+
+    def lent_s(self) -> float | None:
+        """Return for how long the loop has had its batch; None while it has none of ours."""
+        return None if self._feed is None else self._feed.lent_s()
+
+    def _let_loop_end(self, reason: BaseException) -> None:
+        """Where the loop runs in another thread, let that one finish: only there can the diagnosis go on."""
+        if self._feed is None or self._feed.is_done or self._feed.can_end_here:
+            return
+        if self._feed.end_soon(reason):
+            threading.Event().wait(GRACE_S)
+        if self._finisher is not None:
+            threading.Event().wait()  # until the process ends
+
+    def _finish_once(self, outcome: Callable[[], Attempt]) -> Any:
+        with self._finishing:
+            is_first = self._finisher is None
+            self._finisher = self._finisher or threading.get_ident()
+        if not is_first and self._finisher != threading.get_ident():
+            threading.Event().wait()  # until the process ends
+        return self._finish(outcome)
+
+    def _attempt(self, feed: Feed[Attempt | BottleneckError]) -> Attempt:
+        if isinstance(feed.outcome, BottleneckError):
+            raise feed.outcome
+        assert feed.outcome is not None
+        found = feed.outcome.diagnosis
+        changed = replace(
+            found,
+            pipeline={**found.pipeline, "source": "script"},
+            evidence=replace(found.evidence, loop=self._loop_time.evidence()),
+            warnings=(*found.warnings, *self._warnings()),
+        )
+        return replace(feed.outcome, diagnosis=changed)
 
     def _not_found(self, error: BaseException | None) -> BaseException:
         if isinstance(error, KeyboardInterrupt):
@@ -80,94 +161,130 @@ class Diagnosing:
         if error is not None and not isinstance(error, SystemExit):
             return _raised(error, "The script raised before it was measured")
         if not self._watch.saw_a_loader:
-            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", _DESCRIBE_IT)
-        if not self._watch.optimizer_steps:
-            return MeasurementError("No optimizer of PyTorch's made a step.", _DESCRIBE_IT)
-        if self._loader is not None and self._loader not in " ".join(self._watch.names):
-            return MeasurementError(
-                f"No training loader is called {self._loader!r}.", f"Its loaders are {', '.join(self._watch.names)}."
-            )
+            remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
+            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", remedy)
+        if not self._watch.optimizer_steps and not self._watch.has_wrapped:
+            return MeasurementError("No optimizer of PyTorch's made a step.", _NO_OPTIMIZER)
+        if self._watch.lacks_wanted:
+            return MeasurementError(*self._watch.explain_lack())
         return MeasurementError(
             "The script ended before enough steps of the optimizer lay between the batches of one loader.",
-            "Let it train for longer, or give a smaller --skip-steps.",
+            "Let it train for longer, or give a smaller --skip-steps (in Python: skip_steps).",
         )
 
     def _warnings(self) -> Iterator[Warning]:
+        if self._in_the_loop is not None:
+            yield Warning(
+                "input-in-loop",
+                f"The loop {self._in_the_loop}: what it does with them before it trains is part of compute. In the "
+                "dataset or the collate function, it would be measured as input, and workers would do it.",
+            )
         if self._watch.others:
             others = ", ".join(type(loader.dataset).__name__ for loader in self._watch.others)
             yield Warning(
                 "several-loaders",
                 f"The loop takes batches from other loaders as well ({others}), which went on as they are: what they "
-                f"cost is in compute. --loader chooses another one: {', '.join(self._watch.names)}.",
+                f"cost is in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}.",
             )
 
     # --- in the loop ---------------------------------------------------------------------------------------
 
-    def _begin(self, source: Source, optimizer: Any) -> Callable[[], Any]:
+    def _begin(self, source: Source, optimizers: tuple[Any, ...]) -> Callable[[], Any]:
+        pipeline = _describe(source, optimizers)
+
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
-            device = _device_of(optimizer)
-            moves = source.transfer if device is not None and device.type != "cpu" else None
-            pipeline = Pipeline.from_loader(
-                source.loader, train_step=step, optimizer=optimizer, device=device, to_device=moves
-            )
             try:
-                return attempt_diagnosis(pipeline, self._options, self._progress)
+                options = replace(self._options, loop=self._watch.loop)
+                with self._loop_time as times:
+                    return attempt_diagnosis(pipeline(times.watch(step)), options, self._tell)
             except BottleneckError as error:
                 return error
 
         feed = self._feed = Feed(diagnose)
-        LRScheduler.step = _without_an_end(LRScheduler.step)  # type: ignore[method-assign]  # until the end
+        self._watch.is_measuring = lambda: feed.runs_here
+        self._in_the_loop = source.in_the_loop
+        feed.end_with_thread(_early_end(None))
+        LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:
             batch = feed.next_batch()
             if feed.is_done:
-                self._finish(lambda: _attempt(feed, self._warnings()))
+                self._finish_once(lambda: self._attempt(feed))
                 raise StopIteration
             return batch
 
         return next_batch
 
+    def _tell(self, update: ProgressUpdate) -> None:
+        self._loop_time.note_progress(update)
+        if self._progress is not None:
+            self._progress(update)
 
-def _without_an_end(step: Callable[..., None]) -> Callable[..., None]:
-    """Let a learning rate that was planned for so many steps stay where it is after them: we make the loop longer."""
+    def _keep_schedule(self, scheduler: Any) -> None:
+        """Keep how far a schedule is, before the loop goes on with it for us."""
+        if self._options.restore and id(scheduler) not in self._schedules:
+            with contextlib.suppress(Exception):  # what gives no state is not put back
+                self._schedules[id(scheduler)] = (scheduler, copy.deepcopy(scheduler.state_dict()))
 
-    @functools.wraps(step)
-    def tolerant(scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        with contextlib.suppress(ValueError):
-            step(scheduler, *args, **kwargs)
+    def _planned_step(self) -> Callable[..., None]:
+        """Let a learning rate that was planned for so many steps stay where it is after them: we do more of them."""
 
-    return tolerant
+        @functools.wraps(_STEP)
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> None:
+            self._keep_schedule(scheduler)
+            try:
+                _STEP(scheduler, *args, **kwargs)
+            except ValueError as error:
+                if not str(error).startswith(_PLAN_ENDED):
+                    raise
+
+        return step
 
 
-def _attempt(feed: Feed[Attempt | BottleneckError], warnings: Iterable[Warning]) -> Attempt:
-    if isinstance(feed.outcome, BottleneckError):
-        raise feed.outcome
-    assert feed.outcome is not None
-    found = feed.outcome.diagnosis
-    changed = replace(found, pipeline={**found.pipeline, "source": "script"}, warnings=(*found.warnings, *warnings))
-    return replace(feed.outcome, diagnosis=changed)
+def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable[[Any], None]], Pipeline]:
+    """Return what describes the job of a loop, once its step is known."""
+    models = models_of(optimizers)
+    together = Optimizers.of(optimizers)
+    device = _device_of(optimizers) or _device_without(source)
+    return lambda step: Pipeline.from_loader(
+        source.loader,
+        train_step=step,
+        model=models,
+        optimizer=together,
+        device=device,
+        to_device=source.transfer if device.type != "cpu" else None,
+    )
 
 
 def _early_end(error: BaseException | None) -> BaseException:
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt | MeasurementError):
         return error
     if error is None or isinstance(error, SystemExit):
         return MeasurementError(
-            "The script ended before the measuring did.", "Let it train for longer, or give a smaller --budget."
+            "The script ended before the measuring did.", "Let it train for longer, or give a smaller budget."
         )
     return _raised(error, "The script raised while it was measured")
 
 
 def _raised(error: BaseException, what: str) -> MeasurementError:
     return MeasurementError(
-        f"{what}: {one_line(error)}", "It would by itself, too; mend that first.", users_traceback(error)
+        f"{what}: {one_line(error)}",
+        "It would by itself, too, unless it counts its steps, of which the measuring makes more; mend that first.",
+        users_traceback(error),
     )
 
 
-def _device_of(optimizer: Any) -> torch.device | None:
+def _device_of(optimizers: Iterable[Any]) -> torch.device | None:
     """Where the parameters are that an optimizer steps."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            device: torch.device = parameter.device
-            return device
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                device: torch.device = parameter.device
+                return device
     return None
+
+
+def _device_without(source: Source) -> torch.device:
+    """Where a loop without an optimizer of PyTorch's computes, as far as its batches say."""
+    moves = source.transfer is not None and source.transfer.moved
+    return resolve_device(None) if moves else torch.device("cpu")

@@ -8,6 +8,8 @@ takes about a microsecond.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -21,19 +23,43 @@ class Feed(Generic[T]):
 
     Args:
         diagnose: Gets the train step, and returns when there is no more to measure.
+        clock: Seconds from any beginning; monotonic.
     """
 
-    def __init__(self, diagnose: Callable[[Callable[[Any], None]], T]) -> None:
+    def __init__(
+        self, diagnose: Callable[[Callable[[Any], None]], T], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._loop: greenlet | None = None
         self._beside = greenlet(lambda: diagnose(self._step))
+        self._clock = clock
+        self._lent_at_s: float | None = None
+        self._thread: int | None = None
+        self._reason: BaseException | None = None
         self.outcome: T | None = None
 
     @property
     def is_done(self) -> bool:
         return bool(self._beside.dead)
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether it is the diagnosis, and not the loop or another thread, that asks."""
+        return getcurrent() is self._beside
+
+    @property
+    def can_end_here(self) -> bool:
+        """Whether `end` may be called: from the loop's own thread, while the loop has a batch."""
+        return self._thread == threading.get_ident() and not self.runs_here
+
+    def lent_s(self) -> float | None:
+        """Return for how long the loop has had its batch; None while the diagnosis runs."""
+        since_s = self._lent_at_s
+        return None if since_s is None else self._clock() - since_s
+
     def next_batch(self) -> Any:
         """Return the next batch for the loop; when there is none any more, `is_done`, and `outcome` is there."""
+        if self.is_done:
+            return None
         return self._go_on(self._beside.switch)
 
     def end(self, reason: BaseException) -> None:
@@ -45,14 +71,40 @@ class Feed(Generic[T]):
         if self._beside and not self.is_done:
             self._go_on(lambda: self._beside.throw(reason))
 
+    def end_soon(self, reason: BaseException) -> bool:
+        """Let the diagnosis end when the loop, which runs in another thread, asks for its next batch.
+
+        Returns:
+            Whether it had not been told so before.
+        """
+        is_first, self._reason = self._reason is None, self._reason or reason
+        return is_first
+
+    def end_with_thread(self, reason: BaseException) -> None:
+        """Let the diagnosis end where the present thread does, as there is no other in which it could."""
+        thread: Any = threading.current_thread()
+        at_the_end = getattr(thread, "_delete", None)  # Python's last act for a thread, in that thread
+        if thread is threading.main_thread() or at_the_end is None:
+            return
+
+        def end_first() -> None:
+            self.end(reason)
+            at_the_end()
+
+        thread._delete = end_first
+
     def _go_on(self, switch: Callable[[], Any]) -> Any:
+        self._lent_at_s, self._thread = None, threading.get_ident()
         self._loop = self._beside.parent = getcurrent()
         found = switch()
         if self.is_done:
             self.outcome = found
             return None
+        self._lent_at_s = self._clock()
         return found
 
     def _step(self, batch: Any) -> None:
         assert self._loop is not None
         self._loop.switch(batch)
+        if self._reason is not None:
+            raise self._reason

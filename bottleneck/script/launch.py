@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 from bottleneck.errors import UsageError
 
@@ -37,9 +40,28 @@ class Script:
     def run(self) -> None:
         """Run it to its end. Whatever it raises is raised, SystemExit included."""
         sys.argv = [self.name, *self.arguments]
+        sys.modules["__mp_main__"] = _Main("__mp_main__")
         if self.is_module:
             sys.path.insert(0, os.getcwd())
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
-            sys.path.insert(0, os.path.dirname(os.path.abspath(self.name)))
-            runpy.run_path(self.name, run_name="__main__")
+            path = os.path.abspath(self.name)  # as Python does, so that `__file__` is right after a chdir
+            sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+            runpy.run_path(path, run_name="__main__")
+
+
+class _Main(ModuleType):
+    """What spawned workers call `__main__`, and pickle by that name: here it is the script's, and not ours."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules["__main__"], name)
+
+
+def wait_for_threads(already_there: Collection[threading.Thread]) -> None:
+    """Wait for the threads that a script has started, as Python does at its end: its training may run in one."""
+
+    def left() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if not one.daemon and one not in already_there]
+
+    while threads := left():
+        threads[0].join()

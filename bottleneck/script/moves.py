@@ -14,6 +14,8 @@ from torch.overrides import TorchFunctionMode
 from bottleneck.loader import trees
 
 _MOVERS = frozenset({"to", "cuda", "xpu", "npu", "mps"})
+_ON_THE_HOST = frozenset({"numpy", "__array__", "pin_memory"})
+"""What a loop calls that goes on with its batch on the host."""
 
 
 class Moves(TorchFunctionMode):
@@ -28,19 +30,37 @@ class Moves(TorchFunctionMode):
         # The tensors are kept, so that no other object gets the identity of one.
         self._leaves = trees.leaves(batch)
         self._positions = {id(leaf): at for at, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)}
-        self._moved: dict[int, bool] = {}
+        # What is on a device already was moved there by what makes the batch.
+        self._moved = {at: True for at, leaf in enumerate(self._leaves) if _is_on_device(leaf)}
+        self._on_the_host: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if args and getattr(func, "__name__", "") in _MOVERS:
-            at = self._positions.get(id(args[0]))
-            if at is not None and isinstance(result, torch.Tensor) and result.device != args[0].device:
-                self._moved[at] = bool((kwargs or {}).get("non_blocking"))
+        name = getattr(func, "__name__", "")
+        at = self._positions.get(id(args[0])) if args else None
+        if at is None:
+            return result
+        if name in _MOVERS and isinstance(result, torch.Tensor) and result.device != args[0].device:
+            self._moved[at] = bool((kwargs or {}).get("non_blocking"))
+        elif name in _ON_THE_HOST:
+            self._on_the_host.add("numpy" if name == "__array__" else name)
         return result
 
     def learnt(self) -> Transfer:
         """Return what moves the same parts of other batches."""
         return Transfer(dict(self._moved), len(self._leaves))
+
+    @property
+    def in_the_loop(self) -> str | None:
+        """What part of the input the loop seems to do by itself, for a sentence; None if none was seen."""
+        if not self._positions:
+            return "gets batches without a tensor, and makes its tensors itself"
+        called = " and ".join(f"{name}()" for name in sorted(self._on_the_host))
+        return f"calls {called} on parts of its batch" if called else None
+
+
+def _is_on_device(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu"
 
 
 class Transfer:

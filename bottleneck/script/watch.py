@@ -1,20 +1,29 @@
 """Finding the loader that feeds the training: an optimizer steps between its batches.
 
 One place is hooked, `DataLoader.__iter__`, through which wrappers and frameworks go as well. Until the training loader
-is known its batches are the real ones, and those of all others stay so.
+is known its batches are the real ones, and those of all others stay so. What `bottleneck.watch` has wrapped needs
+neither a DataLoader nor an optimizer.
 """
 
 from __future__ import annotations
 
+import difflib
+import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from bottleneck.measure.facts.unread import has_compiled
+from bottleneck.measure.loop import Loop
+from bottleneck.script import batches as wrapped
 from bottleneck.script.moves import Moves, Transfer
+from bottleneck.script.stream import stream_loader
 
 _ORIGINAL = DataLoader.__iter__
 
@@ -24,59 +33,85 @@ class Source:
     """What gives batches to a loop: a dataset, by whatever loaders, as some are made anew for each epoch."""
 
     loader: DataLoader[Any]
-    """The last one."""
-    given: int = 0
-    """Batches since the last step of the optimizer."""
-    steps: int = 0
-    """Steps of the optimizer before each of which it gave a batch."""
+    """The last one with a batch that an optimizer's step followed; before that, the first one."""
+    given_by: WatchedIterator | None = None
+    """What gave the last batch since the last step of the optimizer."""
+    per_step: list[int] = field(default_factory=list)
+    """Of each step of the optimizer before which it gave any: how many batches."""
+    is_wrapped: bool = False
+    """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
     waited_s: float = 0.0
     """How long the loop waited for its batches."""
     transfer: Transfer | None = None
     """Moves of a batch what the loop moves; None before that was seen."""
+    in_the_loop: str | None = None
+    """What part of the input the loop does by itself."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer before each of which it gave a batch."""
+        return len(self.per_step)
 
 
-class WatchedIterator:
+class WatchedIterator(_BaseDataLoaderIter):
     """The iterator of a DataLoader, until the diagnosis feeds the loop in its place.
+
+    Of PyTorch's class, by which frameworks, and our copies of a loader, know what a loader keeps from epoch to epoch.
 
     Args:
         watch: Is asked before each batch.
         source: What is noted of its batches.
-        batches: The loader's own iterator; None: the diagnosis feeds the loop already.
+        loader: The one that is iterated.
+        begin: Gives its batches.
     """
 
-    def __init__(self, watch: Watch, source: Source, batches: Iterator[Any] | None) -> None:
-        self._watch, self._source, self._batches = watch, source, batches
-        self._loader = source.loader
-        self._moves: Moves | None = None
+    def __init__(  # PyTorch's own is not wanted
+        self,
+        watch: Watch,
+        source: Source,
+        loader: DataLoader[Any],
+        begin: Callable[[DataLoader[Any]], Iterator[Any]] = _ORIGINAL,
+    ) -> None:
+        self._watch, self._source, self.loader = watch, source, loader
+        self.given = 0
+        """Batches since the last step of the optimizer."""
+        self.trains = False
+        """A step of an optimizer has followed on one of its batches."""
+        # Workers would start for nothing where the diagnosis feeds the loop already.
+        self._batches = None if watch.is_fed(source) and self.may_train else begin(loader)
+
+    @property
+    def may_train(self) -> bool:
+        """Whether it gives batches for training, as far as is known: an evaluation can be on the same dataset."""
+        if self._source.is_wrapped:
+            return True
+        return self.trains or (torch.is_grad_enabled() and _alike(self.loader, self._source.loader))
 
     def __iter__(self) -> WatchedIterator:
         return self
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_batches"], name)
 
     def __next__(self) -> Any:
-        self._stop_learning()
-        if self._watch.feeds(self._source):
+        self._watch.stop_learning()
+        if self._source.is_wrapped:
+            self._watch.count_step(self._source)
+        if self._batches is None or (self.may_train and self._watch.feeds(self._source)):
             self._close()
+            self._source.given_by = self
             return self._watch.next_batch()
-        assert self._batches is not None
         began = time.perf_counter()
         batch = next(self._batches)
         self._source.waited_s += time.perf_counter() - began
-        self._source.given += 1
-        if self._watch.is_near(self._source):
-            self._moves = Moves(batch)
-            self._moves.__enter__()  # type: ignore[no-untyped-call]  # torch's
+        self.given += 1
+        self._source.given_by = self
+        if self._watch.is_near(self._source) and not has_compiled():
+            self._watch.learn(self._source, batch)
         return batch
-
-    def _stop_learning(self) -> None:
-        if self._moves is not None:
-            self._moves.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
-            self._source.transfer, self._moves = self._moves.learnt(), None
 
     def _close(self) -> None:
         """Stop the workers: those of the diagnosis have taken their place."""
@@ -85,14 +120,22 @@ class WatchedIterator:
         if stop is not None:
             stop()
             # Those that the loader keeps from epoch to epoch are gone with them.
-            self._loader._iterator = None
+            self.loader._iterator = None
+
+
+def _alike(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
+    """Whether two loaders of a dataset can be those of two epochs."""
+    return one is other or all(
+        function(one) == function(other)
+        for function in (type, lambda it: it.batch_size, lambda it: it.num_workers, lambda it: type(it.sampler))
+    )
 
 
 class Watch:
     """Watches all DataLoaders of the process while it is entered.
 
     Args:
-        begin: Called once, with the source of the training's batches and the optimizer, before the batch that the
+        begin: Called once, with the source of the training's batches and the optimizers, before the batch that the
             diagnosis begins with; gives what the loop gets its batches from.
         steps: Steps of the optimizer before that.
         wanted: Which source to diagnose, where several feed a loop: its number, from 0 in the order in which they are
@@ -100,16 +143,24 @@ class Watch:
     """
 
     def __init__(
-        self, begin: Callable[[Source, Any], Callable[[], Any]], steps: int, wanted: str | None = None
+        self,
+        begin: Callable[[Source, tuple[Any, ...]], Callable[[], Any]],
+        steps: int,
+        wanted: str | None = None,
     ) -> None:
         self._begin, self._steps, self._wanted = begin, max(1, steps), wanted
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._fed: Source | None = None
+        self._learning: tuple[Source, Moves] | None = None
+        self.loop = Loop()
         self.next_batch: Callable[[], Any] = lambda: None
+        self.is_measuring: Callable[[], bool] = lambda: False
+        """Whether the diagnosis runs, which has loaders of its own, and not the loop."""
         self.others: list[DataLoader[Any]] = []
         """Loaders that give batches to the same loop."""
         self.optimizer_steps = 0
-        self._optimizer: Any = None
+        self._optimizers: dict[int, Any] = {}
+        self._streams: dict[int, DataLoader[Any]] = {}
         self._hook: Any = None
 
     @property
@@ -120,34 +171,56 @@ class Watch:
         watch = self
 
         def watched_iter(loader: DataLoader[Any]) -> Any:
-            source = watch._source_of(loader)
-            return WatchedIterator(watch, source, None if source is watch._fed else _ORIGINAL(loader))
+            if watch.is_measuring():
+                return _ORIGINAL(loader)
+            watch.stop_learning()
+            watch.loop.breaks += 1
+            return WatchedIterator(watch, watch._source_of(loader), loader)
 
         DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]  # the one hook
+        wrapped.open_watched = self._open
         self._hook = register_optimizer_step_post_hook(self._stepped)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop_learning()
         DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]  # as it was
+        wrapped.open_watched = None
         if self._hook is not None:
             self._hook.remove()
 
+    def _open(self, batches: Any) -> Iterator[Any]:
+        """Return the iterator of what `bottleneck.watch` has wrapped."""
+        is_loader = isinstance(batches, DataLoader)
+        loader = batches if is_loader else self._streams.setdefault(id(batches), stream_loader(batches))
+        source = self._source_of(loader)
+        source.is_wrapped = True
+        if is_loader:
+            return iter(batches)
+        return WatchedIterator(self, source, loader, lambda _: iter(batches))
+
     def _source_of(self, loader: DataLoader[Any]) -> Source:
+        if self._fed is not None and id(loader.dataset) not in self._sources:
+            return Source(loader)  # the diagnosis's own, or of no interest any more
         # The dataset is kept, so that no other gets its identity.
-        _, source = self._sources.setdefault(id(loader.dataset), (loader.dataset, Source(loader)))
-        if source is not self._fed:
-            source.loader = loader
-        return source
+        return self._sources.setdefault(id(loader.dataset), (loader.dataset, Source(loader)))[1]
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
-        if self._fed is not None:
-            return
-        self._optimizer = optimizer
+        if self._fed is None:
+            self._optimizers[id(optimizer)] = optimizer
         for _, source in self._sources.values():
-            # Of a validation in between only the last batch is followed by a step.
-            if source.given:
-                source.steps, source.given = source.steps + 1, 0
+            self.count_step(source)
+
+    def count_step(self, source: Source) -> None:
+        """Note that an optimizer has made a step, or what stands for it."""
+        # Of a validation in between only the last batch is followed by a step.
+        giver, source.given_by = source.given_by, None
+        if giver is not None:
+            giver.trains, source.loader = True, giver.loader
+            if self._fed is None:
+                source.per_step.append(giver.given)
+            giver.given = 0
 
     @property
     def names(self) -> list[str]:
@@ -161,17 +234,52 @@ class Watch:
         at = [one for _, one in self._sources.values()].index(source)
         return self._numbered()[at]
 
+    def is_fed(self, source: Source) -> bool:
+        """Whether the diagnosis gives the batches of a source."""
+        return self._fed is source
+
+    @property
+    def lacks_wanted(self) -> bool:
+        """Whether a source is wanted by a name that none of them has."""
+        return self._wanted is not None and not any(self._wanted in names for names in self._numbered())
+
+    def explain_lack(self) -> tuple[str, str]:
+        """Return what is wrong with the name of the source that is wanted, and what to write instead."""
+        near = difflib.get_close_matches(str(self._wanted), [name for _, name in self._numbered()], n=1)
+        listed = f"There are {', '.join(self.names)}." if len(self.names) > 1 else f"There is {self.names[0]}."
+        return f"No loader is called {self._wanted!r}.", f"Did you mean {near[0]!r}? {listed}" if near else listed
+
+    @property
+    def has_wrapped(self) -> bool:
+        """Whether a loop has asked for what `bottleneck.watch` has wrapped: it is that loop, then."""
+        return any(source.is_wrapped for _, source in self._sources.values())
+
     def is_near(self, source: Source) -> bool:
-        """Whether the diagnosis begins with one of the next batches."""
-        return self._fed is None and source.steps >= self._steps - 1
+        """Whether the diagnosis begins with one of the next batches; not before the first step, which may compile."""
+        return self._fed is None and source.steps >= max(1, self._steps - 1)
+
+    def learn(self, source: Source, batch: Any) -> None:
+        """See from now on what the loop does with a batch."""
+        moves = Moves(batch)
+        moves.__enter__()  # type: ignore[no-untyped-call]  # torch's
+        self._learning = source, moves
+
+    def stop_learning(self) -> None:
+        """Keep what was seen of a batch: the loop, or an evaluation in it, asks for the next one, or is over."""
+        if self._learning is not None:
+            (source, moves), self._learning = self._learning, None
+            moves.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
+            source.transfer, source.in_the_loop = moves.learnt(), moves.in_the_loop
 
     def feeds(self, source: Source) -> bool:
-        """Whether the diagnosis gives the batches of a source; it begins here, once there have been enough steps."""
+        """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps."""
         if self._fed is not None:
             return source is self._fed
-        if source.steps < self._steps:
-            return False
         candidates = [one for _, one in self._sources.values() if one.steps >= self._steps]
+        if self.has_wrapped:
+            candidates = [one for one in candidates if one.is_wrapped]
+        if source not in candidates:
+            return False
         if self._wanted is not None:
             candidates = [one for one in candidates if self._wanted in self._names_of(one)]
             if source not in candidates:
@@ -179,6 +287,11 @@ class Watch:
         if source is not max(candidates, key=lambda one: one.waited_s):
             return False
         self._fed = source
-        self.others = [one.loader for _, one in self._sources.values() if one.steps and one is not source]
-        self.next_batch = self._begin(source, self._optimizer)
+        # A validation before the first epoch has been followed by a step, once.
+        self.others = [
+            one.loader for _, one in self._sources.values() if one is not source and 2 * one.steps >= source.steps
+        ]
+        self.loop.batches_per_update = statistics.median_low(source.per_step)
+        self.loop.batches_ahead = self.loop.batches_per_update
+        self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True

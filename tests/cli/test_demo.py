@@ -36,6 +36,7 @@ def test_it_prints_the_verdict_and_writes_the_report(asked, few_photographs, tmp
     first_words = " ".join(result.verdict.sentence.split()[:8])
     assert " ".join(out.split()).startswith(first_words)
     assert first_words in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "<!doctype html>" in (tmp_path / "report.html").read_text(encoding="utf-8").lower()
     assert "Wrote report.md" in err
     assert err.rstrip().endswith("bottleneck diagnose myjob.py:build")
     assert few_photographs == [300]
@@ -43,10 +44,11 @@ def test_it_prints_the_verdict_and_writes_the_report(asked, few_photographs, tmp
 
 
 def test_its_options_reach_the_measuring(asked, few_photographs, tmp_path):
-    assert run(["demo", "--budget", "1m30s", "--images", "64", "--report", "other.md"]) == ExitStatus.OK
+    options = ["--budget", "1m30s", "--images", "64", "--report", "other.md", "--html", "other.html"]
+    assert run(["demo", *options]) == ExitStatus.OK
     assert few_photographs == [64]
     assert asked.options[0].budget_s == 90.0
-    assert (tmp_path / "other.md").is_file()
+    assert {path.name for path in tmp_path.glob("*.*")} >= {"other.md", "other.html"}
     assert not (tmp_path / "report.md").exists()
 
 

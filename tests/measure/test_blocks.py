@@ -8,6 +8,7 @@ from bottleneck.loader import modes
 from bottleneck.measure.batch_cache import BatchCache, CachedBatch
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.ladder import Arm, reads_storage
+from bottleneck.measure.loop import Loop
 
 RAW = Arm(modes.ALL, "loader")
 DRAINED = Arm(modes.ALL, "loader", coupled=False)
@@ -99,6 +100,12 @@ def test_a_block_holds_its_batches_samples_and_seconds():
     assert world.bench.measure(DEVICE, 0, 2).samples == 6
     assert world.bench.measure(WITHOUT_HANDOFF, 0, 2).samples == 8  # of the requests, not of what stands in
     assert (world.bench.batches, world.bench.samples) == (8, 30)
+
+
+def test_a_block_holds_whole_updates_of_the_weights():
+    # Guards: a loop that takes the batches of an update all at once, and then trains on one after another.
+    world = World(loop=Loop(batches_per_update=4))
+    assert [world.bench.measure(arm, 0, 6).batches for arm in (DEVICE, RAW, DRAINED)] == [8, 8, 6]
 
 
 def test_halves_are_told_only_where_both_end_between_bursts():

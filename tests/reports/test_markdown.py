@@ -14,6 +14,20 @@ from bottleneck.results.records import Warning
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
 
+FOLDS = [
+    "Warnings",
+    "What to do next",
+    "Cost, exposure and gain of each stage",
+    "Single transforms",
+    "What one batch holds",
+    "Waiting and reading",
+    "Not measured",
+    "Throughput by cache point",
+    "Environment",
+    "Pipeline",
+    "Raw blocks",
+]
+
 
 def render_markdown(result):
     return render(result, "markdown")
@@ -38,20 +52,8 @@ def test_the_table_has_a_row_for_each_stage():
 
 def test_folds_are_closed_and_named():
     report = render_markdown(make_result())
-    assert report.count("<details>") == report.count("</details>") == 11
-    assert re.findall(r"<summary>(.*)</summary>", report) == [
-        "Warnings",
-        "What to do next",
-        "Cost, exposure and gain of each stage",
-        "Single transforms",
-        "What one batch holds",
-        "Waiting and reading",
-        "Not measured",
-        "Throughput by cache point",
-        "Environment",
-        "Pipeline",
-        "Raw blocks",
-    ]
+    assert re.findall(r"<summary>(.*)</summary>", report) == FOLDS
+    assert report.count("<details>") == report.count("</details>") == len(FOLDS)
 
 
 def test_what_is_not_there_has_no_fold():
@@ -84,7 +86,7 @@ def test_a_long_report_is_cut_and_says_so():
     report = render_markdown(make_result(warnings=warnings))
     assert len(report) < LIMIT
     assert re.search(r"\n_\d+ of 500 left out for want of room\. `bottleneck report ", report)
-    assert report.count("<details>") == report.count("</details>") == 11
+    assert report.count("<details>") == report.count("</details>") == len(FOLDS)
     assert "<summary>Raw blocks</summary>" in report
 
 

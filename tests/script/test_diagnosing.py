@@ -1,5 +1,6 @@
 """What ends the diagnosis of a script, and what is known of it then; the measuring is invented."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -18,14 +19,24 @@ class Stopped(BaseException):
     """In the place of the end of the process."""
 
 
-def train(diagnosis, most=20, scheduler=False):
+class Faulty(torch.optim.lr_scheduler.LambdaLR):
+    """Raises from the fourth step on."""
+
+    def get_lr(self):
+        if self.last_epoch > 3:
+            raise ValueError("no such phase")
+        return super().get_lr()
+
+
+def train(diagnosis, most=20, scheduler=None):
     """A script that goes on until it is stopped, or has had so many batches."""
-    parameter = torch.nn.Parameter(torch.zeros(1))
+    model = torch.nn.Linear(1, 1, bias=False)
+    parameter = model.weight
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    planned = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4) if scheduler else None
+    planned = None if scheduler is None else scheduler(optimizer)
     with diagnosis:
         for _, _ in zip(range(most), DataLoader(TensorDataset(torch.zeros(40)), batch_size=2), strict=False):
-            parameter.grad = torch.ones(1)
+            parameter.grad = torch.ones(1, 1)
             optimizer.step()
             if planned is not None:
                 planned.step()
@@ -45,7 +56,7 @@ def measured(monkeypatch):
             for _ in range(5):
                 pipeline.train_step([torch.zeros(2)])
                 seen.steps += 1
-        except MeasurementError as error:
+        except (MeasurementError, KeyboardInterrupt) as error:
             failure = error
         return Attempt(make_result(), failure)
 
@@ -61,7 +72,11 @@ def stopping(outcomes):
     return Diagnosing(MeasureOptions(), finish)
 
 
-@pytest.mark.parametrize("scheduler", [False, True])
+def one_cycle(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
+
+
+@pytest.mark.parametrize("scheduler", [None, one_cycle])
 def test_the_loop_is_the_train_step_and_ends_with_the_measuring(measured, scheduler):
     outcomes = []
     with pytest.raises(Stopped):
@@ -69,7 +84,16 @@ def test_the_loop_is_the_train_step_and_ends_with_the_measuring(measured, schedu
     [outcome] = outcomes
     attempt = outcome()
     assert (measured.steps, attempt.failure, attempt.diagnosis.pipeline["source"]) == (5, None, "script")
-    assert measured.pipeline.optimizer is not None  # its weights go back in each round
+    # What goes back in each round.
+    assert isinstance(measured.pipeline.optimizer, torch.optim.SGD)
+    assert isinstance(measured.pipeline.model, torch.nn.Linear)
+
+
+def test_a_schedule_that_fails_is_not_one_that_has_ended(measured):
+    step = torch.optim.lr_scheduler.LRScheduler.step
+    with pytest.raises(ValueError, match="no such phase"):
+        train(stopping([]), scheduler=lambda optimizer: Faulty(optimizer, lambda _: 1.0))
+    assert torch.optim.lr_scheduler.LRScheduler.step is step
 
 
 def test_a_job_that_cannot_be_measured_ends_the_script_too(measured):
@@ -101,3 +125,27 @@ def test_a_script_that_ends_before_says_why(error):
     with pytest.raises((KeyboardInterrupt, MeasurementError)) as caught:
         diagnosis.end(error)
     assert isinstance(caught.value, KeyboardInterrupt) or "disk full" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(SystemExit(7), MeasurementError), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_an_end_of_the_process_in_the_loop_finishes_with_what_was_measured(measured, error, kind):
+    outcomes = []
+    diagnosis = stopping(outcomes)
+    with pytest.raises(Stopped), diagnosis:
+        train(nullcontext(), most=4)
+        assert diagnosis.lent_s() is not None
+        diagnosis.leave(error)
+    attempt = outcomes[0]()
+    assert isinstance(attempt.failure, kind)
+    with pytest.raises(SystemExit):  # while it finishes
+        diagnosis.leave(SystemExit(1))
+
+
+def test_an_end_before_the_loop_was_found_says_so():
+    outcomes = []
+    with pytest.raises(Stopped):
+        stopping(outcomes).leave(SystemExit(7))
+    with pytest.raises(MeasurementError, match="no pass over a DataLoader"):
+        outcomes[0]()

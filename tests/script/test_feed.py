@@ -92,3 +92,62 @@ def test_each_turn_may_come_from_another_place():
             yield batch
 
     assert list(around()) == [0, 1, 2]
+
+
+def test_how_long_the_loop_has_had_its_batch_is_known():
+    times = iter([10.0, 13.0, 20.0])
+    feed = Feed(lambda step: step(0), clock=lambda: next(times))
+    assert feed.lent_s() is None
+    feed.next_batch()
+    assert feed.lent_s() == 3.0
+    feed.next_batch()
+    assert (feed.is_done, feed.lent_s()) == (True, None)
+
+
+def test_a_loop_in_another_thread_ends_the_diagnosis_when_it_is_told_to():
+    # Guards: a greenlet cannot be entered from any other thread than its own.
+    ended = []
+
+    def diagnose(step):
+        try:
+            while True:
+                step(0)
+        except ValueError as error:
+            ended.append(str(error))
+
+    feed = Feed(diagnose)
+
+    def loop():
+        feed.next_batch()
+        told.wait()
+        feed.next_batch()
+
+    told = threading.Event()
+    thread = threading.Thread(target=loop)
+    thread.start()
+    assert not feed.can_end_here
+    assert (feed.end_soon(ValueError("first")), feed.end_soon(ValueError("second"))) == (True, False)
+    told.set()
+    thread.join()
+    assert (feed.is_done, ended) == (True, ["first"])
+
+
+def test_a_loop_that_ends_with_its_thread_ends_the_diagnosis():
+    # Guards: a greenlet cannot be ended when its thread is gone.
+    def diagnose(step):
+        try:
+            step(0)
+        except ValueError as error:
+            return str(error)
+
+    feed = Feed(diagnose)
+
+    def loop():
+        feed.end_with_thread(ValueError("the thread ended"))
+        feed.next_batch()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    thread.join()
+    assert (feed.is_done, feed.outcome) == (True, "the thread ended")
+    assert thread not in threading.enumerate()

@@ -70,3 +70,17 @@ def test_a_batch_of_another_structure_is_left_to_the_loop():
     transfer = learn(make(), lambda batch: batch[0].to("meta"))
     other = [torch.zeros(2)]
     assert transfer(other, META) is other
+
+
+@pytest.mark.parametrize(
+    ("batch", "loop", "said"),
+    [
+        (make(), lambda batch: batch[0].to("meta"), None),
+        (make(), lambda batch: batch[0].numpy(), "calls numpy() on parts of its batch"),
+        (["a text", "another"], lambda batch: torch.tensor([len(text) for text in batch]), "makes its tensors itself"),
+    ],
+)
+def test_what_a_loop_does_with_its_input_is_said(batch, loop, said):
+    with Moves(batch) as moves:
+        loop(batch)
+    assert (moves.in_the_loop is None) if said is None else (said in moves.in_the_loop)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -13,11 +14,33 @@ SCRIPTS = Path(__file__).parent / "scripts"
 pytestmark = pytest.mark.integration
 
 
-def run(tmp_path, *arguments, options=("--budget", "12s"), **settings):
-    command = [sys.executable, "-m", "bottleneck", "run", *options, "--json", "result.json", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, **settings)
+def start(tmp_path, *arguments, options=("--budget", "12s"), **settings):
+    command = [sys.executable, "-m", "bottleneck", "run", *options, "--json", "result.json", *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        **settings,
+    )  # fmt: skip
+
+
+def finish(tmp_path, process):
+    """Wait for a run, of which no process may be left."""
+    out, err = process.communicate(timeout=120)
+    left = [one for one in psutil.process_iter() if session_of(one.pid) == process.pid]
+    assert not psutil.wait_procs(left, timeout=5)[1]
     result = tmp_path / "result.json"
+    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
     return done, json.loads(result.read_text()) if result.exists() else None
+
+
+def session_of(pid):
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def run(tmp_path, *arguments, **settings):
+    return finish(tmp_path, start(tmp_path, *arguments, **settings))
 
 
 def diagnosed(tmp_path, *arguments, **settings):
@@ -52,9 +75,47 @@ def test_loops_that_take_their_batches_by_hand_are_found(tmp_path):
 
 def test_a_module_is_run_as_python_runs_it(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")])}
-    done, result = run(tmp_path, "-m", "plain", "--epochs", "50", env=environment)
+    # One epoch of three batches: the measuring begins where it would end.
+    done, result = run(tmp_path, "-m", "plain", "--epochs", "1", "--images", "48", env=environment)
     assert done.returncode == 0, done.stderr
     assert named(result)[0] == "input_bound"
+
+
+SHOW = """
+import json, os, sys
+os.chdir("pkg")
+print(json.dumps(["SEEN", sys.argv[1:], __name__, __file__, __package__ or "", sys.path[0], sys.stdin.read()]))
+"""
+
+
+@pytest.mark.parametrize("script", [("pkg/train.py",), ("-m", "pkg.train")], ids=["file", "module"])
+def test_a_script_sees_what_python_shows_it(tmp_path, script):
+    # Guards: its options that are also ours, and where it lies after a chdir.
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "names.py").write_text("")
+    (tmp_path / "pkg" / "train.py").write_text(("from . import names" if "-m" in script else "import names") + SHOW)
+    arguments = (*script, "--seed", "3", "--json", "theirs.json", "--help", "--", "-m")
+    plain = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, input="typed", check=True
+    )
+    done, result = run(tmp_path, *arguments, input="typed")
+    assert plain.stdout in done.stderr
+    assert (done.returncode, result) == (3, None)
+
+
+def test_a_misspelt_option_is_no_script(tmp_path):
+    done, _ = run(tmp_path, "nothing.py", options=("--buget", "12s"))
+    assert done.returncode == 2
+    assert "--buget" in done.stderr
+
+
+def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):
+    done, result = diagnosed(tmp_path, SCRIPTS / "get_batch.py")
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "fetch")
+    efficiency = result["verdict"]["efficiency"]
+    assert 0.2 < efficiency["estimate"] < 0.4  # 8 ms of 28
+    assert (result["pipeline"]["dataset"], result["pipeline"]["optimizer"]) == ("generator", None)
 
 
 def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
@@ -65,19 +126,33 @@ def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
     assert not (tmp_path / "saved").exists()
 
 
+def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
+    done, result = diagnosed(tmp_path, SCRIPTS / "reference.py", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "augment")
+    assert (result["pipeline"]["num_workers"], result["evidence"]["payload"]["unread"]) == (1, [])
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ("end", "ended before the measuring"),
         ("exit", "ended before the measuring"),
+        ("os._exit", "ended before the measuring"),
         ("raise", "the loss is not finite"),
+        ("thread", "ended before the measuring"),
+        ("hang", "asked for no batch for 3.00 s"),
+        ("interrupt", "Interrupted."),
     ],
 )
 def test_a_script_that_ends_early_gives_what_was_measured(tmp_path, how, said):
-    done, result = run(tmp_path, SCRIPTS / "short.py", "150", how)
-    assert done.returncode == 3
+    options = ("--budget", "12s", "--step-timeout", "3s" if how == "hang" else "60s")
+    done, result = run(tmp_path, SCRIPTS / "short.py", "150", how, options=options)
+    assert done.returncode == (130 if how == "interrupt" else 3)
     assert said in done.stderr
-    assert "cleaned up" in done.stderr
+    # An end that was ours leaves nothing to the script: it would save what it trained for us.
+    assert ("cleaned up" in done.stderr) == (how not in ("os._exit", "hang", "interrupt"))
+    assert not (tmp_path / "saved").exists()
     assert result["cost"]["batches"] > 10
     assert "ended-early" in [warning["id"] for warning in result["warnings"]]
 

@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import bottleneck
+from bottleneck.errors import UsageError
+from bottleneck.loader.clone import held_iterators
 from bottleneck.script.watch import Watch
 
 
@@ -22,8 +25,8 @@ class Loop:
         self.parameter = torch.nn.Parameter(torch.zeros(1))
         self.optimizer = torch.optim.SGD([self.parameter], lr=0.1)
 
-    def begin(self, source, optimizer):
-        self.began.append((source, optimizer))
+    def begin(self, source, optimizers):
+        self.began.append((source, optimizers))
         return itertools.repeat("fed", 5).__iter__().__next__
 
     def step(self):
@@ -49,8 +52,8 @@ def test_after_enough_steps_the_loop_is_fed(loop):
     loader = loader_of(1)
     given = loop.train(loader)
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
-    [(source, optimizer)] = loop.began
-    assert (source.loader, optimizer) == (loader, loop.optimizer)
+    [(source, optimizers)] = loop.began
+    assert (source.loader, optimizers) == (loader, (loop.optimizer,))
 
 
 def test_a_validation_in_between_is_left_alone(loop):
@@ -91,6 +94,73 @@ def test_gradients_of_several_batches_may_be_gathered(loop):
         if number % 4 == 3:
             loop.step()
     assert given.index("fed") == 12
+    assert loop.watch.loop.batches_per_update == 4
+
+
+def evaluate(batches, most=5):
+    """Stops in any case: a loop that is fed sees no end."""
+    with torch.no_grad():
+        return list(itertools.islice(batches, most))
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}])
+def test_an_evaluation_on_the_training_set_is_left_alone(loop, options):
+    # Guards: a loop that evaluates on its training set every so many steps, before and after it is fed.
+    loader = loader_of(1, batches=20)
+    given = []
+    for batch in loader:
+        given.append(batch)
+        loop.step()
+        assert "fed" not in evaluate(DataLoader(loader.dataset, **{"batch_size": 2, **options}))
+    assert given.count("fed") == 5
+    assert [source.loader for source, _ in loop.began] == [loader]
+
+
+@pytest.mark.parametrize("again", [lambda loader: loader, lambda loader: DataLoader(loader.dataset, batch_size=2)])
+def test_epochs_may_end_by_their_own_count(loop, again):
+    loader, given = loader_of(1, batches=8), []
+    for _ in range(4):
+        batches = iter(again(loader))
+        for _ in range(2):
+            given.append(next(batches))
+            loop.step()
+    assert given.count("fed") == 5
+    assert loop.watch.loop.breaks == 4
+
+
+def test_a_loader_of_another_kind_is_fed_once_it_trains(loop):
+    # Guards: it cannot be told from an evaluation before a step follows on its batch.
+    loader = loader_of(1, batches=8)
+    loop.train(itertools.islice(loader, 4))
+    given = loop.train(itertools.islice(DataLoader(loader.dataset, batch_size=4), 3))
+    assert [batch == "fed" for batch in given] == [False, True, True]
+
+
+def test_a_new_iterator_for_each_batch_is_seen_through(loop):
+    loader, given = loader_of(1), []
+    for _ in range(8):
+        given.append(next(iter(loader)))
+        loop.step()
+    assert given.count("fed") == 5
+
+
+def test_a_validation_before_the_training_is_no_part_of_the_loop(loop):
+    evaluate(loader_of(2))
+    loop.train(itertools.islice(loader_of(1), 4))
+    assert loop.watch.others == []
+
+
+def test_loaders_of_the_diagnosis_are_not_watched(loop):
+    loop.watch.is_measuring = lambda: True
+    assert type(iter(loader_of(1))).__module__.startswith("torch")
+    assert not loop.watch.saw_a_loader
+
+
+def test_what_a_loader_keeps_is_known_for_an_iterator(loop):
+    # Guards: timm's loader keeps the iterator of its first epoch, and a copy of it must not feed on that.
+    loader = loader_of(1)
+    loader.__dict__["iterator"] = iter(loader)
+    assert held_iterators(loader) == ["iterator"]
 
 
 def test_two_optimizers_are_no_obstacle(loop):
@@ -101,6 +171,7 @@ def test_two_optimizers_are_no_obstacle(loop):
         loop.step()
         other.step()
     assert "fed" in given
+    assert loop.began[0][1] == (loop.optimizer, other)
 
 
 def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
@@ -117,6 +188,24 @@ def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
 def test_without_an_optimizer_nothing_is_fed(loop):
     assert "fed" not in list(loader_of(1, batches=10))
     assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lacks", "remedy"),
+    [
+        ("0", False, ""),
+        ("TensorDataset", False, ""),
+        ("Tensor", True, "Did you mean 'TensorDataset'? There is 0 (TensorDataset)."),
+        ("0 (T", True, "There is 0 (TensorDataset)."),
+    ],
+)
+def test_a_name_is_meant_as_it_is_written(wanted, lacks, remedy):
+    loop = Loop(wanted=wanted)
+    with loop.watch:
+        loop.train(loader_of(1))
+    assert loop.watch.lacks_wanted == lacks
+    if lacks:
+        assert loop.watch.explain_lack() == (f"No loader is called {wanted!r}.", remedy)
 
 
 def test_afterwards_loaders_are_as_before():
@@ -144,3 +233,56 @@ def test_which_of_several_is_fed_can_be_said(wanted, first_is_fed):
     assert any(first for first, _ in fed) == first_is_fed
     assert any(second for _, second in fed) != first_is_fed
     assert loop.watch.names == ["0 (TensorDataset)", "1 (Second)"]
+
+
+# --- what `bottleneck.watch` has wrapped -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batches", "name"),
+    [
+        (list("abcdefgh"), "list"),
+        ((letter for letter in "abcdefgh"), "generator"),
+        (lambda: "a", "generator"),
+        (loader_of(1, batches=8), "TensorDataset"),
+    ],
+)
+def test_wrapped_batches_need_no_optimizer(batches, name):
+    loop = Loop()
+    with loop.watch:
+        list(loader_of(2))  # not this one
+        given = list(itertools.islice(bottleneck.watch(batches), 8))
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    [(source, optimizers)] = loop.began
+    assert (type(source.loader.dataset).__name__, optimizers) == (name, ())
+
+
+def test_wrapped_batches_are_fed_rather_than_a_loader_that_trains(loop):
+    wrapped = bottleneck.watch(["batch"] * 20)
+    given = []
+    for other, batch in zip(loader_of(1, batches=8), wrapped, strict=False):
+        given.append((other == "fed", batch == "fed"))
+        loop.step()
+    assert given[:8] == [(False, False)] * 3 + [(False, True)] * 5
+
+
+def test_a_wrapped_stream_can_be_loaded_from_again_and_again(loop):
+    made = bottleneck.watch([[1, 2], [3, 4]])
+    for _ in range(3):
+        list(made)
+    [(source, _)] = loop.began
+    assert (list(source.loader.dataset), source.loader.num_workers) == ([[1, 2], [3, 4]], 0)
+
+
+def test_outside_of_a_diagnosis_wrapped_batches_are_as_they_are():
+    batches = [1, 2, 3]
+    wrapped = bottleneck.watch(batches)
+    assert (list(wrapped), len(wrapped), bool(wrapped), wrapped.index(2)) == (batches, 3, True, 1)
+    assert (next(wrapped), next(wrapped), list(wrapped)) == (1, 2, batches)
+    assert type(iter(wrapped)) is type(iter(batches))
+    calls = iter(range(5))
+    assert next(bottleneck.watch(lambda: next(calls))) == 0
+    with pytest.raises(TypeError):
+        len(bottleneck.watch(letter for letter in "ab"))
+    with pytest.raises(UsageError, match="bottleneck.watch"):
+        bottleneck.watch(7)

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from bottleneck.errors import BottleneckError
 from bottleneck.measure.facts.payload import Part, parts_of
 from bottleneck.results.evidence import Payload
 
@@ -37,15 +38,21 @@ class WatchedStep:
     A tensor counts as read when any operation of PyTorch's but a copy gets it, in Python or below. Code that reaches
     past PyTorch for the memory of a tensor goes unnoticed. The first call is never watched: it shows whether the step
     compiles itself, and compiled code is left alone, since under a watch it would be compiled once more.
+
+    Args:
+        batches_ahead: Calls after which a batch may still be waiting to be read.
     """
 
-    def __init__(self, step: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, step: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter, batches_ahead: int = 0
+    ) -> None:
         self._step, self._clock = step, clock
+        self._fewest, self._most = 1 + batches_ahead, _WATCHED_STEPS + batches_ahead
         self._last_s = 0.0
-        self._calls = 0
+        self._calls = self._watched = 0
         self._refused = False
         self._seen: set[str] = set()
-        self._read: set[str] = set()
+        self._watch = _Watch()
 
     def __call__(self, batch: Any) -> Any:
         started_s = self._clock()
@@ -56,25 +63,28 @@ class WatchedStep:
 
     def _call(self, batch: Any) -> Any:
         self._calls += 1
-        if self._refused or not 1 < self._calls <= 1 + _WATCHED_STEPS or _has_compiled():
+        if self._refused or not 1 < self._calls <= 1 + self._most or has_compiled():
             return self._step(batch)
         parts = list(parts_of(batch))
-        watch = _Watch(parts)
+        self._watch.add(parts)
         try:
-            with watch:
+            with self._watch:
                 result = self._step(batch)
+        except BottleneckError:  # the script, whose loop is the step, has ended
+            raise
         except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors come again
             self._refused, self._seen = True, set()
             return self._step(batch)
         self._seen |= {part.path for part in parts}
-        self._read |= watch.read
+        self._watched += 1
         return result
 
     def catch_up(self, serve: Callable[[], Any]) -> None:
-        """Do one more step, with a batch on the device, if none was watched so far and it takes little time."""
-        if self._calls == 1 and self._last_s < _LITTLE_S:
-            with suppress(Exception):  # what fails here fails again where it is explained to the user
-                self(serve())
+        """Do more steps, with batches on the device, if too few were watched so far and they take little time."""
+        for _ in range(max(0, 1 + self._fewest - self._calls)):
+            if self._last_s < _LITTLE_S:
+                with suppress(Exception):  # what fails here fails again where it is explained to the user
+                    self(serve())
 
     def add_unread(self, payload: Payload, batch: Any) -> Payload:
         """Return the payload with the tensors that were not read.
@@ -85,15 +95,16 @@ class WatchedStep:
                 known.
         """
         parts = list(parts_of(batch))
-        if not self._seen or {part.path for part in parts} != self._seen:
+        known = self._seen and self._watched >= self._fewest
+        if not known or {part.path for part in parts} != self._seen:
             return payload
-        left = [part for part in parts if part.path not in self._read]
+        left = [part for part in parts if part.path not in self._watch.read]
         return replace(
             payload, unread=tuple(part.path for part in left), unread_bytes=sum(part.nbytes for part in left)
         )
 
 
-def _has_compiled() -> bool:
+def has_compiled() -> bool:
     """Whether `torch.compile` has been at work in this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return bool(counters and counters.get("frames"))
@@ -102,11 +113,14 @@ def _has_compiled() -> bool:
 class _Watch:
     """Notes which tensors operations get, while it is entered."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self) -> None:
         self.read: set[str] = set()
         self._paths: dict[int, set[str]] = {}
         self._kept: list[Any] = []
         self._stack = ExitStack()
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """Look out for the tensors of one more batch; a loop that looks ahead reads them in a later call."""
         for part in parts:
             self._belongs(part.tensor, {part.path})
 

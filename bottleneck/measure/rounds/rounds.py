@@ -38,6 +38,8 @@ Judge = Callable[[Measurement], Judgement]
 Tell = Callable[..., None]
 
 _MOST_ROUNDS = 10_000
+_MOST_VISITS = 4
+"""Visits for one block in which a script's loop does not break off."""
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
@@ -82,6 +84,8 @@ class Rounds:
         self._other_load = OtherLoad()
         self._repeats = RepeatPolicy(self._clock)
         self.counters = Counters()
+        self._breaks_stay = False
+        """The script's loop breaks off so often that a block without it takes too long."""
         self._lost_arms = LostArms(bench, ledger, self.counters.reads)
 
     def run(self) -> None:
@@ -197,6 +201,8 @@ class Rounds:
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
             made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
+            if made.broken and self._ledger.blocks.get(arm):
+                continue  # there was no time for another one
             self._ledger.add(arm, made.block)
             paired = self._bench.replays.vary and arm in self._replayed
             if self._repeats.wanted(arm, made.stolen) and not arm.cold and not paired:
@@ -250,7 +256,7 @@ class Rounds:
     def _try_out(self, arm: Arm) -> None:
         """Run an arm for a moment, to know how long its blocks take."""
         self._tell("trying out", experiment=self._name(arm))
-        block, preparing_s, _ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
+        block, preparing_s, *_ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
         self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
         if block.seconds >= SHORTEST_BLOCK_S:
             # The batches of a slow job are too expensive to drop: this was a block like any other.
@@ -260,6 +266,8 @@ class Rounds:
 
     def _visit(self, arm: Arm, batches: int) -> Visit:
         made = self._run_block(arm, batches)
+        if made.broken and arm in self._paces:
+            return made
         pace = Pace(made.block.seconds / made.block.batches, made.preparing_s)
         self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
         return made
@@ -271,7 +279,7 @@ class Rounds:
         begun_s = self._clock()
         again = self._visit(arm, made.block.batches)
         self._repeats.repeat(self._clock() - begun_s)
-        if again.stolen.share >= made.stolen.share:
+        if again.broken or again.stolen.share >= made.stolen.share:
             return made
         self._ledger.exchange(arm, made.block, again.block)
         return again
@@ -293,13 +301,30 @@ class Rounds:
     def _run_block(self, arm: Arm, batches: int) -> Visit:
         alike = not self._bench.replays.vary
         with job_failures(self._name(arm)):
-            made = visit(self._bench, arm, self._round, batches, self.counters)
+            made = self._visit_unbroken(arm, batches)
             self._mend_caches()
         if alike and self._bench.replays.vary:
             self._ledger.forget_coupled()
         if arm.cold:
             self._withdraw_cold()
         self._go_on_with(self._lost_arms.left_of(self._ladder))
+        return made
+
+    def _visit_unbroken(self, arm: Arm, batches: int) -> Visit:
+        """Visit an arm, again where a script ended its epoch or evaluated in the block, which is no step."""
+        pace, tries = self._paces.get(arm), 1
+        made = visit(self._bench, arm, self._round, batches, self.counters)
+        again_s = 0.0 if pace is None else made.preparing_s + batches * pace.seconds_per_batch
+        while made.broken and not (arm.cold or self._breaks_stay) and again_s <= self._left_s:
+            self._breaks_stay = tries == _MOST_VISITS
+            made, tries = visit(self._bench, arm, self._round, batches, self.counters), tries + 1
+        if made.broken and self._breaks_stay:
+            self._ledger.warn(
+                "loop-breaks-off",
+                "The script's loop ends an epoch, evaluates or begins a loader anew within so few batches that blocks "
+                "hold it: that time counts as part of the step. Let it train in longer epochs.",
+            )
+            return made._replace(broken=False)
         return made
 
     def _go_on_with(self, ladder: Ladder) -> None:

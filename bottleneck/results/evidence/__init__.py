@@ -28,6 +28,7 @@ from bottleneck.results.evidence.loader import (
 from bottleneck.results.evidence.payload import Payload, Saving, TensorSeen
 from bottleneck.results.evidence.profile import FunctionSeen, Profile, ProfileStacks, StackRow
 from bottleneck.results.evidence.step import (
+    LoopSeen,
     ModelFacts,
     Operator,
     OptimizerPart,
@@ -48,7 +49,7 @@ from bottleneck.results.evidence.usage import (
     Utilisation,
     WorkersUsage,
 )
-from bottleneck.results.evidence.waits import EpochGap, Stalls, Waits
+from bottleneck.results.evidence.waits import EpochGap, Stalls, StepSeen, Waits
 from bottleneck.results.values import Count, Interval, Quantity
 
 
@@ -90,6 +91,8 @@ class Evidence:
     blocks_repeated: Count | None = left_out()
     wait_s: Waits = left_out(Waits())
     stalls: Stalls = left_out(Stalls())
+    steps: tuple[StepSeen, ...] = left_out(())
+    """Steps of the job in its last block, in their order: the first of them."""
     trace: Traces = left_out(Traces())
     model: ModelFacts = left_out(ModelFacts())
     loop_s_per_batch: Quantity | None = None
@@ -97,6 +100,7 @@ class Evidence:
     reads: Reads = null(Reads())
     utilisation: Utilisation = null(Utilisation())
     training: TrainingSeen = left_out(TrainingSeen())
+    loop: LoopSeen = left_out(LoopSeen())
     sampler_s_per_batch: Quantity | None = left_out()
     """What the sampler takes in the main process to choose the samples of a batch."""
     cold: Cold = left_out(Cold())

@@ -27,6 +27,18 @@ class TrainingSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoopSeen:
+    """What a script's own loop does with a batch that is on the device already, in time of the host: means."""
+
+    batches: Count | None = None
+    until_optimizer_s: Quantity | None = None
+    """Until its optimizers step, and between them; of a batch without a step all of its time."""
+    optimizer_s: Quantity | None = None
+    after_optimizer_s: Quantity | None = None
+    """From the last step of an optimizer until the loop asks for the next batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelFacts:
     """Facts about the model, the optimizer and torch's settings."""
 

@@ -10,9 +10,10 @@ from torch.utils.data import DataLoader
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--images", type=int, default=640)
     parser.add_argument("--checkpoint", default="model.pt")
     arguments = parser.parse_args()
-    train, validation = make_loader(), DataLoader(Photos(32), batch_size=16)
+    train, validation = make_loader(arguments.images), DataLoader(Photos(32), batch_size=16)
     model, optimizer = make_model()
     for epoch in range(arguments.epochs):
         for images, labels in train:

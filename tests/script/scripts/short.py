@@ -1,14 +1,19 @@
 """Ends in its own way after some steps: `short.py STEPS HOW`."""
 
 import os
+import pathlib
+import signal
 import sys
+import threading
 
 from jobs import make_loader, make_model, train_on
 
 steps, how = int(sys.argv[1]), sys.argv[2]
 model, optimizer = make_model()
-done = 0
-try:
+
+
+def train():
+    done = 0
     while done < steps:
         for images, labels in make_loader(num_workers=0):
             train_on(model, optimizer, images, labels)
@@ -21,5 +26,18 @@ try:
         sys.exit("no disk space")
     if how == "os._exit":
         os._exit(7)
+    if how == "interrupt":
+        signal.raise_signal(signal.SIGINT)
+    if how == "hang":
+        threading.Event().wait()
+
+
+try:
+    if how == "thread":
+        threading.Thread(target=train).start()
+    else:
+        train()
+except KeyboardInterrupt:
+    pathlib.Path("saved").write_text("weights")
 finally:
     print("cleaned up", file=sys.stderr)

@@ -1,0 +1,78 @@
+"""`bottleneck.watch`: batches that come from no DataLoader are made known by one line in the loop.
+
+Nothing is imported here, and outside of a diagnosis nothing is done: the line may stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar, cast
+
+from bottleneck.errors import UsageError
+
+T = TypeVar("T")
+
+open_watched: Callable[[Any], Iterator[Any]] | None = None
+"""Gives the iterator of what `watch` has wrapped, while a diagnosis looks for a loop; None outside of one."""
+
+
+class Watched(Generic[T]):
+    """An iterable of batches that is diagnosed where `bottleneck run` or `bottleneck.diagnosing` looks for a loop.
+
+    Args:
+        batches: What is iterated. Everything else that is asked of this object is asked of it.
+    """
+
+    def __init__(self, batches: Iterable[T]) -> None:
+        self._batches = batches
+        self._iterator: Iterator[T] | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._batches) if open_watched is None else open_watched(self._batches)
+
+    def __next__(self) -> T:
+        if self._iterator is None:
+            self._iterator = iter(self)
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._iterator = None
+            raise
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]  # where it has a length
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of pickle and copy, which ask before there are attributes
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+
+def watch(batches: Iterable[T] | Callable[[], T]) -> Watched[T]:
+    """Let the loop over these batches be the one that is diagnosed, by `bottleneck run` or `bottleneck.diagnosing`.
+
+    For batches that come from no DataLoader, and for loops in which no optimizer of PyTorch's steps. Outside of a
+    diagnosis the batches are iterated as they are.
+
+    Args:
+        batches: An iterable of batches, a DataLoader among others, or a function that makes a batch.
+
+    Raises:
+        UsageError: Neither.
+    """
+    if hasattr(batches, "__iter__") or hasattr(batches, "__getitem__"):
+        return Watched(cast("Iterable[T]", batches))
+    if callable(batches):
+        return Watched(_called(batches))
+    raise UsageError(
+        f"watch needs an iterable of batches, or a function that makes one, not {type(batches).__name__}.",
+        "Write for batch in bottleneck.watch(batches): ...",
+    )
+
+
+def _called(make: Callable[[], T]) -> Iterator[T]:
+    while True:
+        yield make()

@@ -1,0 +1,31 @@
+"""`bottleneck run` on the training loops of other packages, each unchanged: it takes what they do with a loader."""
+
+import os
+
+import pytest
+
+from tests.script.test_run import SCRIPTS, diagnosed, named
+
+pytestmark = [pytest.mark.integration, pytest.mark.frameworks]
+
+QUIET = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("with_lightning.py",),
+        ("with_trainer.py", "1"),
+        ("with_trainer.py", "4"),
+        ("with_accelerate.py",),
+        ("with_timm.py",),
+    ],
+    ids="-".join,
+)
+def test_the_loop_of_a_framework_is_diagnosed(tmp_path, arguments):
+    done, result = diagnosed(tmp_path, SCRIPTS / arguments[0], *arguments[1:], env=QUIET)
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "augment")
+    assert result["evidence"]["payload"]["unread"] == []
+    assert "the end" not in done.stderr
+    assert not {warning["id"] for warning in result["warnings"]} & {"several-loaders", "loop-breaks-off"}
