@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from bottleneck.job.marks import stage
     from bottleneck.job.recipes.interface import Recipe
     from bottleneck.job.recipes.registry import register_recipe
+    from bottleneck.script.batches import watch
+    from bottleneck.script.within import diagnosing
 
 __all__ = [
     "BottleneckError",
@@ -46,9 +48,11 @@ __all__ = [
     "__version__",
     "compare",
     "diagnose",
+    "diagnosing",
     "load",
     "register_recipe",
     "stage",
+    "watch",
 ]
 
 

@@ -7,7 +7,7 @@ import click
 _OTHER = "Other"
 _GROUPS = {
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
-    "Time and memory": ("--budget", "--quick", "--limit", "--cache-bytes"),
+    "Time and memory": ("--budget", "--quick", "--step-timeout", "--limit", "--cache-bytes"),
     "Output": (
         *("--json", "--markdown", "--html", "--card", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price"),

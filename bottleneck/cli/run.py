@@ -30,15 +30,22 @@ if TYPE_CHECKING:
 @click.command(
     "run",
     context_settings={"allow_interspersed_args": False},
-    epilog="Options come before SCRIPT; what follows it is the script's.",
+    epilog="Options of bottleneck come before SCRIPT; what follows belongs to the script.",
     cls=Command,
 )
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
 @click.option(
-    "--loader", metavar="NAME", help="Which DataLoader, where several feed the loop: a number, or its dataset's class."
+    "--loader",
+    metavar="NAME",
+    help="Which DataLoader, if several feed the loop: its number, or the class of its dataset.",
 )
 @click.option(
-    "--skip-steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of training before the measuring."
+    "--skip-steps",
+    type=click.IntRange(1),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="Training steps before measuring starts.",
 )
 @click.option(
     "--step-timeout",
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
     default="5m",
     show_default=True,
     metavar="TIME",
-    help="End where the loop asks for no batch for so long.",
+    help="Give up if the loop asks for no batch for so long.",
 )
 @measuring_options
 @click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
@@ -58,10 +65,10 @@ def run_command(
     arguments: tuple[str, ...],
     **asked: Any,
 ) -> int:
-    """Find what holds a training script back, without a change to it.
+    """Find the bottleneck of a training script, without changing it.
 
-    SCRIPT is run as Python would run it, with its own arguments, and stopped when the measuring is done: nothing
-    that it would do after its training is done.
+    SCRIPT runs with its own arguments, as Python would run it, until the measurement is done. It is stopped there:
+    what comes after the training loop does not run.
     """
     if not arguments:
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
