@@ -40,7 +40,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
     changes = parse_settings(settings)
     if device is not None:
         changes["device"] = device
-    for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
+    for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
         refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
     request = Request.of(**asked)
 

@@ -67,7 +67,7 @@ def run_command(
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
     script = Script(arguments[0], arguments[1:], is_module)
     script.check()
-    for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
+    for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
         refuse_to_replace(path, (script.name,), "the script")
     request = Request.of(**asked)
     show_traceback = traceback_is_asked_for()

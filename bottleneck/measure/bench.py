@@ -47,6 +47,8 @@ class Bench:
     """Note when half of a block was done; meaningless where steps run asynchronously."""
     waits_s: dict[Arm, list[float]] = field(default_factory=dict)
     """How long the job waited for each batch."""
+    raw_steps_s: list[tuple[float, float]] = field(default_factory=list)
+    """Of the job's last block, step by step: the wait for its batch, and all that it took."""
     batches: int = 0
     samples: int = 0
     cold: ColdPool | None = None
@@ -234,6 +236,10 @@ class Bench:
             self._device_s += seconds - self._in_step_s
             self._device_batches += count
         self.waits_s.setdefault(arm, []).extend(waits)
+        if arm == _RAW:
+            self.raw_steps_s = [
+                (wait, end - begin) for wait, begin, end in zip(waits, done_s, done_s[1:], strict=False)
+            ]
         self.batches += count
         self.samples += samples
         return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)

@@ -100,11 +100,15 @@ class Table(_Block):
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do, why, and the code."""
+    """Something to do, and why."""
 
     title: str
     text: str
-    code: str
+    code: str = ""
+    """What can be pasted: nothing that is prose."""
+    place: str = ""
+    """The file and line of the user's that it is about."""
+    is_diff: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,9 @@ class Bars(_Block):
 class Figure(_Block):
     """A drawing, which the page has a macro for."""
 
-    kind: Literal["chart", "timeline", "flamegraph"]
+    kind: Literal["card", "flow", "chart", "timeline", "flamegraph"]
     drawing: Any
-    """A `Chart`, or the SVG of a flamegraph."""
+    """A `Card`, the lanes of a flow, a `Chart`, or a `Flamegraph`."""
     on: tuple[Form, ...] = field(default=("html",), kw_only=True)
 
 
@@ -160,7 +164,7 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     folded: bool = True
-    """Markdown shows it on a click."""
+    """Markdown and HTML show it on a click."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from bottleneck.reports.writers.text import TextReport
 
 FORMATS = ("text", "markdown", "html", "json")
+CARD = "card"
+"""No form of the report, but a picture of its answer."""
 
 Reported = Result | Comparison | Sweep
 
@@ -24,7 +26,7 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
 
     Args:
         reported: What to report.
-        format: One of `FORMATS`.
+        format: One of `FORMATS`, or `CARD` for a result.
         compared: The result against what was measured before, for markdown and HTML.
         links: Files that belong to the result, for markdown.
 
@@ -33,6 +35,11 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
     """
     if format == "json":
         return to_json(reported) + "\n"
+    if format == CARD and isinstance(reported, Result):
+        from bottleneck.reports.charts.card import render_card
+        from bottleneck.reports.content.overview import card
+
+        return render_card(card(reported))
     if format not in FORMATS:
         raise UsageError(f"There is no report format {format!r}.", f"Use one of {', '.join(FORMATS)}.")
     document = _document(reported, format, compared, links)

@@ -104,9 +104,10 @@ class Diagnosing:
         reason = _early_end(error)
         if not self._feed.is_done:
             self._let_loop_end(reason)
-            if not self._feed.can_end_here:
-                raise reason
+        if self._feed.can_end_here:
             self._feed.end(reason)
+        if self._feed.outcome is None:
+            raise reason
         return self._attempt(self._feed)
 
     def leave(self, error: BaseException) -> None:
@@ -202,6 +203,7 @@ class Diagnosing:
         feed = self._feed = Feed(diagnose)
         self._watch.is_measuring = lambda: feed.runs_here
         self._in_the_loop = source.in_the_loop
+        feed.end_with_thread(_early_end(None))
         LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:

@@ -38,6 +38,7 @@ class Ends:
         self._process = os.getpid()
         self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="bottleneck-loop-watch", daemon=True)
 
     def __enter__(self) -> Ends:
         os._exit = self._exit
@@ -47,11 +48,12 @@ class Ends:
                 self._previous[number] = previous
                 signal.signal(number, self._requested)
         signal.signal(_OVERDUE, self._overdue)
-        threading.Thread(target=self._watch, name="bottleneck-loop-watch", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        self._thread.join(GRACE_S)
         os._exit = exit_now
         for number, previous in self._previous.items():
             if signal.getsignal(number) == self._requested:  # the script's own handler stays

@@ -80,6 +80,19 @@ class Feed(Generic[T]):
         is_first, self._reason = self._reason is None, self._reason or reason
         return is_first
 
+    def end_with_thread(self, reason: BaseException) -> None:
+        """Let the diagnosis end where the present thread does, as there is no other in which it could."""
+        thread: Any = threading.current_thread()
+        at_the_end = getattr(thread, "_delete", None)  # Python's last act for a thread, in that thread
+        if thread is threading.main_thread() or at_the_end is None:
+            return
+
+        def end_first() -> None:
+            self.end(reason)
+            at_the_end()
+
+        thread._delete = end_first
+
     def _go_on(self, switch: Callable[[], Any]) -> Any:
         self._lent_at_s, self._thread = None, threading.get_ident()
         self._loop = self._beside.parent = getcurrent()

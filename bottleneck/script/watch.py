@@ -275,9 +275,11 @@ class Watch:
         """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps."""
         if self._fed is not None:
             return source is self._fed
-        if source.steps < self._steps or (self.has_wrapped and not source.is_wrapped):
-            return False
         candidates = [one for _, one in self._sources.values() if one.steps >= self._steps]
+        if self.has_wrapped:
+            candidates = [one for one in candidates if one.is_wrapped]
+        if source not in candidates:
+            return False
         if self._wanted is not None:
             candidates = [one for one in candidates if self._wanted in self._names_of(one)]
             if source not in candidates:

@@ -92,3 +92,15 @@ def test_a_result_that_is_read_is_not_replaced(saved, monkeypatch, command, caps
 def test_an_output_that_cannot_be_written_is_found_first(saved, tmp_path, capsys):
     assert run(["report", str(saved), "-o", str(tmp_path)]) == 2
     assert "it is a folder" in capsys.readouterr().err
+
+
+def test_a_card_is_drawn_beside_the_report(saved, tmp_path, capsys):
+    card = tmp_path / "card.svg"
+    assert run(["report", str(saved), "--card", str(card)]) == 0
+    output = capsys.readouterr()
+    assert "augment" in output.out
+    assert output.err == f"Wrote {card}\n"
+    assert card.read_text().startswith("<svg ")
+    assert run(["report", str(saved), "--card", "-"]) == 2
+    assert "--output and --card both go to standard output." in capsys.readouterr().err
+    assert run(["report", str(saved), "--card", str(saved)]) == 2

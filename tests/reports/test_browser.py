@@ -12,10 +12,12 @@ from test_hostile_text import HOSTILE, everywhere
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.charts.flamegraph import render_flamegraph
+from bottleneck.reports.document import Document, Section, Step, Steps
 from bottleneck.reports.render import render
+from bottleneck.reports.writers.html import render_html
 from bottleneck.results.stacks import Frame, Stack
 from tests.support.browser import Page, find_chromium, open_browser
-from tests.support.page_results import BLEND, GET, make_page_result, make_profile
+from tests.support.page_results import BLEND, COLLATE, COMPOSE, GET, make_page_result, make_profile
 from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
@@ -32,6 +34,9 @@ NARROW, WIDE = 360, 1280
 SHARES = (
     "[...document.querySelectorAll('.box:not(.hidden)')].map(b => [b.dataset.label, b.getBoundingClientRect().width])"
 )
+ACCESSIBILITY = (Path(__file__).parent.parent / "support" / "accessibility.js").read_text(encoding="utf-8")
+SETTLED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+UNFOLD = "document.querySelectorAll('details').forEach(part => { part.open = true; })"
 PRESENT = ["cores busy", "device busy", "memory of workers", "read from disk"]
 
 
@@ -50,9 +55,16 @@ def page(tab: Page) -> Page:
 
 @pytest.fixture
 def report(page: Page, tmp_path: Path) -> Page:
-    """The page of a result that has every part, in a wide window."""
+    """The page of a result that has every part, in a wide window, unfolded."""
     page.open(written(tmp_path, make_page_result()), width=WIDE)
+    unfold(page)
     return page
+
+
+def unfold(page: Page) -> None:
+    """Open every part, and wait until what is in them has been laid out."""
+    page.evaluate(UNFOLD)
+    page.evaluate(SETTLED)
 
 
 def written(folder: Path, result, name: str = "report.html") -> Path:
@@ -83,6 +95,11 @@ def widths(page: Page) -> dict[str, float]:
     return dict(page.evaluate(SHARES))
 
 
+def everything(page: Page) -> list[str]:
+    """Every box, shown or not, by label."""
+    return page.evaluate("[...document.querySelectorAll('.box')].map(b => b.dataset.label)")
+
+
 def box(frame: Frame) -> str:
     return f'.box[data-label="{frame.function} ({frame.file}:{frame.line})"]'
 
@@ -98,18 +115,20 @@ class TestInOneBrowser:
     def test_every_part_is_there_and_has_a_size(self, report):
         titles = report.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
         assert titles == [
-            "Warnings", "Throughput with the data cached at each point", "One step of the job", "Gain if free",
-            "What to do next", "Ladder", "Not measured", "Cost, exposure and gain of each stage", "Waiting and reading",
-            "Single transforms", "Functions with the most own time", "Flamegraph of the workers",
-            "What one batch holds", "Cores, disk, network and device in each experiment",
-            "Utilisation while this was measured", "Blocks, round by round", "Environment", "Pipeline",
+            "What each stage takes", "What if", "Warnings", "What to do next", "Contents",
+            "Throughput with the data cached at each point", "One step of the job", "Gain if free", "Steps of the job",
+            "Ladder",
+            "Cost, exposure and gain of each stage", "Single transforms", "Functions with the most own time",
+            "Flamegraph of the workers", "Waiting and reading", "What one batch holds",
+            "Cores, disk, network and device in each experiment", "Blocks, round by round",
+            "Utilisation while this was measured", "Not measured", "Environment", "Pipeline",
         ]  # fmt: skip
         sizes = report.evaluate(
             "[...document.querySelectorAll('svg')].map(s => { const r = s.getBoundingClientRect(); "
             "return [r.width, r.height]; })"
         )
-        assert len(sizes) == 6
-        assert all(width > 500 and 80 < height < 600 for width, height in sizes)
+        assert len(sizes) == 7
+        assert all(width > 500 and 50 < height < 600 for width, height in sizes)
         panels = report.evaluate("[...document.querySelectorAll('.timeline text:not(.soft)')].map(t => t.textContent)")
         assert sorted(panels) == PRESENT
 
@@ -119,10 +138,60 @@ class TestInOneBrowser:
     )
     def test_nothing_reaches_out_of_the_window(self, page, tmp_path, width, make):
         page.open(written(tmp_path, make()), width=width)
+        unfold(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert overflowing(page) == []
         assert cut_off(page) == []
         assert page.errors == []
+
+    @pytest.mark.parametrize("dark", [False, True])
+    @pytest.mark.parametrize("make", [make_page_result, make_device_bound_result, make_empty_result])
+    def test_everybody_can_read_and_reach_it(self, page, tmp_path, make, dark):
+        page.emulate(dark=dark)
+        page.open(written(tmp_path, make()), width=NARROW)
+        unfold(page)
+        assert page.evaluate(ACCESSIBILITY) == []
+
+    def test_the_accessibility_check_finds_what_is_wrong(self, page, tmp_path):
+        broken = "<!DOCTYPE html><html><body style='color: #999'><h1>a</h1><h3>b</h3><button></button></body></html>"
+        page.open(written(tmp_path, broken))
+        found = page.evaluate(ACCESSIBILITY)
+        assert [one.split(":")[0] for one in found] == [
+            "text has a contrast of 2.85", "text has a contrast of 2.85", "there is not one main",
+            "the page has no language or no title", "a heading leaves out a level", "it has no name",
+        ]  # fmt: skip
+
+    def test_parts_are_folded_and_links_and_the_button_open_them(self, page, tmp_path):
+        opened = "[...document.querySelectorAll('details[open]')].map(part => part.id)"
+        page.open(written(tmp_path, make_page_result()))
+        assert page.evaluate(opened) == []
+        page.click("nav a[href='#ladder']")
+        page.evaluate(SETTLED)
+        assert page.evaluate(opened) == ["ladder"]
+        page.click(".unfold")
+        assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
+        page.open(written(tmp_path, make_page_result(), "other.html"), fragment="#environment")
+        assert page.evaluate(opened) == ["environment"]
+
+    def test_a_fix_is_copied_as_it_is_to_be(self, page, tmp_path):
+        steps = (Step("one", "", "a\nb"), Step("two", "why", "-old(1)\n+new(1)\n same", "train.py:3", is_diff=True))
+        page.open(written(tmp_path, render_html(Document((Section("Fixes", (Steps(steps),), folded=False),)))))
+        page.evaluate("window.copied = []; navigator.clipboard.writeText = async t => { window.copied.push(t); }")
+        for at in range(2):
+            page.evaluate(f"document.querySelectorAll('.copy')[{at}].click()")
+        assert page.evaluate("window.copied") == ["a\nb", "new(1)\nsame"]
+        assert page.evaluate("[...document.querySelectorAll('ins, del')].map(l => l.textContent)") == [
+            "-old(1)\n", "+new(1)\n",
+        ]  # fmt: skip
+
+    def test_the_card_fits(self, page, tmp_path):
+        for make in (make_result, make_device_bound_result, make_interrupted_result, make_empty_result):
+            page.open(written(tmp_path, render(make(), "card"), "card.svg"))
+            beyond = page.evaluate(
+                "[...document.querySelectorAll('text')].filter(t => { const b = t.getBBox();"
+                "return b.x < 0 || b.x + b.width > 1200 || b.y + b.height > 630; }).map(t => t.textContent)"
+            )
+            assert (beyond, page.errors) == ([], [])
 
     def test_a_click_on_a_function_zooms_and_the_button_resets(self, report):
         before = widths(report)
@@ -139,7 +208,7 @@ class TestInOneBrowser:
     def test_letters_of_the_flamegraph_keep_their_size(self, report):
         for width in (WIDE, NARROW, WIDE):
             report.resize(width)
-            report.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            report.evaluate(SETTLED)
             scale = "s => s.getBoundingClientRect().width / s.viewBox.baseVal.width"
             assert report.evaluate(f"({scale})(document.querySelector('.flamegraph'))") == pytest.approx(1.0, abs=0.01)
 
@@ -150,12 +219,36 @@ class TestInOneBrowser:
         assert sorted(found) == ["ColorJitter.forward", "Compose.__call__", "RandomResizedCrop.forward"]
         assert report.evaluate("document.querySelector('.share').textContent") == "found: 90.0 % of the samples"
         fills = "new Set([...document.querySelectorAll('.found rect')].map(r => getComputedStyle(r).fill))"
-        assert report.evaluate(f"[...{fills}]") == ["rgb(232, 121, 249)"]
+        assert report.evaluate(f"[...{fills}]") == ["rgb(209, 84, 227)"]
         report.evaluate(
             "(s => { s.value = ''; s.dispatchEvent(new Event('input')); })(document.querySelector('.search'))"
         )
         assert report.evaluate("document.querySelectorAll('.found').length") == 0
         assert report.evaluate("document.querySelector('.share').textContent") == ""
+
+    def test_keys_walk_through_the_flamegraph(self, report):
+        focused = "document.activeElement.dataset.label"
+        report.evaluate("document.querySelector('.flamegraph .box[tabindex=\"0\"]').focus()")
+        assert report.evaluate(focused) == "all"
+        seen = []
+        for key in ("ArrowUp", "ArrowRight", "ArrowLeft", "ArrowUp", "Enter", "ArrowDown"):
+            report.press(key)
+            seen.append(report.evaluate(focused).split(" ")[0])
+        assert seen == [f"{frame.function}" for frame in (GET, COLLATE, GET, COMPOSE, COMPOSE, GET)]
+        assert set(widths(report)) < {"all", *everything(report)}
+        report.press("Escape")
+        assert set(widths(report)) == set(everything(report))
+
+    def test_what_only_passes_on_within_libraries_is_folded(self, page, tmp_path):
+        call, inner = Frame("Module._call_impl", "torch/nn/modules/module.py", 7), Frame("resize", "torch/x.py", 8)
+        stacks = (Stack((GET, COMPOSE, call, inner), "augment", 95, 95), Stack((GET, COMPOSE), "augment", 5, 5))
+        page.open(written(tmp_path, make_page_result(make_profile(stacks))))
+        unfold(page)
+        labels = "[...document.querySelectorAll('.box:not(.hidden)')].map(b => b.dataset.label.split(' ')[0])"
+        assert page.evaluate(labels) == ["all", GET.function, COMPOSE.function]
+        page.click(".fold")
+        assert page.evaluate(labels) == ["all", *(frame.function for frame in (GET, COMPOSE, call, inner))]
+        assert page.errors == []
 
     def test_a_link_may_search(self, page, tmp_path):
         page.open(written(tmp_path, make_page_result()), fragment="#search=blend")
@@ -165,6 +258,7 @@ class TestInOneBrowser:
 
     def test_without_script_the_flamegraph_is_static(self, page, tmp_path):
         page.open(written(tmp_path, make_page_result()), script=False)
+        page.evaluate(UNFOLD)
         assert page.evaluate("document.querySelectorAll('.flamegraph .box').length") == 10
         assert page.evaluate("document.querySelector('.controls').getBoundingClientRect().height") == 0
         assert "blend" in page.evaluate(f"document.querySelector('{box(BLEND)} text').textContent")
@@ -185,6 +279,8 @@ class TestInOneBrowser:
         assert report.pdf().startswith(b"%PDF")
         report.emulate(dark=True, medium="print")
         assert report.evaluate("getComputedStyle(document.querySelector('.controls')).display") == "none"
+        report.evaluate("document.querySelectorAll('details').forEach(part => { part.open = false; })")
+        assert report.evaluate("document.querySelector('#ladder table').getBoundingClientRect().height") > 100
         assert report.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
         report.resize(680)  # what A4 leaves between its margins
         scrolling = "[...document.querySelectorAll('.wide')].filter(w => w.scrollWidth > w.clientWidth + 1).length"
@@ -199,7 +295,9 @@ class TestInOneBrowser:
         evidence = replace(hostile.evidence, profile=shown.profile, utilisation=shown.utilisation)
         page.open(written(tmp_path, replace(hostile, evidence=evidence)), width=NARROW)
         assert page.evaluate("window.hit") is None
-        assert page.evaluate("document.querySelectorAll('img, iframe, link, a, script').length") == 1  # our script
+        assert page.evaluate("document.querySelectorAll('img, iframe, link, script').length") == 2  # our scripts
+        assert page.evaluate("[...document.querySelectorAll('a')].every(a => a.getAttribute('href')[0] === '#')")
+        unfold(page)
         assert (page.errors, len(page.requests)) == ([], 1)
         assert page.evaluate("document.querySelectorAll('.box').length") == len(frames) + 2
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW

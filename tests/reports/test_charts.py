@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.charts.charts import ROOM, block_chart, charts
+from bottleneck.reports.charts.charts import ROOM, block_chart, draw_charts, step_chart
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH
 from bottleneck.results.records import Interval
+from tests.support.page_results import make_page_result
 from tests.support.results_factory import make_empty_result, make_interval, make_result
 
 
 def drawn(result, title):
-    return next(chart for chart in charts(result) if chart.title == title)
+    return next(chart for chart in draw_charts(result) if chart.title == title)
 
 
 def rect(chart, start):
@@ -65,8 +66,29 @@ def test_every_block_is_a_dot_and_what_took_longer_is_higher():
     assert heights == sorted(heights, reverse=True)
 
 
+def test_a_bar_that_is_longer_than_the_chart_has_a_gap_and_its_number():
+    chart = drawn(make_result(), "Throughput with the data cached at each point")
+    bar = rect(chart, "after_collate, loader alone")
+    gaps = [each for each in chart.segments if each.kind == "break"]
+    assert bar.width == ROOM
+    assert len(gaps) == 2  # of two experiments the loader alone is faster than the device
+    assert all(bar.x < gap.x1 < bar.x + bar.width for gap in gaps)
+    assert {"13,333 ± 93", "8,889 ± 62"} <= {label.text for label in chart.labels}
+
+
+def test_steps_are_as_long_as_they_took_and_stand_one_behind_the_other():
+    chart = step_chart(make_page_result())
+    waits = [each for each in chart.rects if each.kind == "hot"]
+    works = [each for each in chart.rects if each.kind == "bar"]
+    assert (len(waits), len(works)) == (24, 24)
+    assert waits[0].width / waits[1].width == pytest.approx(0.0302 / 0.0003)
+    assert works[0].x == pytest.approx(waits[0].x + waits[0].width)
+    assert "Orange, 62 %: the main process waits" in chart.note
+    assert step_chart(make_result()) is None
+
+
 def test_where_nothing_was_measured_nothing_is_drawn():
-    assert charts(make_empty_result()) == ()
+    assert draw_charts(make_empty_result()) == ()
     assert block_chart(make_empty_result()) is None
 
 
@@ -80,7 +102,7 @@ def test_numbers_from_a_file_that_make_no_sense_stay_on_the_paper(value):
         for e in result.experiments
     )
     result = replace(result, stages=stages, experiments=experiments)
-    for chart in [*charts(result), block_chart(result)]:
+    for chart in [*draw_charts(result), block_chart(result)]:
         for each in chart.rects:
             assert 0 <= each.x <= each.x + each.width <= WIDTH
         for each in chart.dots:

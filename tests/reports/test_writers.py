@@ -99,8 +99,8 @@ def test_a_long_table_that_is_not_folded_is_cut():
 def test_only_the_first_answer_is_the_heading_of_the_page():
     answers = (Section("", (Paragraph("first", "answer"),)), Section("Part", (Paragraph("second", "answer"),)))
     page = render_html(Document(answers, "the title"))
-    assert "<h1>first</h1>" in page
-    assert "<h2>Part</h2>\n<p>second</p>" in page
+    assert '<h1 class="plain-answer">first</h1>' in page
+    assert "<summary><h2>Part</h2></summary>\n<p>second</p>" in page
     assert "<title>the title</title>" in page
 
 
@@ -114,5 +114,5 @@ def test_everything_that_a_page_shows_is_cleaned_and_escaped():
         of(Paragraph("a\x1b[31mb <b> /home/eve/x"), Table((Column("<i>"),), (("\u202eghp_" + "a" * 20,),)))
     )
     assert "<p>ab &lt;b&gt; ~/x</p>" in page
-    assert "<th>&lt;i&gt;</th>" in page
+    assert '<th scope="col">&lt;i&gt;</th>' in page
     assert "<td>[hidden]</td>" in page

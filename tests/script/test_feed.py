@@ -130,3 +130,24 @@ def test_a_loop_in_another_thread_ends_the_diagnosis_when_it_is_told_to():
     told.set()
     thread.join()
     assert (feed.is_done, ended) == (True, ["first"])
+
+
+def test_a_loop_that_ends_with_its_thread_ends_the_diagnosis():
+    # Guards: a greenlet cannot be ended when its thread is gone.
+    def diagnose(step):
+        try:
+            step(0)
+        except ValueError as error:
+            return str(error)
+
+    feed = Feed(diagnose)
+
+    def loop():
+        feed.end_with_thread(ValueError("the thread ended"))
+        feed.next_batch()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    thread.join()
+    assert (feed.is_done, feed.outcome) == (True, "the thread ended")
+    assert thread not in threading.enumerate()

@@ -271,7 +271,7 @@ def test_a_wrapped_stream_can_be_loaded_from_again_and_again(loop):
     for _ in range(3):
         list(made)
     [(source, _)] = loop.began
-    assert (list(source.loader), source.loader.num_workers) == ([[1, 2], [3, 4]], 0)
+    assert (list(source.loader.dataset), source.loader.num_workers) == ([[1, 2], [3, 4]], 0)
 
 
 def test_outside_of_a_diagnosis_wrapped_batches_are_as_they_are():

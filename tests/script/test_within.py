@@ -37,8 +37,8 @@ def measured(monkeypatch):
 class Training:
     """A training that notes how far it came."""
 
-    def __init__(self, batches=20):
-        self.loader = DataLoader(TensorDataset(torch.zeros(2 * batches)), batch_size=2)
+    def __init__(self, most=20):
+        self.most, self.loader = most, DataLoader(TensorDataset(torch.zeros(40)), batch_size=2)
         parameter = torch.nn.Parameter(torch.zeros(1))
         parameter.grad = torch.ones(1)
         self.optimizer = torch.optim.SGD([parameter], lr=0.1)
@@ -46,7 +46,7 @@ class Training:
         self.steps, self.after = 0, False
 
     def run(self):
-        for _ in self.loader:
+        for _, _ in zip(range(self.most), self.loader, strict=False):
             self.optimizer.step()
             self.scheduler.step()
             self.steps += 1
@@ -77,13 +77,13 @@ def test_a_body_that_catches_everything_cannot_go_on_training(measured):
 
 def test_a_body_that_ends_first_leaves_what_was_measured(measured):
     with pytest.raises(MeasurementError, match="ended before the measuring") as caught, bottleneck.diagnosing() as run:
-        Training(batches=5).run()
+        Training(most=5).run()
     assert caught.value.diagnosis is run.diagnosis
 
 
 def test_what_the_body_raises_is_raised_as_it_is(measured):
     with pytest.raises(ZeroDivisionError), bottleneck.diagnosing() as run:
-        Training(batches=5).run()
+        Training(most=5).run()
         raise ZeroDivisionError
     assert run.diagnosis.pipeline["source"] == "script"
 
@@ -117,10 +117,11 @@ def test_the_training_is_left_as_it_was():
                 if done == steps:
                     break
 
-    model, optimizer = make_model()
+    model, _ = make_model()
     model.append(torch.nn.BatchNorm1d(10))  # its buffers are the model's, and no optimizer's
     same = copy.deepcopy(model)
-    train(same, torch.optim.SGD(same.parameters(), lr=1e-3), steps=3)
+    optimizer, other = (torch.optim.SGD(one.parameters(), lr=1e-3, momentum=0.9) for one in (model, same))
+    train(same, other, steps=3)
     with bottleneck.diagnosing(budget="10s") as run:
         train(model, optimizer, steps=100_000)
     assert run.diagnosis.verdict.state == "input_bound"

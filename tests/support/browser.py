@@ -135,6 +135,18 @@ class Page:
         """Type into what has the focus."""
         self.ask("Input.insertText", text=text)
 
+    def press(self, key: str) -> None:
+        """Press a key that writes nothing, or Enter."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def picture(self, height: int) -> bytes:
+        """The page from its top, as wide as the window, as a PNG."""
+        width = self.evaluate("innerWidth")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        taken = self.ask("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(taken["data"])
+
     def pdf(self) -> bytes:
         """The page as it is printed."""
         return base64.b64decode(self.ask("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])

@@ -68,6 +68,11 @@ def make_series(rounds: int = 6, gpu: bool = True) -> dict[str, Any]:
     return {"blocks_per_row": 1, "blocks": rows, "memory": memory}
 
 
+def make_steps() -> list[dict[str, float]]:
+    """Steps of two workers that deliver one after the other: every second batch is waited for."""
+    return [{"wait_s": 0.0302 if number % 2 == 0 else 0.0003, "work_s": 0.0094} for number in range(24)]
+
+
 def make_usage(series: dict[str, Any]) -> dict[str, Any]:
     """The evidence of utilisation, with one experiment in the table."""
     row = {
@@ -89,6 +94,8 @@ def make_page_result(profile: StackProfile | None = None, series: dict[str, Any]
     """A complete diagnosis whose page has every part."""
     result = make_result()
     stages = [stage.name for stage in result.stages]
-    seen = evidence_of({"utilisation": make_usage(series or make_series())})
+    seen = evidence_of({"utilisation": make_usage(series or make_series()), "steps": make_steps()})
     profiled = summarise_profile(profile or make_profile(), stages)
-    return replace(result, evidence=replace(result.evidence, profile=profiled, utilisation=seen.utilisation))
+    return replace(
+        result, evidence=replace(result.evidence, profile=profiled, utilisation=seen.utilisation, steps=seen.steps)
+    )

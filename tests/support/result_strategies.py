@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from bottleneck.results.evidence import Evidence, LoaderFacts, Stalls, TransformSeen, Utilisation
+from bottleneck.results.evidence import Evidence, LoaderFacts, Stalls, StepSeen, TransformSeen, Utilisation
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Advice,
@@ -96,6 +96,7 @@ EVIDENCE = st.builds(
     first_batch_s=st.none() | NUMBERS,
     receiving_s_per_batch=st.none() | st.integers(-(2**53), 2**53) | NUMBERS,
     stalls=st.builds(Stalls, count=st.none() | COUNTS, lost_share=st.none() | NUMBERS),
+    steps=tuples_of(st.builds(StepSeen, wait_s=st.none() | NUMBERS, work_s=st.none() | NUMBERS)),
     loader=st.builds(LoaderFacts, transform_modules=st.dictionaries(st.text(), st.text(), max_size=3)),
     transforms=tuples_of(st.builds(TransformSeen, name=st.none() | NAMES, share=st.none() | NUMBERS)),
     transforms_note=st.none() | st.text(),

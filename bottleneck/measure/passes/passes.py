@@ -11,7 +11,14 @@ import torch
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import loader_failures, one_line
-from bottleneck.measure.facts.batch_waits import WATCH_S, WATCH_SHARE, describe_waits, find_stalls, worth_watching
+from bottleneck.measure.facts.batch_waits import (
+    WATCH_S,
+    WATCH_SHARE,
+    describe_steps,
+    describe_waits,
+    find_stalls,
+    worth_watching,
+)
 from bottleneck.measure.facts.model_facts import describe_model
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
@@ -95,4 +102,5 @@ def note_waits(bench: Bench, ledger: Ledger) -> None:
     if raw is not None and ledger.evidence.wait_s.count is None and bench.waits_s.get(raw):
         blocks = ledger.blocks.get(raw, [])
         waits, stalls = describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)
-        ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls)
+        steps = describe_steps(bench.raw_steps_s)
+        ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls, steps=steps)

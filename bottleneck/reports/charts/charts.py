@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH, Chart, Dot, Label, Rect, Segment, Shape, short
 from bottleneck.reports.content.ladder import rungs
-from bottleneck.results.format import LARGEST, duration, duration_interval, gain_interval, percent, rate_with_half_width
+from bottleneck.results.format import LARGEST, duration, gain_interval, percent, rate_with_half_width, whole
+from bottleneck.results.names import COLD
 from bottleneck.results.records import Block, Interval, Rate, Result
 
 _VALUE_WIDTH = 210
@@ -18,7 +20,9 @@ MAX_ROWS = 40
 MAX_DOTS = 4_000
 """Blocks that are drawn; a page of more takes browsers long."""
 
-_BAR, _THIN_BAR, _PITCH, _PAIR_PITCH = 18, 6, 28, 38
+MAX_STEPS = 64
+_STEPS_LEFT = 8
+_BAR, _THIN_BAR, _PITCH, _PAIR_PITCH = 18, 6, 28, 46
 _LANE = 34
 _WIDEST_DEVIATION = 0.5
 _LEAST_DEVIATION = 0.02
@@ -36,10 +40,12 @@ class _Row:
     interval: tuple[float, float] = (0.0, 0.0)
     unit: str = ""
     thin: tuple[float, str] | None = None
-    """The length of a second bar below it, and what that is."""
+    """The length of a second bar below it, which is cut where it is longer than there is room, and its value."""
+    adds: str = ""
+    """A second, smaller name below the first."""
 
 
-def charts(result: Result) -> tuple[Chart, ...]:
+def draw_charts(result: Result) -> tuple[Chart, ...]:
     """The charts of what was found, as far as there is something to draw."""
     made = (_ladder(result), _waterfall(result), _gains(result))
     return tuple(chart for chart in made if chart is not None)
@@ -57,7 +63,7 @@ def _ladder(result: Result) -> Chart | None:
         drained = rung.experiment.drained
         thin = None
         if drained is not None and _positive(drained):
-            thin = min(ROOM, drained.samples_per_s * scale), f"loader alone: {rate_with_half_width(drained)} samples/s"
+            thin = drained.samples_per_s * scale, rate_with_half_width(drained)
         rows.append(
             _Row(
                 rung.experiment.name,
@@ -68,36 +74,50 @@ def _ladder(result: Result) -> Chart | None:
                 interval=(rate.low * scale, rate.high * scale),
                 unit=" samples/s",
                 thin=thin,
+                adds=f"+ {short(rung.stage.name)}" if rung.stage is not None and rung.stage.inner is not None else "",
             )
         )
     return _chart(
         "Throughput with the data cached at each point",
-        "Samples per second. Thick: with the train step. Thin: the loader alone, cut where it is beyond the chart."
-        + (" In the other colour: where the bottleneck comes in." if any(row.hot for row in rows) else ""),
+        "Samples per second, each row with one stage more at work. Thick: with the train step. Thin: the loader alone; "
+        "a gap and its number where it is longer than the chart."
+        + (" Orange: the first row in which the bottleneck works." if any(row.hot for row in rows) else ""),
         len(rows) * _PAIR_PITCH,
         _draw(rows, _PAIR_PITCH),
     )
 
 
 def _waterfall(result: Result) -> Chart | None:
-    """A step from the device outwards: where each stage begins and ends."""
-    known = [(s, s.exposed_s_per_batch) for s in result.stages if s.exposed_s_per_batch is not None][:MAX_ROWS]
-    unknown = [short(stage.name) for stage in result.stages if stage.exposed_s_per_batch is None][:MAX_ROWS]
-    whole_s = sum(max(0.0, exposed.estimate) for _, exposed in known)
-    if len(known) < 2 or not 0 < whole_s < LARGEST:
+    """A step from the device outwards: where each stage begins and ends, by the steps of the ladder itself."""
+    steps = {e.name: e.coupled.seconds_per_batch for e in result.experiments if e.available and e.coupled}
+    steps = {name: step_s for name, step_s in steps.items() if 0 < step_s < LARGEST}
+    measured = [stage for stage in result.stages if stage.outer != COLD]
+    known = [s for s in measured if s.outer in steps and (s.inner is None or s.inner in steps)][:MAX_ROWS]
+    unknown = [short(stage.name) for stage in measured if stage not in known][:MAX_ROWS]
+    if len(known) < 2:
         return None
-    rows, begin = [], 0.0
-    for stage, exposed in known:
-        length = ROOM * max(0.0, exposed.estimate) / whole_s
-        hot = stage.name == result.verdict.bottleneck
-        rows.append(_Row(stage.name, duration_interval(exposed), begin, max(1.0, length), hot))
-        begin += length
+    scale = ROOM / max(steps[stage.outer] for stage in known)
+    rows = []
+    for stage in known:
+        begin_s = steps[stage.inner] if stage.inner is not None else 0.0
+        added_s = max(0.0, steps[stage.outer] - begin_s)
+        begin, length = min(begin_s, steps[stage.outer]) * scale, max(1.0, added_s * scale)
+        value = duration(added_s) if added_s > 0 else "≈ 0"
+        value += ", within noise" if stage.finding == "within_noise" else ""
+        rows.append(_Row(stage.name, value, begin, length, stage.name == result.verdict.bottleneck))
+    height, shapes = len(rows) * _PITCH, _draw(rows, _PITCH)
+    whole_s = steps[known[-1].outer]
+    shapes += [
+        Segment(LABEL_WIDTH, height, _at(ROOM), height, "axis"),
+        Label(LABEL_WIDTH, height + 16, "0", "soft", "middle"),
+        Label(_at(whole_s * scale), height + 16, duration(whole_s), "soft", "middle"),
+    ]
     return _chart(
         "One step of the job",
-        f"{duration(whole_s)}: what each stage adds to those inside it, from the device outwards."
+        f"{duration(whole_s)}, from the device outwards: what each stage adds to the stages before it."
         + (f" Not measured, and not in it: {', '.join(unknown)}." if unknown else ""),
-        len(rows) * _PITCH,
-        _draw(rows, _PITCH),
+        height + 22,
+        shapes,
     )
 
 
@@ -120,12 +140,46 @@ def _gains(result: Result) -> Chart | None:
         for stage, gain in known
     ]
     height, shapes = len(rows) * _PITCH, _draw(rows, _PITCH)
+    shapes += [
+        Segment(LABEL_WIDTH, 0, LABEL_WIDTH, height, "axis"),
+        Label(LABEL_WIDTH, height + 14, "1x: no gain", "soft", "middle"),
+    ]
     note = "Throughput if the stage were free, everything else being real; measured."
     if headroom is not None:
         at = _at((headroom.estimate - 1) * scale)
-        shapes.append(Segment(at, 0, at, height - 8, "bound"))
+        shapes.insert(0, Segment(at, 0, at, height, "bound"))
         note += f" The dashed line: all of the input free, {gain_interval(headroom)}."
-    return _chart("Gain if free", note, height, shapes)
+    return _chart("Gain if free", note, height + 20, shapes)
+
+
+def step_chart(result: Result) -> Chart | None:
+    """Single steps one behind the other: how evenly batches come, and what waiting for them takes."""
+    seen = [(step.wait_s, step.work_s) for step in result.evidence.steps]
+    steps = [(wait, work) for wait, work in seen if _is_time(wait) and _is_time(work)][:MAX_STEPS]
+    whole_s = sum(wait + work for wait, work in steps)
+    if len(steps) < 2 or not 0 < whole_s < LARGEST:
+        return None
+    room, top, height = WIDTH - _STEPS_LEFT - 8, 4, 40
+    shapes: list[Shape] = []
+    at_s = 0.0
+    for number, (wait_s, work_s) in enumerate(steps, 1):
+        tip = f"step {number}: waits {duration(wait_s)}, works {duration(work_s)}"
+        width, wide = room * wait_s / whole_s, room * work_s / whole_s
+        x = _STEPS_LEFT + room * at_s / whole_s
+        shapes.append(Rect(x, top, width, height, "hot", tip))
+        # A hair between two steps keeps them apart.
+        shapes.append(Rect(x + width, top, wide - min(1.0, wide / 4), height, "bar", tip))
+        at_s += wait_s + work_s
+    shapes.append(Label(_STEPS_LEFT, top + height + 16, "0", "soft"))
+    shapes.append(Label(_STEPS_LEFT + room, top + height + 16, duration(whole_s), "soft", "end"))
+    waits = percent(sum(wait for wait, _ in steps) / whole_s)
+    note = f"{whole(len(steps))} steps one behind the other. Orange, {waits}: the main process waits for a batch. "
+    note += "Blue: it copies the batch and runs the train step; a device may work on meanwhile."
+    return _chart("Steps of the job", note, top + height + 22, shapes)
+
+
+def _is_time(seconds: float | None) -> TypeGuard[float]:
+    return seconds is not None and 0 <= seconds < LARGEST
 
 
 def block_chart(result: Result) -> Chart | None:
@@ -173,15 +227,24 @@ def _draw(rows: Sequence[_Row], pitch: float) -> list[Shape]:
         tip = f"{row.name}: {row.value}{row.unit}"
         shapes.append(Label(LABEL_WIDTH - 8, middle, short(row.name), "label", "end"))
         shapes.append(Rect(x, top, row.length, _BAR, "hot" if row.hot else "bar", tip))
+        if row.adds:
+            shapes.append(Label(LABEL_WIDTH - 8, top + _BAR + 15, row.adds, "soft", "end"))
         if row.thin is not None:
-            length, what = row.thin
-            shapes.append(Rect(x, top + _BAR + 2, length, _THIN_BAR, "soft", f"{row.name}, {what}"))
+            shapes += _thin(row, *row.thin, x, top + _BAR + 2)
         low, high = row.interval
         if math.isfinite(low) and math.isfinite(high) and low < high:
             shapes.append(Segment(_at(low), middle, _at(high), middle, "interval"))
             end = max(end, high)
         shapes.append(Label(_at(end) + 8, middle, row.value, "value"))
     return shapes
+
+
+def _thin(row: _Row, length: float, value: str, x: float, top: float) -> Iterator[Shape]:
+    """A second bar; one that is longer than the chart has a gap near its end, and its number."""
+    yield Rect(x, top, min(ROOM, length), _THIN_BAR, "soft", f"{row.name}, loader alone: {value}{row.unit}")
+    if length > ROOM:
+        yield Segment(x + ROOM - 16, top + _THIN_BAR + 2, x + ROOM - 10, top - 2, "break")
+        yield Label(x + ROOM + 8, top + _THIN_BAR + 7, value, "soft")
 
 
 def _chart(title: str, note: str, height: float, shapes: Sequence[Shape]) -> Chart:

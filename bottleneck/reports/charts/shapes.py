@@ -13,6 +13,8 @@ from bottleneck.reports import sanitize
 WIDTH = 720
 LABEL_WIDTH = 190
 """Room for letters of half again the size: on a narrow screen the chart shrinks and they do not."""
+_MOST_WORDS = 80
+"""Bars that are told one by one to those who do not see them; of more, what they mean."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,13 @@ class Rect:
 
 @dataclass(frozen=True)
 class Segment:
-    """A line: an interval, an axis or a bound."""
+    """A line: an interval, an axis or a bound, or one that cuts a bar that is longer than there is room for."""
 
     x1: float
     y1: float
     x2: float
     y2: float
-    kind: Literal["interval", "axis", "bound"]
+    kind: Literal["interval", "axis", "bound", "break"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class Chart:
     line: str = ""
     """Points of a polyline."""
     width: float = WIDTH
+
+    @property
+    def words(self) -> str:
+        """What it shows, for those who do not see it."""
+        tips = [rect.tip for rect in self.rects if rect.tip]
+        return f"{self.title}. {'; '.join(tips) if 0 < len(tips) <= _MOST_WORDS else self.note}"
 
 
 def short(text: str, most: int = 18) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from bottleneck.analysis.advice.kept_stacks import kept_stacks
-from bottleneck.reports.charts.charts import block_chart, charts
+from bottleneck.reports.charts.charts import block_chart, draw_charts, step_chart
 from bottleneck.reports.charts.flamegraph import draw_flamegraph
 from bottleneck.reports.charts.shapes import Chart
 from bottleneck.reports.charts.timeline import draw_timeline
@@ -15,10 +15,15 @@ from bottleneck.results.format import percent, whole
 from bottleneck.results.records import Result
 
 
-def overview(result: Result) -> Iterator[Section]:
+def charts(result: Result) -> Iterator[Section]:
     """What was found: ladder, one step, gains."""
-    for chart in charts(result):
+    for chart in draw_charts(result):
         yield from _section(chart)
+
+
+def steps(result: Result) -> Iterator[Section]:
+    """Single steps of the job."""
+    return _section(step_chart(result))
 
 
 def blocks(result: Result) -> Iterator[Section]:
@@ -44,10 +49,11 @@ def flamegraph(result: Result) -> Iterator[Section]:
     profile = result.evidence.profile
     main = profile.in_workers is False
     title = "Flamegraph of the main process, which loads the data" if main else "Flamegraph of the workers"
+    stages = [stage.name for stage in result.stages]
     processes = profile.processes or 0
     together = f" of {whole(processes)} workers together" if processes > 1 else ""
     samples = sum(stack.samples for stack in kept.stacks)
     note = f"{whole(samples)} samples of the loader's code{together}; each function stands on its caller."
     if kept.left_out_share > 0:
         note += f" Rare stacks, {percent(kept.left_out_share)} of the samples, are left out."
-    yield Section(title, (Paragraph(note, "note"), Figure("flamegraph", draw_flamegraph(kept.stacks, title))))
+    yield Section(title, (Paragraph(note, "note"), Figure("flamegraph", draw_flamegraph(kept.stacks, title, stages))))

@@ -1,11 +1,13 @@
 """The documents: which sections a result has in each format, and in which order.
 
 A terminal shows what to do last, right above the prompt; a comment in a pull request has two tables before the folds.
+A page has the answer, what fixing it brings and how above its contents, and everything else folded below them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from bottleneck.reports.content import figures, raw, verdict
 from bottleneck.reports.content.advice import advice, first_advice
@@ -15,6 +17,7 @@ from bottleneck.reports.content.io import reading
 from bottleneck.reports.content.ladder import ladder, not_measured, throughput
 from bottleneck.reports.content.loop import loop
 from bottleneck.reports.content.operators import operators
+from bottleneck.reports.content.overview import overview
 from bottleneck.reports.content.payload import moved_bytes, payload
 from bottleneck.reports.content.stages import stages
 from bottleneck.reports.content.transforms import transforms
@@ -24,7 +27,18 @@ from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import UNKNOWN
 from bottleneck.results.records import Result
 
-_OUTLINES: dict[str, tuple[Callable[[Result], Iterable[Section]], ...]] = {
+_Part = Callable[[Result], Iterable[Section]]
+
+
+def _opened(part: _Part) -> _Part:
+    return lambda result: (replace(section, folded=False) for section in part(result))
+
+
+def _folded(part: _Part) -> _Part:
+    return lambda result: (replace(section, folded=True) for section in part(result))
+
+
+_OUTLINES: dict[str, tuple[_Part, ...]] = {
     "text": (
         *(verdict.answer, ladder, stages, loop, transforms, functions, utilisation, operators),
         *(not_measured, verdict.warnings, advice, moved_bytes, reading, verdict.cost),
@@ -35,9 +49,20 @@ _OUTLINES: dict[str, tuple[Callable[[Result], Iterable[Section]], ...]] = {
         *(not_measured, throughput, raw.setting, raw.blocks),
     ),
     "html": (
-        *(verdict.answer, verdict.warnings, figures.overview, advice, ladder, not_measured, stages, reading),
-        *(loop, transforms, functions, figures.flamegraph, payload, utilisation, figures.timeline, operators),
-        *(figures.blocks, raw.setting, verdict.cost),
+        *(overview, _opened(verdict.warnings), _opened(advice)),
+        *(
+            figures.charts,
+            figures.steps,
+            _folded(ladder),
+            stages,
+            loop,
+            transforms,
+            functions,
+            figures.flamegraph,
+            reading,
+            payload,
+        ),
+        *(utilisation, operators, figures.blocks, figures.timeline, not_measured, raw.setting, verdict.cost),
     ),
 }
 

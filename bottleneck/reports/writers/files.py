@@ -100,5 +100,5 @@ def _files(profile: StackProfile) -> Iterator[tuple[str, str]]:
 def _note(profile: StackProfile, samples: float) -> str:
     return (
         f"{samples:,.0f} samples of the dataset's code by {profile.sampler} at {profile.rate_hz:g} Hz. "
-        "Orange: computing; blue: waiting. Click to zoom."
+        "Dashed: mostly waiting. Click to zoom."
     )

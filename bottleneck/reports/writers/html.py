@@ -1,31 +1,71 @@
-"""A document as one HTML page that needs nothing else: no font, no link, and no script but that of the flamegraph."""
+"""A document as one HTML page that needs nothing else: no font, no address, and no script but its own."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.reports import sanitize
 from bottleneck.reports.charts.flamegraph import script
-from bottleneck.reports.document import Document, Figure
+from bottleneck.reports.document import Block, Document, Figure
 
 if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
+_PAGE_SCRIPT = Path(__file__).parent.with_name("templates") / "page.js"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A section in its place."""
+
+    title: str
+    anchor: str
+    folded: bool
+    opened: bool
+    """It stands above the contents, where everything is open."""
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class _Script:
+    """A script that the page's policy lets run, by its hash."""
+
+    code: str
+
+    @property
+    def hash(self) -> str:
+        return base64.b64encode(hashlib.sha256(self.code.encode("utf-8")).digest()).decode("ascii")
+
 
 def render_html(document: Document) -> str:
     """The report as one self-contained page, light or dark as the reader's system is; it ends with one newline."""
-    from markupsafe import Markup
-
-    sections = [(one.title, [(type(b).__name__, b) for b in blocks]) for one, blocks in document.shown("html")]
-    figures = [block for _, blocks in sections for _, block in blocks if isinstance(block, Figure)]
-    code = script() if any(figure.kind == "flamegraph" for figure in figures) else ""
-    digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode("ascii")
+    parts = list(_parts(document))
+    figures = [block for part in parts for block in part.blocks if isinstance(block, Figure)]
+    scripts = [_Script(_PAGE_SCRIPT.read_text(encoding="utf-8"))]
+    if any(figure.kind == "flamegraph" for figure in figures):
+        scripts.append(_Script(script()))
     page = _environment().get_template("page.html.j2")
-    return page.render(title=document.title, sections=sections, script=Markup(code), script_hash=digest).rstrip() + "\n"
+    contents = [part for part in parts if part.title]
+    return page.render(title=document.title, parts=parts, contents=contents, scripts=scripts).strip() + "\n"
+
+
+def _parts(document: Document) -> Iterator[_Part]:
+    opened, taken = True, set[str]()
+    for section, blocks in document.shown("html"):
+        opened = opened and not (section.folded and section.title)
+        anchor = base = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "part"
+        while anchor in taken:
+            anchor = f"{base}-{len(taken)}"
+        taken.add(anchor)
+        yield _Part(section.title, anchor, section.folded, opened, blocks)
 
 
 @functools.cache
@@ -42,6 +82,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["code"] = _code
+    environment.filters["diff"] = _diff
+    environment.filters["kind"] = lambda block: type(block).__name__
     return environment
 
 
@@ -54,3 +96,12 @@ def _code(text: str) -> Markup:
     from markupsafe import escape
 
     return escape(sanitize.public("\n".join(sanitize.lines(text))))
+
+
+def _diff(text: str) -> Markup:
+    """Lines of a diff, in which those that go and those that come stand out."""
+    from markupsafe import Markup
+
+    tags = {"+": Markup("<ins>{}\n</ins>"), "-": Markup("<del>{}\n</del>")}
+    lines = sanitize.public("\n".join(sanitize.lines(text))).split("\n")
+    return Markup("").join(tags.get(line[:1], Markup("{}\n")).format(line) for line in lines)

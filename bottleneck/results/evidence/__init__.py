@@ -49,7 +49,7 @@ from bottleneck.results.evidence.usage import (
     Utilisation,
     WorkersUsage,
 )
-from bottleneck.results.evidence.waits import EpochGap, Stalls, Waits
+from bottleneck.results.evidence.waits import EpochGap, Stalls, StepSeen, Waits
 from bottleneck.results.values import Count, Interval, Quantity
 
 
@@ -91,6 +91,8 @@ class Evidence:
     blocks_repeated: Count | None = left_out()
     wait_s: Waits = left_out(Waits())
     stalls: Stalls = left_out(Stalls())
+    steps: tuple[StepSeen, ...] = left_out(())
+    """Steps of the job in its last block, in their order: the first of them."""
     trace: Traces = left_out(Traces())
     model: ModelFacts = left_out(ModelFacts())
     loop_s_per_batch: Quantity | None = None

@@ -25,6 +25,16 @@ class EpochGap:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepSeen:
+    """One step of the job as the main process saw it, right behind the one before."""
+
+    wait_s: Quantity | None = None
+    """For its batch."""
+    work_s: Quantity | None = None
+    """For all else: transfer and train step. A device may work on meanwhile and afterwards."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Waits:
     """How long the main process waits for a batch, in seconds."""
 

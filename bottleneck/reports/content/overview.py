@@ -1,0 +1,270 @@
+"""What a page begins with: the answer on a card, the pipeline as a flow, and what fixing each stage would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from bottleneck.analysis.settings import number, positive
+from bottleneck.analysis.what_if import gain_of, rate_now, what_if
+from bottleneck.reports.charts.card import Card, Lane, Node
+from bottleneck.reports.content.price import lost_money
+from bottleneck.reports.content.verdict import sentences
+from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
+from bottleneck.results.format import (
+    count,
+    duration,
+    gain_interval,
+    known,
+    long_duration,
+    names,
+    percent_interval,
+    plural,
+)
+from bottleneck.results.names import COLD, COMPUTE, RAW, goes_beyond_the_worker
+from bottleneck.results.records import Interval, Rate, Result, Stage
+
+_DOES = {
+    "load": "read and decode",
+    "fetch": "dataset[i]",
+    "augment": "transforms",
+    "finish": "rest of __getitem__",
+    "other": "code around your stages",
+    "collate": "samples to a batch",
+    "handoff": "worker to main process",
+    "copy": "to the device",
+    "compute": "train step",
+}
+_HOURS = 100
+_SHORTEST_EPOCH_S, _WHOLE_MINUTES_S, _HOURS_S = 60.0, 600.0, 7200.0
+
+
+def overview(result: Result) -> Iterator[Section]:
+    """The card with the verdict, the flow, and what a change would bring."""
+    drawn = card(result)
+    yield Section("", (Figure("card", drawn), *map(Paragraph, _verdict(result))), folded=False)
+    if any(lane.nodes for lane in drawn.lanes):
+        note = Paragraph(_pace(result), "note")
+        yield Section("What each stage takes", (Figure("flow", drawn.lanes), note), folded=False)
+    yield from _possible(result)
+
+
+def _verdict(result: Result) -> list[str]:
+    """The verdict in full; of a job on a CPU what the card leaves out, as there is no device to compare it with."""
+    verdict = result.verdict
+    simple = verdict.bottleneck is not None and verdict.judged_by == "efficiency"
+    if _on_cpu(result) and verdict.state == "input_bound" and simple and rate_now(result) is not None:
+        return [text for text in [lost_money(result)] if text]
+    return sentences(result)
+
+
+# --- the card ---------------------------------------------------------------------------------------------
+
+
+def card(result: Result) -> Card:
+    """The answer in short: state, now and possible, bottleneck, job, machine, date."""
+    headline, claim = _headline(result)
+    facts = (
+        ("Bottleneck", _bottleneck(result)),
+        ("Job", _job(result)),
+        ("Machine", _machine(result)),
+        ("Measured", _measured(result)),
+    )
+    return Card(result.verdict.state, headline, claim, tuple(fact for fact in facts if fact[1]), tuple(_lanes(result)))
+
+
+def _headline(result: Result) -> tuple[str, str]:
+    """What a manager reads: throughput now and possible; on a CPU first what the bottleneck takes."""
+    now, verdict = rate_now(result), result.verdict
+    if now is None:
+        return "No verdict", ""
+    speed = f"{count(now.samples_per_s)} samples/s"
+    if verdict.state == "undecided":
+        return f"{speed}, and no verdict yet", ""
+    if verdict.bottleneck is None and verdict.judged_by == "epoch_efficiency":
+        return f"{speed} within an epoch", f"Over whole epochs {percent_interval(verdict.judged)} of what is possible."
+    within = " within an epoch" if verdict.judged_by == "epoch_efficiency" else ""
+    gain = gain_of(result, verdict.bottleneck)
+    freed = verdict.bottleneck if gain is not None else "all of the input"
+    gain = gain or verdict.headroom
+    if gain is None or not known(gain.estimate):
+        return speed, ""
+    better = f"{count(now.samples_per_s)} → up to {count(now.samples_per_s * gain.estimate)} samples/s"
+    bound = f"if {freed} took no time: {gain_interval(gain)} the throughput{within}."
+    stage = _stage(result, verdict.bottleneck)
+    if verdict.state == "input_bound" and stage is not None and _on_cpu(result) and stage.cost_s_per_batch:
+        shared = "The model and the loading of its data share the CPU's cores."
+        return f"{stage.name} takes {_takes(stage.cost_s_per_batch)} a batch", f"{better} {bound} {shared}"
+    return better, bound
+
+
+def _bottleneck(result: Result) -> str:
+    verdict = result.verdict
+    if verdict.bottleneck is None:
+        return ""
+    stage = _stage(result, verdict.bottleneck)
+    added, now = _added_s(result, stage), rate_now(result)
+    adds = f", {duration(added)} of each {duration(now.seconds_per_batch)} step" if added and now is not None else ""
+    also = f"; also {names(verdict.contributors)}" if verdict.contributors else ""
+    return f"{verdict.bottleneck}{adds}{also}"
+
+
+def _job(result: Result) -> str:
+    """What was measured, as far as it is known."""
+    pipeline = result.pipeline
+    named = [str(pipeline[key]) for key in ("target", "dataset", "model") if pipeline.get(key)]
+    parts = [name if "/" in name or ":" in name else name.rpartition(".")[2] for name in named]
+    size, workers = positive(pipeline, "batch_size"), number(pipeline, "num_workers")
+    parts += [f"batch size {size:g}"] if size is not None else []
+    parts += [plural(int(workers), "worker")] if workers is not None else []
+    return ", ".join(parts)
+
+
+def _machine(result: Result) -> str:
+    device, name = (result.environment.get(key) for key in ("device", "device_name"))
+    cores = positive(result.environment, "cpu_cores_available")
+    parts = [f"{name} ({device})" if name and device else str(name or device or "")]
+    parts += [f"{cores:g} CPU {'core' if cores == 1 else 'cores'}"] if cores is not None else []
+    return ", ".join(filter(None, parts))
+
+
+def _measured(result: Result) -> str:
+    try:
+        when = f"{datetime.fromisoformat(result.created.replace('Z', '+00:00')):%Y-%m-%d %H:%M} UTC"
+    except ValueError:  # a file may hold any text
+        when = result.created
+    return f"{when}, in {long_duration(result.cost.seconds)}"
+
+
+# --- the flow ---------------------------------------------------------------------------------------------
+
+
+def _lanes(result: Result) -> Iterator[Lane]:
+    """Who works on which stages, in the order in which data passes them."""
+    stages = [stage for stage in reversed(result.stages) if stage.outer != COLD]
+    costs = [stage.cost_s_per_batch for stage in stages]
+    longest = max((cost.estimate for cost in costs if cost is not None and known(cost.estimate)), default=0.0)
+    workers = number(result.pipeline, "num_workers")
+    whose = "Main process" if workers == 0 else "Workers" if workers is None else plural(int(workers), "worker")
+    drained = _rate(result, RAW, "drained")
+    makes = f"{whose}: {duration(drained.seconds_per_batch)} a batch alone" if drained is not None else whose
+    device = "Model" if _on_cpu(result) else "Device"
+    sides = (
+        (makes, [s for s in stages if s.name != COMPUTE and not goes_beyond_the_worker(s.name)]),
+        ("On the way", [s for s in stages if goes_beyond_the_worker(s.name)]),
+        (device, [s for s in stages if s.name == COMPUTE]),
+    )
+    for title, found in sides:
+        if found:
+            yield Lane(title, tuple(_node(result, stage, longest) for stage in found))
+
+
+def _node(result: Result, stage: Stage, longest_s: float) -> Node:
+    cost = stage.cost_s_per_batch
+    share = cost.estimate / longest_s if cost is not None and longest_s > 0 and known(cost.estimate) else 0.0
+    takes = "not measured" if cost is None else _takes(cost)
+    added = _added_s(result, stage)
+    adds = "" if added is None else f"{duration(added)} of the step" if added > 0 else "nothing of the step"
+    hot = stage.name == result.verdict.bottleneck
+    return Node(stage.name, _DOES.get(stage.name, ""), takes, adds, min(1.0, max(0.0, share)), hot)
+
+
+def _pace(result: Result) -> str:
+    """What the times add up to, and what sets the pace."""
+    now = rate_now(result)
+    if now is None:
+        return "Times are per batch."
+    step = f"a step of the job takes {duration(now.seconds_per_batch)}"
+    meaning = "Large: what a stage takes by itself for a batch. Small: what it adds to the step."
+    if number(result.pipeline, "num_workers") == 0:
+        return f"{meaning} One comes after the other: {step}."
+    sides = "Loader and model share the CPU's cores" if _on_cpu(result) else "Workers and device work at the same time"
+    return f"{meaning} {sides}, and {step}."
+
+
+def _takes(cost: Interval) -> str:
+    """What a stage takes, or what it takes at most where that may be nothing."""
+    if not (known(cost.estimate) and known(cost.low) and known(cost.high)):
+        return "not measured"
+    return duration(cost.estimate) if cost.low > 0 else f"< {duration(cost.high)}" if cost.high > 0 else "≈ 0"
+
+
+# --- what a change would bring ----------------------------------------------------------------------------
+
+
+def _possible(result: Result) -> Iterator[Section]:
+    now, found = rate_now(result), what_if(result)
+    if now is None or not found:
+        return
+    hours = "hours" if _on_cpu(result) else "GPU hours"
+    asked = result.evidence.gpu_hour_price
+    price = asked if known(asked) and asked > 0 else None
+    columns = (
+        Column("if it took no time", "name"),
+        Column("samples/s", "number"),
+        Column("gain", "number"),
+        Column("an epoch", "number"),
+        Column(f"{_HOURS} {hours} become", "number"),
+        Column(f"saved of {count(_HOURS * price)}" if price else "", "number"),
+    )
+    rows = [("nothing: the job as it is", count(now.samples_per_s), "", _epoch(result, now, 1.0), f"{_HOURS} h", "")]
+    for possible in found:
+        gain = possible.gain
+        rows.append(
+            (
+                names(possible.stages) if possible.stages else "all of the input",
+                f"up to {count(now.samples_per_s * gain.estimate)}",
+                gain_interval(gain),
+                _epoch(result, now, gain.estimate),
+                f"{count(_HOURS / gain.estimate)} h",
+                f"up to {count(_HOURS * price * (1 - 1 / gain.estimate))}" if price else "",
+            )
+        )
+    named = frozenset(at for at, possible in enumerate(found, 1) if possible.stages == (result.verdict.bottleneck,))
+    note = "Measured with recorded output in the place of these stages and everything else at work, so that no change "
+    note += f"to them brings more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
+    yield Section("What if", (Table(columns, tuple(rows), named), Paragraph(note, "note")), folded=False)
+
+
+def _without_gain(result: Result, gaining: Iterable[str]) -> str:
+    """The stages that were tried and of which none is in the table."""
+    alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
+    rest = [name for name in alone if name not in set(gaining)]
+    return f" No measurable gain by itself: {names(rest)}." if rest else ""
+
+
+def _epoch(result: Result, now: Rate, gain: float) -> str:
+    """What an epoch takes, where that is long enough to matter."""
+    length = positive(result.pipeline, "dataset_length")
+    if length is None or length / now.samples_per_s < _SHORTEST_EPOCH_S:
+        return ""
+    seconds = length / (now.samples_per_s * gain)
+    if seconds < _WHOLE_MINUTES_S:
+        return long_duration(seconds)
+    return f"{count(seconds / 60)} min" if seconds < _HOURS_S else f"{count(seconds / 3600)} h"
+
+
+# --- of the result ----------------------------------------------------------------------------------------
+
+
+def _stage(result: Result, name: str | None) -> Stage | None:
+    return next((stage for stage in result.stages if stage.name == name), None)
+
+
+def _rate(result: Result, name: str, mode: str) -> Rate | None:
+    found: Iterator[Rate | None] = (getattr(e, mode) for e in result.experiments if e.name == name)
+    return next((rate for rate in found if rate is not None), None)
+
+
+def _added_s(result: Result, stage: Stage | None) -> float | None:
+    """What a stage adds to the step, as the steps of the ladder have it; nothing where noise makes that negative."""
+    outer = _rate(result, stage.outer, "coupled") if stage is not None else None
+    inner = _rate(result, stage.inner, "coupled") if stage is not None and stage.inner is not None else None
+    if stage is None or outer is None or (inner is None and stage.inner is not None):
+        return None
+    added = outer.seconds_per_batch - (inner.seconds_per_batch if inner is not None else 0.0)
+    return max(0.0, added) if known(added) else None
+
+
+def _on_cpu(result: Result) -> bool:
+    return str(result.environment.get("device") or "").startswith("cpu")
