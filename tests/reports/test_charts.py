@@ -7,9 +7,10 @@ import pytest
 
 from bottleneck.reports.charts.charts import ROOM, block_chart, draw_charts, step_chart
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH
+from bottleneck.reports.content.added import added_times
 from bottleneck.results.records import Interval
 from tests.support.page_results import make_page_result
-from tests.support.results_factory import make_empty_result, make_interval, make_result
+from tests.support.results_factory import make_empty_result, make_rate, make_result
 
 
 def drawn(result, title):
@@ -39,12 +40,17 @@ def test_a_step_is_cut_into_what_each_stage_adds_one_behind_the_other():
     assert rect(chart, "augment: ").width == pytest.approx(ROOM * 13.03 / 24.69, rel=0.01)
 
 
-def test_a_stage_that_seems_to_give_time_back_is_drawn_as_nothing():
+def test_the_parts_of_a_step_are_the_step_whatever_noise_makes_of_the_ladder():
+    steps = {"host": 0.0090, "before_collate": 0.0900}  # faster than the device alone, slower than the whole job
     result = make_result()
-    stages = [
-        replace(s, exposed_s_per_batch=make_interval(-0.001, 0.0002)) if s.name == "copy" else s for s in result.stages
-    ]
-    assert rect(drawn(replace(result, stages=tuple(stages)), "One step of the job"), "copy: ").width == 1.0
+    experiments = tuple(
+        replace(e, coupled=make_rate(steps[e.name])) if e.name in steps else e for e in result.experiments
+    )
+    noisy = replace(result, experiments=experiments)
+    parts = {name: end - begin for name, (begin, end) in added_times(noisy).items()}
+    assert sum(parts.values()) == pytest.approx(0.02469)
+    assert (parts["copy"], parts["augment"], parts["load"]) == (0, 0, 0)
+    assert rect(drawn(noisy, "One step of the job"), "copy: ≈ 0").width == 1.0
 
 
 def test_a_gain_begins_at_no_gain_and_the_line_is_that_of_free_input():

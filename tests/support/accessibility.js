@@ -98,7 +98,7 @@
       if (button.textContent.trim() === "") { say(button, "it has no name"); }
     });
     all("th").forEach(function (head) {
-      if (!head.scope) { say(head, "it heads neither a row nor a column"); }
+      if (!head.scope || head.textContent.trim() === "") { say(head, "it heads nothing"); }
     });
     all("body *").forEach(function (element) {
       var scrolls = /auto|scroll/.test(getComputedStyle(element).overflowX) && element.scrollWidth > element.clientWidth + 1;

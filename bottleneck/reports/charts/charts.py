@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH, Chart, Dot, Label, Rect, Segment, Shape, short
+from bottleneck.reports.content.added import added_times
 from bottleneck.reports.content.ladder import rungs
 from bottleneck.results.format import LARGEST, duration, gain_interval, percent, rate_with_half_width, whole
 from bottleneck.results.names import COLD
@@ -89,24 +90,21 @@ def _ladder(result: Result) -> Chart | None:
 
 def _waterfall(result: Result) -> Chart | None:
     """A step from the device outwards: where each stage begins and ends, by the steps of the ladder itself."""
-    steps = {e.name: e.coupled.seconds_per_batch for e in result.experiments if e.available and e.coupled}
-    steps = {name: step_s for name, step_s in steps.items() if 0 < step_s < LARGEST}
+    added = added_times(result)
     measured = [stage for stage in result.stages if stage.outer != COLD]
-    known = [s for s in measured if s.outer in steps and (s.inner is None or s.inner in steps)][:MAX_ROWS]
-    unknown = [short(stage.name) for stage in measured if stage not in known][:MAX_ROWS]
-    if len(known) < 2:
+    known = [stage for stage in measured if stage.name in added][:MAX_ROWS]
+    unknown = [short(stage.name) for stage in measured if stage.name not in added][:MAX_ROWS]
+    whole_s = max((end_s for _, end_s in added.values()), default=0.0)
+    if len(known) < 2 or not 0 < whole_s < LARGEST:
         return None
-    scale = ROOM / max(steps[stage.outer] for stage in known)
-    rows = []
+    scale, rows = ROOM / whole_s, []
     for stage in known:
-        begin_s = steps[stage.inner] if stage.inner is not None else 0.0
-        added_s = max(0.0, steps[stage.outer] - begin_s)
-        begin, length = min(begin_s, steps[stage.outer]) * scale, max(1.0, added_s * scale)
-        value = duration(added_s) if added_s > 0 else "≈ 0"
+        begin_s, end_s = added[stage.name]
+        value = duration(end_s - begin_s) if end_s > begin_s else "≈ 0"
         value += ", within noise" if stage.finding == "within_noise" else ""
-        rows.append(_Row(stage.name, value, begin, length, stage.name == result.verdict.bottleneck))
+        length = max(1.0, (end_s - begin_s) * scale)
+        rows.append(_Row(stage.name, value, begin_s * scale, length, stage.name == result.verdict.bottleneck))
     height, shapes = len(rows) * _PITCH, _draw(rows, _PITCH)
-    whole_s = steps[known[-1].outer]
     shapes += [
         Segment(LABEL_WIDTH, height, _at(ROOM), height, "axis"),
         Label(LABEL_WIDTH, height + 16, "0", "soft", "middle"),

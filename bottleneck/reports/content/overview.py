@@ -8,6 +8,7 @@ from datetime import datetime
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import gain_of, rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
+from bottleneck.reports.content.added import added_times
 from bottleneck.reports.content.price import lost_money
 from bottleneck.reports.content.verdict import sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
@@ -18,6 +19,7 @@ from bottleneck.results.format import (
     known,
     long_duration,
     names,
+    percent,
     percent_interval,
     plural,
 )
@@ -81,6 +83,10 @@ def _headline(result: Result) -> tuple[str, str]:
     speed = f"{count(now.samples_per_s)} samples/s"
     if verdict.state == "undecided":
         return f"{speed}, and no verdict yet", ""
+    if verdict.state == "device_bound":
+        least = verdict.judged.low if verdict.judged is not None else 0.0
+        bound = f": faster input would gain at most {percent(1 / least - 1)}" if least > 0 else ""
+        return speed, f"The train step sets the pace{bound}."
     if verdict.bottleneck is None and verdict.judged_by == "epoch_efficiency":
         return f"{speed} within an epoch", f"Over whole epochs {percent_interval(verdict.judged)} of what is possible."
     within = " within an epoch" if verdict.judged_by == "epoch_efficiency" else ""
@@ -92,7 +98,7 @@ def _headline(result: Result) -> tuple[str, str]:
     better = f"{count(now.samples_per_s)} → up to {count(now.samples_per_s * gain.estimate)} samples/s"
     bound = f"if {freed} took no time: {gain_interval(gain)} the throughput{within}."
     stage = _stage(result, verdict.bottleneck)
-    if verdict.state == "input_bound" and stage is not None and _on_cpu(result) and stage.cost_s_per_batch:
+    if stage is not None and _on_cpu(result) and stage.cost_s_per_batch:
         shared = "The model and the loading of its data share the CPU's cores."
         return f"{stage.name} takes {_takes(stage.cost_s_per_batch)} a batch", f"{better} {bound} {shared}"
     return better, bound
@@ -194,7 +200,8 @@ def _takes(cost: Interval) -> str:
 
 def _possible(result: Result) -> Iterator[Section]:
     now, found = rate_now(result), what_if(result)
-    if now is None or not found:
+    nothing_sure = result.verdict.state == "undecided" and all(not possible.stages for possible in found)
+    if now is None or not found or nothing_sure:
         return
     hours = "hours" if _on_cpu(result) else "GPU hours"
     asked = result.evidence.gpu_hour_price
@@ -257,13 +264,9 @@ def _rate(result: Result, name: str, mode: str) -> Rate | None:
 
 
 def _added_s(result: Result, stage: Stage | None) -> float | None:
-    """What a stage adds to the step, as the steps of the ladder have it; nothing where noise makes that negative."""
-    outer = _rate(result, stage.outer, "coupled") if stage is not None else None
-    inner = _rate(result, stage.inner, "coupled") if stage is not None and stage.inner is not None else None
-    if stage is None or outer is None or (inner is None and stage.inner is not None):
-        return None
-    added = outer.seconds_per_batch - (inner.seconds_per_batch if inner is not None else 0.0)
-    return max(0.0, added) if known(added) else None
+    """What a stage adds to the step; None where that was not measured."""
+    begin_s, end_s = added_times(result).get(stage.name if stage is not None else "", (0.0, None))
+    return None if end_s is None else end_s - begin_s
 
 
 def _on_cpu(result: Result) -> bool:
