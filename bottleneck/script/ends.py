@@ -17,7 +17,7 @@ GRACE_S = 10.0
 _REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")
 _OVERDUE = signal.SIGRTMAX - 2
 """Sent by us to this process; a signal that scripts and schedulers leave alone."""
-exit_now: Callable[[int], NoReturn] = os._exit
+exit_now = os._exit
 """Ends the process at once."""
 
 

@@ -197,6 +197,8 @@ class Watch:
         source.is_wrapped = True
         if is_loader:
             return iter(batches)
+        self.stop_learning()
+        self.loop.breaks += 1
         return WatchedIterator(self, source, loader, lambda _: iter(batches))
 
     def _source_of(self, loader: DataLoader[Any]) -> Source:
