@@ -137,9 +137,8 @@ def _accelerators(device: torch.device) -> list[tuple[str, ModuleType]]:
         if kind == "cpu" or not isinstance(module, ModuleType) or not hasattr(module, "get_rng_state"):
             continue
         # Of old versions (2.4), torch.mps does not say so itself.
-        sources = (module, getattr(torch.backends, kind, None))
-        is_available = next((source.is_available for source in sources if hasattr(source, "is_available")), None)
-        if is_available is not None and not is_available():
+        says = module if hasattr(module, "is_available") else getattr(torch.backends, kind, None)
+        if says is not None and not says.is_available():
             continue
         is_initialized = getattr(module, "is_initialized", lambda: True)
         if kind == device.type or is_initialized():
