@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bottleneck.cli.job_source import current_commit, with_source
 from bottleneck.cli.measuring import measure_job
 from bottleneck.cli.outputs import refuse_to_replace
 from bottleneck.cli.request import Request, measuring_options
@@ -31,7 +32,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
         changes["device"] = device
     for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
         refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
-    request = Request.of(**asked)
+    request, commit = Request.of(**asked), current_commit()
 
     def build() -> Pipeline:
         from bottleneck.job.target import build_pipeline
@@ -39,4 +40,4 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
         pipeline = build_pipeline(target)
         return pipeline.replace(**changes) if changes else pipeline
 
-    return request.answer(measure_job(build, request.options))
+    return request.answer(with_source(measure_job(build, request.options), target, commit))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from bottleneck.cli.boundary import exit_status_of, flushed
+from bottleneck.cli.job_source import current_commit, with_source
 from bottleneck.cli.measuring import require_torch
 from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
 from bottleneck.cli.progress import open_progress
@@ -52,7 +53,7 @@ def run_command(
     script.check()
     for path in filter(None, (asked["json"], asked["markdown"], asked["html"])):
         refuse_to_replace(path, (script.name,), "the script")
-    request = Request.of(**asked)
+    request, commit = Request.of(**asked), current_commit()
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing
 
@@ -64,7 +65,7 @@ def run_command(
             # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
             ours.close()
             try:
-                status = request.answer(outcome())
+                status = request.answer(with_source(outcome(), script.name, commit))
             except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
                 status = exit_status_of(error)
             _end_process(status)
@@ -77,7 +78,7 @@ def run_command(
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
                 ended = error
             attempt = diagnosing.end(ended)
-    return request.answer(attempt)
+    return request.answer(with_source(attempt, script.name, commit))
 
 
 def _end_process(status: int) -> NoReturn:
