@@ -28,7 +28,15 @@ def judge(measurement: Measurement) -> Judgement:
         further_rounds=answer.further_rounds,
         costs_precise=costs_are_precise(readings, costs),
         named=answer.state != "input_bound" or answer.choice.bottleneck is not None or answer.choice.basis == "epoch",
+        bottleneck=answer.choice.bottleneck,
+        gain=_sure_gain(answer),
     )
+
+
+def _sure_gain(answer: Answer) -> float | None:
+    gains = (stage.gain_if_free for stage in answer.stages if stage.name == answer.choice.bottleneck)
+    gain = next(gains, None)
+    return gain.estimate if gain is not None and gain.low > 1 else None
 
 
 def analyse(measurement: Measurement) -> Result:
