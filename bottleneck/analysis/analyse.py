@@ -82,11 +82,15 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
         contributors=answer.choice.contributors,
         efficiency=answer.efficiency,
         headroom=None if answer.efficiency is None else inverse(answer.efficiency),
-        sentence=verdict_sentence(Findings(answer, readings, measurement.cost.seconds)),
+        sentence=verdict_sentence(Findings(answer, readings, measurement.cost.seconds, on_cpu=_on_cpu(measurement))),
         further_rounds=answer.further_rounds,
         epoch_efficiency=answer.epoch_efficiency,
         judged_by=answer.judged_by,
     )
+
+
+def _on_cpu(measurement: Measurement) -> bool:
+    return str(measurement.environment.get("device") or "").startswith("cpu")
 
 
 def inverse(interval: Interval) -> Interval:
