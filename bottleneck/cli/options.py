@@ -78,6 +78,12 @@ def traceback_option(function: Function) -> Function:
     return option(function)
 
 
+def verbose_option(function: Function) -> Function:
+    """Add `--verbose`."""
+    option = click.option("--verbose", is_flag=True, help="Print all tables, and the intervals of all numbers.")
+    return option(function)
+
+
 def price_option(function: Function) -> Function:
     """Add `--gpu-hour-price`."""
     option = click.option(

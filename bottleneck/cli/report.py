@@ -9,7 +9,7 @@ import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
-from bottleneck.cli.options import price_option, traceback_option
+from bottleneck.cli.options import price_option, traceback_option, verbose_option
 from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_replace, write_rendered, write_report
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.reports.content.links import find_links
@@ -37,6 +37,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 @click.option("--link-prefix", metavar="URL", help="Markdown: link the files beside RESULT.json, published there.")
 @click.option("--github-summary", is_flag=True, help="Also append the markdown to GitHub's summary of the step.")
 @price_option
+@verbose_option
 @traceback_option
 def report_command(
     result: str,
@@ -47,6 +48,7 @@ def report_command(
     link_prefix: str | None,
     github_summary: bool,
     gpu_hour_price: float | None,
+    verbose: bool,
 ) -> int:
     """Turn a saved result into a report."""
     if link_prefix is not None and format_ != "markdown" and not github_summary:
@@ -68,7 +70,7 @@ def report_command(
     if format_ in ("markdown", "html"):
         write_rendered(render(loaded, format_, compared, links), output)
     else:
-        write_report(loaded, format_, output)
+        write_report(loaded, format_, output, verbose=verbose)
     return ExitStatus.OK
 
 

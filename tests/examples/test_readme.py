@@ -14,7 +14,7 @@ import pytest
 
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import ExitStatus
-from bottleneck.reports.render import render
+from bottleneck.reports.render import for_terminal
 from tests.support.results_factory import make_result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,7 +105,8 @@ def test_the_fields_are_those_of_a_pipeline():
 
 
 def test_the_sample_has_the_shape_of_a_report():
-    headings = [line.split() for line in render(make_result(), "text").splitlines() if " costs (" in line]
+    report = for_terminal(make_result(), verbose=True).plain()
+    headings = [line.split() for line in report.splitlines() if " costs (" in line]
     assert headings[0] in [line.split() for _, text in BLOCKS for line in text.splitlines()]
 
 
