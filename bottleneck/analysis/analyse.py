@@ -28,7 +28,15 @@ def judge(measurement: Measurement) -> Judgement:
         further_rounds=answer.further_rounds,
         costs_precise=costs_are_precise(readings, costs),
         named=answer.state != "input_bound" or answer.choice.bottleneck is not None or answer.choice.basis == "epoch",
+        bottleneck=answer.choice.bottleneck,
+        gain=_sure_gain(answer),
     )
+
+
+def _sure_gain(answer: Answer) -> float | None:
+    gains = (stage.gain_if_free for stage in answer.stages if stage.name == answer.choice.bottleneck)
+    gain = next(gains, None)
+    return gain.estimate if gain is not None and gain.low > 1 else None
 
 
 def analyse(measurement: Measurement) -> Result:
@@ -74,11 +82,15 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
         contributors=answer.choice.contributors,
         efficiency=answer.efficiency,
         headroom=None if answer.efficiency is None else inverse(answer.efficiency),
-        sentence=verdict_sentence(Findings(answer, readings, measurement.cost.seconds)),
+        sentence=verdict_sentence(Findings(answer, readings, measurement.cost.seconds, on_cpu=_on_cpu(measurement))),
         further_rounds=answer.further_rounds,
         epoch_efficiency=answer.epoch_efficiency,
         judged_by=answer.judged_by,
     )
+
+
+def _on_cpu(measurement: Measurement) -> bool:
+    return str(measurement.environment.get("device") or "").startswith("cpu")
 
 
 def inverse(interval: Interval) -> Interval:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.series import Readings, read
 from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, welch
+from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.stopping import loss
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError

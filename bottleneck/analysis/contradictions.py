@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bottleneck.analysis.estimates.attribution import MARGIN, exposed_share
+from bottleneck.analysis.estimates.attribution import exposed_share
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Series, align, log_ratio
+from bottleneck.analysis.margin import MARGIN
 from bottleneck.results.format import count, duration, gain_interval
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.records import Interval

@@ -23,6 +23,8 @@ class Findings:
     readings: Readings
     seconds: float
     """What the diagnosis has taken so far."""
+    on_cpu: bool = False
+    """The train step runs on the cores that the workers use as well."""
 
 
 def verdict_sentence(findings: Findings) -> str:
@@ -35,6 +37,8 @@ def verdict_sentence(findings: Findings) -> str:
         return _too_little(findings)
     if answer.judged_by == "epoch_efficiency" and answer.epoch is not None and answer.epoch_efficiency is not None:
         return _over_an_epoch(findings, answer.epoch, answer.epoch_efficiency, answer.efficiency)
+    if answer.state == "input_bound" and findings.on_cpu:
+        return f"{_ON_CPU} {_costliest(findings)}{_named(findings)} {_now(findings)}".rstrip()
     if answer.state == "input_bound":
         return f"{_held(answer.efficiency)}. {_named(findings)} {_bounds(findings)}"
     if answer.state == "device_bound":
@@ -57,6 +61,25 @@ def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
 
 def _held(efficiency: Interval) -> str:
     return f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do"
+
+
+_ON_CPU = "The job waits for its data. It trains on the CPU, where model and workers share the cores."
+"""Of such a job it says little what the train step could do without workers beside it."""
+
+
+def _costliest(findings: Findings) -> str:
+    """What the named stage takes of a step."""
+    answer, raw = findings.answer, findings.readings.raw
+    stage = next((stage for stage in answer.stages if stage.name == answer.choice.bottleneck), None)
+    exposed = stage.exposed_s_per_batch if stage is not None else None
+    if stage is None or raw is None or exposed is None or exposed.low <= 0:
+        return ""
+    return f"{stage.name} takes {duration(exposed.estimate)} of each {duration(raw.seconds_per_batch)} step. "
+
+
+def _now(findings: Findings) -> str:
+    raw = findings.readings.raw
+    return "" if raw is None else f"Now {count(raw.samples_per_s)} samples/s."
 
 
 def _costs_it(efficiency: Interval) -> str:

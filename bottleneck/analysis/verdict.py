@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.costs import Costs
+from bottleneck.analysis.margin import MARGIN
 from bottleneck.results.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 

@@ -10,10 +10,11 @@ import numpy as np
 from bottleneck.analysis.advice.io import dataset_bytes, raw_source
 from bottleneck.analysis.answer import Answer
 from bottleneck.analysis.contradictions import Contradiction
-from bottleneck.analysis.estimates.attribution import MARGIN, drop, drop_confidence
+from bottleneck.analysis.estimates.attribution import drop, drop_confidence
 from bottleneck.analysis.estimates.clocks import differing_clocks
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import align, mean_spread
+from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.settings import number
 from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s

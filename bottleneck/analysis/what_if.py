@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bottleneck.analysis.estimates.attribution import MARGIN
 from bottleneck.analysis.estimates.statistics import ratio, series
+from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.verdict import cost_s
 from bottleneck.results.format import LARGEST
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bottleneck.cli.help import Command
+from bottleneck.cli.job_source import current_commit, with_source
 from bottleneck.cli.measuring import measure_job
 from bottleneck.cli.outputs import refuse_to_replace
 from bottleneck.cli.request import Request, measuring_options
@@ -42,7 +43,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
         changes["device"] = device
     for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
         refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
-    request = Request.of(**asked)
+    request, commit = Request.of(**asked), current_commit()
 
     def build() -> Pipeline:
         from bottleneck.job.target import build_pipeline
@@ -52,7 +53,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
             _check_device(device)
         return pipeline.replace(**changes) if changes else pipeline
 
-    return request.answer(measure_job(build, request.options))
+    return request.answer(with_source(measure_job(build, request.options), target, commit))
 
 
 def _check_device(name: str) -> None:

@@ -9,7 +9,7 @@ _GROUPS = {
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
     "Time and memory": ("--budget", "--quick", "--step-timeout", "--limit", "--cache-bytes"),
     "Output": (
-        *("--json", "--markdown", "--html", "--card", "--report", "--format", "--output"),
+        *("--json", "--markdown", "--html", "--card", "--verbose", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price"),
     ),
     "Profiling": ("--cold", "--flamegraph", "--native", "--idle", "--rate", "--trace"),

@@ -52,7 +52,12 @@ def require_torch() -> None:
 
 
 def write_attempt(
-    attempt: Attempt, outputs: Mapping[str, str], *, flamegraph: str | None = None, trace: str | None = None
+    attempt: Attempt,
+    outputs: Mapping[str, str],
+    *,
+    flamegraph: str | None = None,
+    trace: str | None = None,
+    verbose: bool = False,
 ) -> None:
     """Write what was measured, if anything was, and raise what ended the measuring early.
 
@@ -63,7 +68,7 @@ def write_attempt(
     """
     try:
         if attempt.failure is None or _has_blocks(attempt.diagnosis):
-            write_outputs(attempt.diagnosis, outputs)
+            write_outputs(attempt.diagnosis, outputs, verbose=verbose)
             for path in attempt.write_files(flamegraph, trace):
                 say(f"Wrote {path}")
     finally:

@@ -93,6 +93,12 @@ def traceback_is_asked_for() -> bool:
     return context is not None and bool(context.meta.get(_TRACEBACK))
 
 
+def verbose_option(function: Function) -> Function:
+    """Add `--verbose`."""
+    option = click.option("--verbose", is_flag=True, help="Print all tables, and the intervals of all numbers.")
+    return option(function)
+
+
 def price_option(function: Function) -> Function:
     """Add `--gpu-hour-price`."""
     option = click.option(

@@ -89,32 +89,39 @@ def _why_not_writable(path: str) -> str | None:
     return None
 
 
-def write_outputs(result: Result, paths: Mapping[str, str]) -> None:
+def write_outputs(result: Result, paths: Mapping[str, str], *, verbose: bool = False) -> None:
     """Write a report to the path of each format, and that of the terminal unless standard output is taken.
+
+    Files are written first, so that nothing is lost, and named last, where they are seen.
 
     Raises:
         UsageError: A file could not be written after all; the others have been tried too.
     """
     failure: UsageError | None = None
+    written = []
     for format, path in paths.items():
         try:
-            write_report(result, format, path)
+            _write(render(result, format), path)
+            written.append(path)
         except UsageError as error:
             failure = failure or error
     if STANDARD_OUTPUT not in paths.values() and sys.stdout is not None:  # None in a service
-        print_report(for_terminal(result))
+        print_report(for_terminal(result, verbose=verbose))
+    _name_files(written)
     if failure is not None:
         raise failure
 
 
-def write_report(result: Result, format: str, path: str) -> None:
+def write_report(result: Result, format: str, path: str, *, verbose: bool = False) -> None:
     """Write one report to a file or to standard output.
 
     Raises:
         UsageError: It cannot be written.
     """
     if format == "text" and path == STANDARD_OUTPUT:
-        print_report(for_terminal(result))
+        print_report(for_terminal(result, verbose=verbose))
+    elif format == "text":
+        write_rendered(for_terminal(result, verbose=verbose).plain(), path)
     else:
         write_rendered(render(result, format), path)
 
@@ -125,11 +132,21 @@ def write_rendered(text: str, path: str) -> None:
     Raises:
         UsageError: It cannot be written.
     """
+    _write(text, path)
+    _name_files([path])
+
+
+def _write(text: str, path: str) -> None:
     if path == STANDARD_OUTPUT:
         print_document(text)
-        return
-    write_text(path, text)
-    say(f"Wrote {path}")
+    else:
+        write_text(path, text)
+
+
+def _name_files(paths: Iterable[str]) -> None:
+    for path in paths:
+        if path != STANDARD_OUTPUT:
+            say(f"Wrote {path}")
 
 
 @contextlib.contextmanager

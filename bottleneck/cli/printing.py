@@ -27,7 +27,7 @@ _PLAIN = {
     **dict.fromkeys("█▉▊▋▌", "#"),
     **dict.fromkeys("▍▎▏", "."),
     **dict.fromkeys("–—−", "-"),
-    **{"±": "+-", "µ": "u", "×": "x", "…": "~", "·": "|"},
+    **{"±": "+-", "µ": "u", "×": "x", "…": "~", "·": "|", "←": "<", "→": ">"},
 }
 _PLAIN_ERRORS = "torch-bottleneck.plain"
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.results.format import gain
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,18 +24,24 @@ def open_progress() -> AbstractContextManager[ProgressCallback | None]:
     return ProgressLine()
 
 
+BAR = 16
+LEAST_WIDTH = 40
+"""Of a terminal that is asked for its width and says nothing of use."""
+
+
 class ProgressLine(AbstractContextManager[ProgressCallback]):
-    """A bar of the elapsed part of the time, with what is being done beside it."""
+    """A bar, per cent and seconds in fixed places, and behind them what is known so far; it never goes back."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
+        self._done = 0.0
 
     def __enter__(self) -> ProgressCallback:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
         self._progress = Progress(
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=BAR),
             TextColumn("{task.description}", markup=False),
             console=Console(stderr=True),
             auto_refresh=False,
@@ -57,11 +64,13 @@ class ProgressLine(AbstractContextManager[ProgressCallback]):
         if self._progress is None:
             return
         done = done_share(update)
+        self._done = max(self._done, done or 0.0)
+        room = max(LEAST_WIDTH, self._progress.console.width) - BAR - 2
         self._progress.update(
             self._progress.task_ids[0],
-            description=describe_update(update),
+            description=describe_update(update, self._done)[:room],
             total=None if done is None else 1.0,
-            completed=done or 0.0,
+            completed=self._done,
         )
         self._progress.refresh()
 
@@ -76,17 +85,25 @@ def done_share(update: ProgressUpdate) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def describe_update(update: ProgressUpdate) -> str:
-    """One line such as 'round 3 of 6: raw (coupled), efficiency 38 % (36–40 %), at most 48 s left'."""
-    text = update.phase
-    if update.round is not None:
-        of = f" of {update.rounds}" if update.rounds else ""
-        text = f"round {update.round}{of}"
-    if update.experiment:
-        text += f": {update.experiment}"
-    if update.efficiency is not None:
-        e = update.efficiency
-        text += f", efficiency {100 * e.estimate:.0f} % ({100 * e.low:.0f}–{100 * e.high:.0f} %)"
-    if update.budget_s:
-        text += f", at most {max(0.0, update.budget_s - update.elapsed_s):.0f} s left"
-    return text
+def describe_update(update: ProgressUpdate, done: float) -> str:
+    """One line such as ` 62 %   at most 24 s   so far: augment, 2.4x without it`.
+
+    Args:
+        update: What is going on.
+        done: The part that is done, of all that was told.
+    """
+    left = f"at most {max(0.0, update.budget_s - update.elapsed_s):.0f} s" if update.budget_s else ""
+    return f"{100 * done:3.0f} %  {left:>13}  {_so_far(update)}".rstrip()
+
+
+def _so_far(update: ProgressUpdate) -> str:
+    """What is known of the job; before the first round, what is being done."""
+    if update.state is None:
+        return f"{update.phase}: {update.experiment}" if update.experiment else update.phase
+    if update.state == "device_bound":
+        return "so far: the train step holds it"
+    if update.state == "undecided":
+        return "so far: undecided"
+    if update.bottleneck is None:
+        return "so far: the input, no stage yet"
+    return f"so far: {update.bottleneck}" + (f", {gain(update.gain)} without it" if update.gain else "")

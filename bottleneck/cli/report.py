@@ -10,7 +10,7 @@ import click
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.help import Command
 from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
-from bottleneck.cli.options import card_option, price_option, traceback_option
+from bottleneck.cli.options import card_option, price_option, traceback_option, verbose_option
 from bottleneck.cli.outputs import (
     STANDARD_OUTPUT,
     check_writable,
@@ -50,8 +50,9 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 @click.option("--github-summary", is_flag=True, help="Append the markdown to GitHub's job summary too.")
 @card_option
 @price_option
+@verbose_option
 @traceback_option
-def report_command(
+def report_command(  # noqa: PLR0913, PLR0917 - one for each option
     result: str,
     format_: str,
     output: str,
@@ -61,6 +62,7 @@ def report_command(
     github_summary: bool,
     card: str | None,
     gpu_hour_price: float | None,
+    verbose: bool,
 ) -> int:
     """Turn a saved result into a report."""
     if link_prefix is not None and format_ != "markdown" and not github_summary:
@@ -87,7 +89,7 @@ def report_command(
     if format_ in ("markdown", "html"):
         write_rendered(render(loaded, format_, compared, links), output)
     else:
-        write_report(loaded, format_, output)
+        write_report(loaded, format_, output, verbose=verbose)
     return ExitStatus.OK
 
 

@@ -12,7 +12,15 @@ import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.measuring import write_attempt
-from bottleneck.cli.options import as_bytes, as_seconds, as_share, card_option, price_option, traceback_option
+from bottleneck.cli.options import (
+    as_bytes,
+    as_seconds,
+    as_share,
+    card_option,
+    price_option,
+    traceback_option,
+    verbose_option,
+)
 from bottleneck.cli.outputs import plan_outputs
 from bottleneck.cli.printing import say
 from bottleneck.errors import ExitStatus, UsageError
@@ -57,6 +65,7 @@ _OPTIONS = (
         help="Exit 1 if the efficiency is below this: 0.9 or 90%.",
     ),
     price_option,
+    verbose_option,
     traceback_option,
 )
 
@@ -78,6 +87,7 @@ class Request:
     trace: str | None
     fail_under: float | None
     gpu_hour_price: float | None
+    verbose: bool
 
     @classmethod
     def of(  # noqa: PLR0913 - the options of the contract
@@ -99,6 +109,7 @@ class Request:
         trace: str | None,
         fail_under: float | None,
         gpu_hour_price: float | None,
+        verbose: bool,
     ) -> Request:
         """Check what was asked for, before any time is spent on measuring.
 
@@ -114,7 +125,7 @@ class Request:
             budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, profile=profile,
             trace=trace is not None, cold=cold,
         )  # fmt: skip
-        return cls(options, outputs, flamegraph, trace, fail_under, gpu_hour_price)
+        return cls(options, outputs, flamegraph, trace, fail_under, gpu_hour_price, verbose)
 
     def answer(self, attempt: Attempt) -> int:
         """Write the reports, judge the gate, and return the exit status.
@@ -124,7 +135,7 @@ class Request:
         """
         if self.gpu_hour_price is not None:
             attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, self.gpu_hour_price))
-        write_attempt(attempt, self.outputs, flamegraph=self.flamegraph, trace=self.trace)
+        write_attempt(attempt, self.outputs, flamegraph=self.flamegraph, trace=self.trace, verbose=self.verbose)
         return ExitStatus.OK if self.fail_under is None else _gate(attempt.diagnosis, self.fail_under)
 
 

@@ -14,6 +14,7 @@ import click
 
 from bottleneck.cli.boundary import exit_status_of, flushed
 from bottleneck.cli.help import Command
+from bottleneck.cli.job_source import current_commit, with_source
 from bottleneck.cli.measuring import require_torch
 from bottleneck.cli.options import as_seconds, traceback_is_asked_for
 from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
@@ -76,7 +77,7 @@ def run_command(
     script.check()
     for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
         refuse_to_replace(path, (script.name,), "the script")
-    request = Request.of(**asked)
+    request, commit = Request.of(**asked), current_commit()
     show_traceback = traceback_is_asked_for()
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing
@@ -89,7 +90,7 @@ def run_command(
             # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
             ours.close()
             try:
-                status = request.answer(outcome())
+                status = request.answer(with_source(outcome(), script.name, commit))
             except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
                 status = exit_status_of(error, show_traceback=show_traceback)
             _end_process(status)
@@ -105,7 +106,7 @@ def run_command(
                 ended = error
             wait_for_threads(threads)
             attempt = diagnosing.end(ended)
-    return request.answer(attempt)
+    return request.answer(with_source(attempt, script.name, commit))
 
 
 def _end_process(status: int) -> NoReturn:

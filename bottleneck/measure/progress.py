@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Interval, State
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,11 @@ class ProgressUpdate:
     """Rounds planned so far; more may follow until the estimate is precise."""
     efficiency: Interval | None = None
     """The present estimate."""
+    state: State | None = None
+    """What is known of the job so far; None before the first round."""
+    bottleneck: str | None = None
+    gain: float | None = None
+    """The throughput without the bottleneck over that of the job."""
     elapsed_s: float = 0.0
     budget_s: float | None = None
 

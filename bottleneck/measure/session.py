@@ -30,6 +30,7 @@ from bottleneck.measure.facts.epoch_gap import describe_epoch_gap
 from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
 from bottleneck.measure.facts.loader_facts import describe_loader
 from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
+from bottleneck.measure.facts.source import find_places
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Ladder
@@ -297,6 +298,6 @@ class Session:
         ledger.ladder = ladder = self._cold.extend(ladder) if self._options.cold else ladder
         seen = summarise(observation, ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
-        ledger.evidence = replace(seen, loader=facts)
+        ledger.evidence = replace(seen, loader=facts, source=find_places(job.loader, seen.transforms))
         ledger.warn_all(job.warnings(self._loader.num_workers))
         return ladder

@@ -11,9 +11,12 @@ from typing import Any, Literal
 
 from bottleneck.results.format import known
 
-Form = Literal["text", "markdown", "html"]
-ALL: tuple[Form, ...] = ("text", "markdown", "html")
+Form = Literal["text", "verbose", "markdown", "html"]
+"""A short report for a terminal, a long one, and two for pages."""
+ALL: tuple[Form, ...] = ("text", "verbose", "markdown", "html")
+TERMINAL: tuple[Form, ...] = ("text", "verbose")
 PAGES: tuple[Form, ...] = ("markdown", "html")
+FULL: tuple[Form, ...] = ("verbose", *PAGES)
 """What has room for everything."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -61,10 +64,13 @@ class _Block:
 
 @dataclass(frozen=True)
 class Paragraph(_Block):
-    """A paragraph. The answer is the most important one of its report, a note explains what is above it."""
+    """A paragraph. The answer is the most important one of its report, a note explains what is above it.
+
+    A state begins with a word of its own colour, and a heading is one inside a section.
+    """
 
     text: str
-    role: Literal["plain", "answer", "note", "small"] = "plain"
+    role: Literal["plain", "answer", "note", "small", "state", "heading"] = "plain"
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class Table(_Block):
             for at, column in enumerate(self.columns)
             if form in column.on and (at == 0 or any(row[at] not in ("", Bar(None)) for row in self.rows))
         ]
-        rows = self.rows[: self.most] if form == "text" else self.rows
+        rows = self.rows[: self.most] if form in TERMINAL else self.rows
         return tuple(self.columns[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows)
 
 
@@ -116,16 +122,6 @@ class Steps(_Block):
     """What to do, the most important first."""
 
     steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True)
-class Bars(_Block):
-    """A chart of bars, where it can be drawn by names and numbers alone: in markdown."""
-
-    title: str
-    unit: str
-    bars: tuple[tuple[str, float], ...]
-    on: tuple[Form, ...] = field(default=("markdown",), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -154,7 +150,7 @@ class Links(_Block):
     on: tuple[Form, ...] = field(default=("markdown",), kw_only=True)
 
 
-Block = Paragraph | Items | Table | Steps | Bars | Figure | Links
+Block = Paragraph | Items | Table | Steps | Figure | Links
 
 
 @dataclass(frozen=True)
@@ -185,5 +181,5 @@ class Document:
 def _is_empty(block: Block) -> bool:
     if isinstance(block, Paragraph):
         return not block.text.strip()
-    held = {Items: "texts", Table: "rows", Steps: "steps", Bars: "bars", Links: "links"}.get(type(block))
+    held = {Items: "texts", Table: "rows", Steps: "steps", Links: "links"}.get(type(block))
     return held is not None and not getattr(block, held)

@@ -11,7 +11,7 @@ from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
-    from bottleneck.reports.document import Document, Link
+    from bottleneck.reports.document import Document, Form, Link
     from bottleneck.reports.writers.text import TextReport
 
 FORMATS = ("text", "markdown", "html", "json")
@@ -42,11 +42,9 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
         return render_card(card(reported))
     if format not in FORMATS:
         raise UsageError(f"There is no report format {format!r}.", f"Use one of {', '.join(FORMATS)}.")
-    document = _document(reported, format, compared, links)
     if format == "text":
-        from bottleneck.reports.writers.text import TextReport
-
-        return TextReport(document).plain()
+        return for_terminal(reported).plain()
+    document = _document(reported, format, compared, links)
     if format == "markdown":
         from bottleneck.reports.writers.markdown import render_markdown
 
@@ -56,11 +54,17 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
     return render_html(document)
 
 
-def for_terminal(reported: Reported) -> TextReport:
-    """The report for a terminal, which knows how wide it is and whether colours are wanted."""
+def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
+    """The report for a terminal, which knows how wide it is and whether colours are wanted.
+
+    Args:
+        reported: What to report.
+        verbose: With all tables, and the intervals of all numbers.
+    """
     from bottleneck.reports.writers.text import TextReport
 
-    return TextReport(_document(reported, "text"))
+    form: Form = "verbose" if verbose else "text"
+    return TextReport(_document(reported, form), form)
 
 
 def _document(

@@ -10,6 +10,7 @@ import re
 import socket
 import unicodedata
 from pathlib import Path
+from typing import Literal
 
 MAX_TEXT = 2_000
 """Characters of one text that are shown; a report is for reading."""
@@ -103,18 +104,12 @@ def markdown_code(text: str, limit: int = MAX_NAME) -> str:
     return markdown(text) if not text or re.search(r"[`|\\]", text) else f"`{text}`"
 
 
-def markdown_block(text: str) -> str:
+def markdown_block(text: str, language: Literal["", "diff", "python"] = "") -> str:
     """A text of several lines as a fenced block of GitHub markdown."""
     content = public("\n".join(lines(text)))
     longest = max((len(run) for run in re.findall(r"`+", content)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{content}\n{fence}"
-
-
-def mermaid(text: str, limit: int = 24) -> str:
-    """A name as a quoted label of a mermaid chart, whose grammar knows no escapes."""
-    text = re.sub(r"[^\w ./:+-]", "_", public(one_line(text)))
-    return f'"{text[:limit].strip() or "-"}"'
+    return f"{fence}{language}\n{content}\n{fence}"
 
 
 def _escape_start(match: re.Match[str]) -> str:

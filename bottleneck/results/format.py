@@ -18,6 +18,8 @@ LARGEST = 1e15
 
 _MINUS = "−"
 _MOST_OF_THE_WHOLE = 10.0
+_WIDE = 0.5
+"""Half an interval over its value, from which on the value by itself would say too much."""
 
 
 def known(value: float | None) -> TypeGuard[float]:
@@ -111,12 +113,18 @@ def gain_interval(interval: Interval | None) -> str:
 
 
 def rate_with_half_width(measured: Rate | None) -> str:
-    """Return a throughput with half its interval, `1,702 ± 12`; without it where one block leaves none."""
+    """Return a throughput with half its interval, `1,702 ± 12`; without it where one block leaves none.
+
+    Where little more than the order is known, both ends say more: `290–2,310`, or `< 2,310`.
+    """
     if measured is None or not known(measured.samples_per_s):
         return UNKNOWN
     half_width = (measured.high - measured.low) / 2
     if not 0 < half_width < LARGEST:
         return count(measured.samples_per_s)
+    if half_width >= _WIDE * measured.samples_per_s:
+        low = max(0.0, measured.low)
+        return f"{count(low)}–{count(measured.high)}" if low > 0 else f"< {count(measured.high)}"
     # Digits beyond the second of the uncertainty say nothing.
     decimals = min(3, max(0, 1 - math.floor(math.log10(half_width))))
     if measured.samples_per_s >= 99.95:
@@ -150,6 +158,20 @@ def duration_interval(interval: Interval | None) -> str:
         decimals += 1  # the bounds would look alike
     estimate, low, high = (number(value, decimals) for value in values)
     return f"{estimate} {unit} ({_span(low, high)})"
+
+
+def time_interval(interval: Interval | None) -> str:
+    """Return a time that cannot be negative: `14.1 ms (13.8–14.4)`, or `< 0.37 ms` where it may be none at all."""
+    if interval is None or not known(interval.estimate) or not known(interval.high):
+        return UNKNOWN
+    if known(interval.low) and interval.low > 0:
+        return duration_interval(interval)
+    return at_most(max(interval.estimate, interval.high))
+
+
+def at_most(seconds: float) -> str:
+    """Return the time that something surely stays under; nothing at all where that is none."""
+    return f"< {duration(seconds)}" if seconds > 0 else duration(0.0)
 
 
 def long_duration(seconds: float | None) -> str:

@@ -258,3 +258,7 @@ class Judgement:
     """What each stage costs the loader is known to the wanted precision, too."""
     named: bool = True
     """If the input holds the job, the stage that does can be named."""
+    bottleneck: str | None = None
+    """The stage that would be named."""
+    gain: float | None = None
+    """What the job would gain without it; None where it surely gains nothing, or that is not known."""

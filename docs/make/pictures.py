@@ -85,7 +85,7 @@ def _small(png: bytes) -> bytes:
 
 def draw(result: Result) -> dict[str, str]:
     """The pictures of a result, by file name."""
-    pictures = {"terminal.svg": draw_terminal(result, 3), "card.svg": render(result, CARD)}
+    pictures = {"terminal.svg": draw_terminal(result), "card.svg": render(result, CARD)}
     blocks = block_chart(result)
     for chart in (*draw_charts(result), *((blocks,) if blocks is not None else ())):
         if chart.title in NAMES:
@@ -144,20 +144,10 @@ def draw_chart(chart: Chart, colours: dict[str, str]) -> str:
     )
 
 
-def draw_terminal(result: Result, sections: int) -> str:
-    """The first sections of the report as a terminal shows them.
-
-    Args:
-        result: What was found.
-        sections: How many; they are divided by empty lines.
-    """
+def draw_terminal(result: Result) -> str:
+    """The short report as a terminal shows it."""
     console = Console(width=_COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    shown: list[list[Segment]] = []
-    for line in console.render_lines(for_terminal(result), pad=False):
-        sections -= not any(segment.text.strip() for segment in line)
-        if sections == 0:
-            break
-        shown.append(line)
+    shown = console.render_lines(for_terminal(result), pad=False)
     for line in shown:
         console.print(Segments([*line, Segment.line()]), end="")
     drawn = console.export_svg(title="", theme=MONOKAI, code_format=_TERMINAL, unique_id="report")

@@ -31,7 +31,7 @@ def test_nothing_is_said_of_stages_that_cost_nothing():
     assert {a.stage for a in advice(AUGMENT_BOUND).values()} == {"augment"}
 
 
-def test_the_largest_gain_leads():
+def test_edits_lead_and_of_these_the_largest_gain():
     given = list(
         advice(
             AUGMENT_BOUND,
@@ -41,7 +41,7 @@ def test_the_largest_gain_leads():
         )
     )
 
-    assert given == ["cheaper-augment", "more-workers", "persistent-workers"]
+    assert given == ["more-workers", "persistent-workers", "cheaper-augment"]
 
 
 def test_a_measured_gain_is_that_of_the_stage_if_free_and_the_others_are_estimates():

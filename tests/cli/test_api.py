@@ -126,7 +126,7 @@ def test_it_is_immutable_and_prints_its_report(measured):
     with pytest.raises(FrozenInstanceError):
         diagnosis.verdict = None
     text = str(diagnosis)
-    assert text.startswith("The input pipeline holds this job at")
+    assert text.startswith("INPUT-BOUND  ImageFolder\n")
     assert not text.endswith("\n")
     assert "\n" not in repr(diagnosis)
     assert "| " in diagnosis.to_markdown()

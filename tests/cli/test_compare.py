@@ -97,7 +97,7 @@ def test_into_a_file(files, tmp_path, capsys):
     target = tmp_path / "compared.md"
     assert run(["compare", files["base"], files["slower"], "--format", "markdown", "-o", str(target)]) == 0
     assert capsys.readouterr().err == f"Wrote {target}\n"
-    assert target.read_text().startswith("**slower is slower than base")
+    assert target.read_text().startswith("### 🔴 slower is 1.10x slower (648 → 589 samples/s)\n")
 
 
 def test_it_needs_no_torch(files):
@@ -116,7 +116,7 @@ def test_from_python_two_diagnoses_are_compared(files):
     assert str(compared).startswith("head is slower than base")
     assert "head is slower than base" in repr(compared)
     assert json.loads(compared.to_json())["kind"] == "comparison"
-    assert compared.to_markdown().startswith("**head is slower")
+    assert compared.to_markdown().startswith("### 🔴 head is 1.10x slower (648 → 589 samples/s)\n")
     assert compared.to_html().startswith("<!DOCTYPE html>")
     with pytest.raises(UsageError, match="unlike"):
         bottleneck.compare(bottleneck.load(files["base"]), bottleneck.load(files["elsewhere"]))

@@ -1,4 +1,5 @@
 import io
+import re
 import sys
 import threading
 
@@ -6,7 +7,6 @@ import pytest
 
 from bottleneck.cli.progress import describe_update, done_share, open_progress
 from bottleneck.measure.progress import ProgressUpdate
-from bottleneck.results.records import Interval
 
 
 class Terminal(io.StringIO):
@@ -31,31 +31,46 @@ def test_a_terminal_gets_a_line_without_a_thread(monkeypatch):
         progress(ProgressUpdate("measuring", "raw (coupled)", round=2, rounds=6, elapsed_s=3.0))
         assert threading.active_count() == threads
         assert sys.stderr is terminal
-    assert "round 2 of 6: raw (coupled)" in terminal.getvalue()
+    assert "17 %                 measuring: raw (coupled)" in terminal.getvalue()
+
+
+def test_the_line_keeps_its_places_and_never_goes_back(monkeypatch):
+    # Guards: a bar that shrank for long texts, and a share that fell when another round was added.
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with open_progress() as progress:
+        for elapsed_s, experiment, rounds in ((30, "raw", 6), (31, "e" * 90, 60)):
+            progress(ProgressUpdate("measuring", experiment, round=4, rounds=rounds, elapsed_s=elapsed_s, budget_s=90))
+    shown = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", terminal.getvalue()) if " %  " in line]
+    assert len({line.index("%") for line in shown}) == 1
+    assert {re.search(r"(\d+) %", line)[1] for line in shown} == {"50"}
+    assert max(map(len, shown)) <= 80
 
 
 @pytest.mark.parametrize(
     ("update", "text"),
     [
-        (ProgressUpdate("starting workers"), "starting workers"),
-        (ProgressUpdate("recording", "raw"), "recording: raw"),
+        (ProgressUpdate("starting workers"), " 50 %                 starting workers"),
+        (ProgressUpdate("recording", "raw"), " 50 %                 recording: raw"),
         (
             ProgressUpdate(
-                "measuring",
-                "raw (drained)",
-                round=3,
-                rounds=6,
-                efficiency=Interval(0.381, 0.364, 0.397),
-                elapsed_s=12.0,
-                budget_s=60.0,
+                "measuring", state="input_bound", bottleneck="augment", gain=2.36, elapsed_s=12, budget_s=60
             ),
-            "round 3 of 6: raw (drained), efficiency 38 % (36–40 %), at most 48 s left",
+            " 50 %   at most 48 s  so far: augment, 2.4x without it",
         ),
-        (ProgressUpdate("measuring", elapsed_s=70.0, budget_s=60.0), "measuring, at most 0 s left"),
+        (
+            ProgressUpdate("measuring", state="input_bound", bottleneck="load", elapsed_s=70, budget_s=60),
+            " 50 %    at most 0 s  so far: load",
+        ),
+        (ProgressUpdate("measuring", state="input_bound"), " 50 %                 so far: the input, no stage yet"),
+        (ProgressUpdate("measuring", state="undecided"), " 50 %                 so far: undecided"),
+        (ProgressUpdate("measuring", state="device_bound"), " 50 %                 so far: the train step holds it"),
     ],
 )
 def test_an_update_in_words(update, text):
-    assert describe_update(update) == text
+    assert describe_update(update, 0.5) == text
 
 
 def test_the_share_that_is_done():

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from bottleneck.cli.main import run
+from bottleneck.reports.content.verdict import headline
 from bottleneck.results.codec import load, save
 from tests.support.results_factory import make_result
 
@@ -52,7 +53,16 @@ def test_into_a_file(saved, tmp_path, capsys):
 def test_from_standard_input(saved, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(saved.read_bytes())))
     assert run(["report", "-"]) == 0
-    assert load(saved).verdict.sentence.split(". ")[0].split(" %")[0] in capsys.readouterr().out
+    assert headline(load(saved))[0] in capsys.readouterr().out
+
+
+def test_all_tables_are_there_when_asked_for(saved, tmp_path, capsys):
+    assert run(["report", str(saved)]) == 0
+    assert "cached at" not in capsys.readouterr().out
+    assert run(["report", str(saved), "--verbose"]) == 0
+    assert "cached at" in capsys.readouterr().out
+    assert run(["report", str(saved), "--verbose", "-o", str(tmp_path / "report.txt")]) == 0
+    assert "cached at" in (tmp_path / "report.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])

@@ -9,7 +9,7 @@ import pytest
 from bottleneck.analysis.advice import rule
 from bottleneck.reports import document
 from bottleneck.reports.content import outline
-from bottleneck.reports.render import render
+from bottleneck.reports.render import for_terminal, render
 from bottleneck.results import format, names, records
 from tests.support.results_factory import evidence_of, make_result
 
@@ -65,5 +65,6 @@ def test_the_table_of_the_page_is_one_in_every_format(form, monkeypatch):
     exec("from __future__ import annotations\n" + textwrap.dedent(code), made)
     monkeypatch.setitem(outline._OUTLINES, form, (made["handoff"],))
     evidence = {"handoff": {"s_per_batch": 0.004, "main_cpu_s_per_batch": 0.003, "worker_cpu_s_per_batch": 0.002}}
-    report = render(make_result(evidence=evidence_of(evidence)), form)
+    shown = make_result(evidence=evidence_of(evidence))
+    report = for_terminal(shown, verbose=True).plain() if form == "verbose" else render(shown, form)
     assert all(text in report for text in ("CPU time a batch", "worker", "3.00 ms", "By the clock it takes 4.00 ms."))

@@ -7,7 +7,7 @@ import pytest
 
 from bottleneck.reports.charts.charts import ROOM, block_chart, draw_charts, step_chart
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH
-from bottleneck.reports.content.added import added_times
+from bottleneck.reports.content.step import added_times
 from bottleneck.results.records import Interval
 from tests.support.page_results import make_page_result
 from tests.support.results_factory import make_empty_result, make_rate, make_result

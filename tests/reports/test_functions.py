@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.render import render
+from tests.support.in_full import render_in_full
 from tests.support.results_factory import EVIDENCE, evidence_of, make_result
 
 
@@ -16,7 +16,7 @@ def row(function, stage, own_share, **more):
 def report(form, *rows, sampler="py-spy", **more):
     profile = {"sampler": sampler, "rate_hz": 100, "seconds": 2.0, "samples": 400, "functions": list(rows)}
     result = make_result()
-    return render(replace(result, evidence=evidence_of({**EVIDENCE, "profile": profile}), **more), form)
+    return render_in_full(replace(result, evidence=evidence_of({**EVIDENCE, "profile": profile}), **more), form)
 
 
 ROWS = [row(f"crop_{n}", "augment", 0.1) for n in range(7)] + [row("read", "load", 0.2), row("glue", None, 0.04)]
@@ -52,7 +52,7 @@ def test_other_formats_show_all(form):
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
 @pytest.mark.parametrize("profile", [None, {}, {"functions": []}, {"functions": [{}, {"own_share": None}]}])
 def test_a_profile_that_says_nothing_is_not_shown(form, profile):
-    text = render(make_result(evidence={"profile": profile}), form)
+    text = render_in_full(make_result(evidence={"profile": profile}), form)
     assert "own time" not in text.lower()
 
 

@@ -76,13 +76,14 @@ def plain_characters() -> str:
 
 
 OTHERS = {
+    "input_bound-verbose.txt": lambda: for_terminal(make_result(), verbose=True).plain(),
     "input_bound-40_columns.txt": lambda: for_terminal(make_result()).plain(40),
     "input_bound-100_columns.txt": lambda: for_terminal(make_result()).plain(100),
     "input_bound-plain_characters.txt": plain_characters,
     "comparison-40_columns.txt": lambda: for_terminal(COMPARISONS["comparison"]()).plain(40),
     "sweep-40_columns.txt": lambda: for_terminal(COMPARISONS["sweep"]()).plain(40),
-    "everything.txt": lambda: render(load(SAVED), "text"),
-    "everything-40_columns.txt": lambda: for_terminal(load(SAVED)).plain(40),
+    "everything.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(),
+    "everything-40_columns.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(40),
     "everything.md": lambda: render(load(SAVED), "markdown"),
     "pull_request.md": pull_request,
     "github_summary.md": github_summary,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.reports.content import io
-from bottleneck.reports.render import render
 from bottleneck.results.records import Experiment, Stage
+from tests.support.in_full import render_in_full
 from tests.support.results_factory import make_interval, make_rate, make_result
 
 STALLS = {"count": 60, "threshold_s": 0.02, "lost_share": 0.2, "period_batches": 16, "period_s": 0.4}
@@ -37,7 +37,7 @@ def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
         "stalls": STALLS, "reads": READS, "cold": {"files": 1200, "bytes": 2**30},
         "epoch_gap": {"seconds": 1.5, "persistent_workers": False, "started_anew": True},
     }  # fmt: skip
-    report = " ".join(render(with_cold(make_result(evidence=evidence)), kind).split())
+    report = " ".join(render_in_full(with_cold(make_result(evidence=evidence)), kind).split())
     assert (
         "waits of the main process over 20.0 ms: 60, one every 16 batches (400 ms), 20 % of the time of raw" in report
     )
@@ -78,6 +78,6 @@ def test_workers_that_stay_are_told_apart():
 def test_text_of_a_hostile_file_is_made_safe():
     reads = {"experiments": [{**READS["experiments"][1], "name": "<b>|\x1b[31m"}], "missing": ["<script>alert()"]}
     result = make_result(evidence={"reads": reads})
-    assert "<script>alert" not in render(result, "html")
-    assert "<script>" not in render(result, "markdown")
-    assert "\x1b" not in render(result, "text")
+    assert "<script>alert" not in render_in_full(result, "html")
+    assert "<script>" not in render_in_full(result, "markdown")
+    assert "\x1b" not in render_in_full(result, "text")

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bottleneck.analysis.stopping import loss
 from bottleneck.reports.content.io import reading
 from bottleneck.reports.content.ladder import rungs
-from bottleneck.reports.content.verdict import sentences
+from bottleneck.reports.content.stages import exposed_around
+from bottleneck.reports.content.step import gain_of, gain_text, parts
+from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results import format as numbers
 from bottleneck.results.codec import load
@@ -41,8 +44,8 @@ class Words(HTMLParser):
 
 def shown(result, form: str) -> str:
     """What a reader sees, with single spaces."""
-    if form == "text":
-        text = for_terminal(result).plain(200)  # wide enough for every interval
+    if form == "verbose":
+        text = for_terminal(result, verbose=True).plain(200)  # wide enough for every interval
     elif form == "html":
         text = Words(render(result, "html")).text
     else:
@@ -52,33 +55,20 @@ def shown(result, form: str) -> str:
 
 def numbers_of(result, form: str) -> list[str]:
     """What has to be read in a format, rounded by the one module that rounds."""
-    told = []
-    for rung in rungs(result):
-        rate = rung.experiment.coupled
-        told.append(numbers.rate_with_half_width(rate))
-        if form != "markdown":  # whose table has no room for the step
-            told.append(numbers.duration(rate.seconds_per_batch if rate else None))
+    told = [numbers.rate_with_half_width(rung.experiment.coupled) for rung in rungs(result)]
+    told += [text for part in parts(result) for text in (part.time, numbers.duration(part.end_s))]
     for stage in result.stages:
-        told += [
-            numbers.duration_interval(stage.cost_s_per_batch),
-            numbers.duration_interval(stage.exposed_s_per_batch),
-            numbers.gain_interval(stage.gain_if_free),
-        ]
+        told.append(gain_text(result, stage))
+        if form == "verbose":
+            told.append(numbers.duration_interval(stage.cost_s_per_batch))
+            told.append(numbers.gain_interval(stage.gain_if_free))
+        else:
+            told.append(numbers.time_interval(stage.cost_s_per_batch))
     for found in result.evidence.transforms:
         told += [numbers.duration(found.wall_s_per_call), numbers.percent(found.share)]
     told += [text for section in reading(result) for items in section.blocks for text in items.texts]
-    told += sentences(result)
+    told += sentences(result) if form == "html" else headline(result)
     return [text for text in told if text]
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-@pytest.mark.parametrize("name", RESULTS)
-def test_every_number_reads_the_same_in_every_format(name, form):
-    result = RESULTS[name]()
-    report = shown(result, form)
-    wanted = numbers_of(result, form)
-    assert len(wanted) >= 5
-    assert [text for text in wanted if " ".join(text.split()) not in report] == []
 
 
 FACTOR_OR_SPAN = re.compile(
@@ -91,22 +81,26 @@ def intervals_of(result) -> set[str]:
     """Every interval of a result as it may be read, and what is read of it alone."""
     known = [result.verdict.efficiency, result.verdict.headroom, *(advice.gain for advice in result.advice)]
     for stage in result.stages:
+        part = next((part for part in parts(result) if part.stages == (stage,)), None)
         known += [stage.cost_s_per_batch, stage.exposed_s_per_batch, stage.exposed_share, stage.gain_if_free]
-    forms = (numbers.duration_interval, numbers.percent_interval, numbers.gain_interval)
+        known += [exposed_around(stage, part), gain_of(result, stage)]
+    if result.verdict.efficiency is not None:
+        known.append(loss(result.verdict.efficiency))
+    forms = (numbers.duration_interval, numbers.time_interval, numbers.percent_interval, numbers.gain_interval)
     told = {form(interval) for form in forms for interval in known}
     alone = {numbers.gain_interval(interval).partition(" ")[0] for interval in known}
     said = " ".join([*sentences(result), *(f"{a.title} {a.why} {a.how}" for a in result.advice)])
     return told | alone | set(FACTOR_OR_SPAN.findall(said))
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+@pytest.mark.parametrize("form", ["verbose", "markdown", "html"])
 @pytest.mark.parametrize("name", RESULTS)
 def test_no_format_has_another_rounding_of_its_own(name, form):
     result = RESULTS[name]()
     assert set(FACTOR_OR_SPAN.findall(shown(result, form))) - intervals_of(result) == set()
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+@pytest.mark.parametrize("form", ["verbose", "markdown", "html"])
 def test_what_the_edges_of_epochs_cost_and_what_contradicts_itself_is_in_every_format(form):
     for sentence in (
         "The input pipeline holds this job at 66 % (65–67 %) of what its device can do, over a whole epoch. "

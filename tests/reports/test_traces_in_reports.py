@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.reports.render import render
+from tests.support.in_full import render_in_full
 from tests.support.results_factory import EVIDENCE, make_result
 
 
@@ -26,7 +26,7 @@ def experiment(*rows, **more):
 
 
 def report(form, **trace):
-    return render(make_result(evidence={**EVIDENCE, "trace": trace}), form)
+    return render_in_full(make_result(evidence={**EVIDENCE, "trace": trace}), form)
 
 
 ROWS = [operator(f"aten::op_{number}", 0.12) for number in range(7)] + [operator("aten::tiny", 0.001)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.reports.render import render
+from tests.support.in_full import render_in_full
 from tests.support.results_factory import make_result
 
 USAGE = {
@@ -24,7 +24,7 @@ USAGE = {
 
 
 def report(format_, usage=USAGE):
-    return render(make_result(evidence={"utilisation": usage}), format_)
+    return render_in_full(make_result(evidence={"utilisation": usage}), format_)
 
 
 def test_the_terminal_says_what_is_used_up_in_two_lines_of_80_columns():

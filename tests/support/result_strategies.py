@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from bottleneck.results.evidence import Evidence, LoaderFacts, Stalls, StepSeen, TransformSeen, Utilisation
+from bottleneck.results.evidence import (
+    Evidence,
+    LoaderFacts,
+    SourcePlace,
+    Stalls,
+    StepSeen,
+    TransformSeen,
+    Utilisation,
+)
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Advice,
@@ -100,6 +108,10 @@ EVIDENCE = st.builds(
     loader=st.builds(LoaderFacts, transform_modules=st.dictionaries(st.text(), st.text(), max_size=3)),
     transforms=tuples_of(st.builds(TransformSeen, name=st.none() | NAMES, share=st.none() | NUMBERS)),
     transforms_note=st.none() | st.text(),
+    source=tuples_of(
+        st.builds(SourcePlace, name=NAMES, file=st.text(), line=COUNTS, text=st.text(), begin=COUNTS, end=COUNTS),
+        2,
+    ),
     utilisation=st.builds(Utilisation, samples=st.none() | COUNTS, missing=tuples_of(st.text())),
     serving_s_per_batch=st.none() | INTERVALS,
 )
@@ -119,3 +131,70 @@ RESULTS = st.builds(
     warnings=tuples_of(st.builds(Warning, NAMES, st.text()), 2),
     cost=st.builds(Cost, AMOUNTS, COUNTS, COUNTS, COUNTS),
 )
+
+# --- results of a ladder, with numbers of any size ---------------------------------------------------------
+
+_RUNGS = ("device", "host", "after_collate", "before_collate", "before_augment", "raw")
+_STAGES = ("compute", "copy", "handoff", "collate", "augment", "load")
+_SECONDS = st.floats(1e-6, 1e3)
+
+
+@st.composite
+def _noisy(draw, around: st.SearchStrategy) -> Interval:
+    """An interval around its estimate, as wide as a short run on a busy machine makes it."""
+    estimate, below, above = draw(around), draw(st.floats(0, 10)), draw(st.floats(0, 10))
+    size = max(abs(estimate), 1e-6)
+    return Interval(estimate, estimate - below * size, estimate + above * size)
+
+
+@st.composite
+def _rates(draw) -> Rate:
+    step_s = draw(_SECONDS)
+    speed = draw(_noisy(st.just(32 / step_s)))
+    return Rate(speed.estimate, max(0.0, speed.low), speed.high, step_s, ())
+
+
+@st.composite
+def ladders(draw) -> Result:
+    """A result whose experiments and stages have their names, and whose numbers need not agree with each other."""
+    missing = draw(st.sets(st.sampled_from(_RUNGS[:-1]), max_size=2))
+    experiments = tuple(
+        Experiment(name, True, None, None if name in missing else draw(_rates()), draw(st.none() | _rates()))
+        for name in _RUNGS
+    )
+    times, gains = _noisy(st.floats(-1.0, 1e3)), _noisy(st.floats(0.01, 50))
+    stages = tuple(
+        Stage(
+            name,
+            _RUNGS[at - 1] if at else None,
+            _RUNGS[at],
+            draw(st.none() | times),
+            draw(st.none() | times),
+            None,
+            draw(st.none() | gains) if at else None,
+            draw(FINDINGS),
+        )
+        for at, name in enumerate(_STAGES)
+    )
+    efficiency, headroom = draw(st.none() | _noisy(st.floats(0.01, 1))), draw(st.none() | _noisy(st.floats(1, 50)))
+    state, named = draw(st.sampled_from([("input_bound", n) for n in _STAGES[1:]] + [("device_bound", "compute")]))
+    contributors = draw(tuples_of(st.sampled_from(_STAGES[1:]), 2))
+    verdict = Verdict(state, named, contributors, efficiency, headroom, "The verdict.")
+    return draw(
+        st.builds(
+            Result,
+            schema_version=st.just(SCHEMA_VERSION),
+            tool=st.just(Tool("torch-bottleneck", "0.1.0")),
+            created=st.just("2025-01-31T12:00:00Z"),
+            environment=st.sampled_from([{"device": "cpu"}, {"device": "cuda:0"}]),
+            pipeline=st.sampled_from([{"num_workers": 0}, {"num_workers": 2}]),
+            experiments=st.just(experiments),
+            without=st.just(()),
+            stages=st.just(stages),
+            verdict=st.just(verdict),
+            advice=st.just(()),
+            evidence=st.just(Evidence()),
+            warnings=st.just(()),
+            cost=st.just(Cost(1.0, 1, 1, 1)),
+        )
+    )

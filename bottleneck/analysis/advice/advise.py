@@ -1,9 +1,10 @@
-"""What to change first: each item rests on numbers of this run, and the one with the most to gain leads."""
+"""What to change first: each item rests on numbers of this run, and an edit with a gain goes before what has none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bottleneck.analysis.advice.edits import FIRST, edit_of, is_fact
 from bottleneck.analysis.advice.rule import Case, Suggestion, open_case
 from bottleneck.analysis.advice.rules import RULES
 from bottleneck.analysis.estimates.series import Readings
@@ -13,14 +14,25 @@ from bottleneck.results.records import Advice, GainBasis, Interval, Measurement,
 def advise(
     measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict
 ) -> tuple[Advice, ...]:
-    """The advice, largest expected gain first; nothing without evidence of this run."""
+    """The advice, edits before what has to be thought out, and of each the largest gain first; facts are last."""
     case = open_case(measurement, readings, stages, verdict)
     if case is None:
         return ()
     found = [suggestion for rule in RULES for suggestion in rule(case) if _is_due(case, suggestion)]
     answered = {suggestion.stage for suggestion in found if not suggestion.fallback}
     given = [_advice(case, one) for one in found if not one.fallback or one.stage not in answered]
-    return tuple(sorted(given, key=lambda advice: advice.gain.estimate if advice.gain else 1.0, reverse=True))
+    return tuple(sorted(given, key=lambda advice: _rank(advice, measurement)))
+
+
+def _rank(advice: Advice, measurement: Measurement) -> tuple[int, float]:
+    """The place of a piece of advice, and among those of the same its gain."""
+    gain = advice.gain.estimate if advice.gain else 1.0
+    if advice.id == FIRST:
+        return 0, -gain
+    if is_fact(advice):
+        return 3, -gain
+    edit = edit_of(advice, measurement.pipeline, measurement.evidence)
+    return 1 if edit is not None and gain > 1 else 2, -gain
 
 
 def _is_due(case: Case, suggestion: Suggestion) -> bool:

@@ -9,11 +9,9 @@ from dataclasses import replace
 from bottleneck.analysis.estimates.costs import Costs, between
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_ratio, ratio
+from bottleneck.analysis.margin import MARGIN
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Finding, Interval, Stage, StageSpan
-
-MARGIN = 1.03
-"""Ratio of times below which a difference is not worth acting on, however surely it was measured."""
 
 _LADDER_CONFIDENCE = 0.95
 

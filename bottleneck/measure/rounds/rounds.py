@@ -193,11 +193,7 @@ class Rounds:
             # Two rounds of device and raw are the least that says anything at all.
             if lengths.seconds[arm] > self._left_s and not (self._round <= LEAST_ROUNDS and arm in self._ends):
                 continue
-            efficiency = self._judgement.efficiency if self._judgement is not None else None
-            planned = max(self._round, MIN_ROUNDS)
-            self._tell(
-                "measuring", experiment=self._name(arm), round=self._round, rounds=planned, efficiency=efficiency
-            )
+            self._tell_of(arm)
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
             made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
@@ -213,6 +209,14 @@ class Rounds:
             if self._still_there((arm,)):
                 self._repeats.keep(arm, self._repeat(arm, made).stolen)
         self._judgement = self._judge(self._ledger.measurement())
+
+    def _tell_of(self, arm: Arm) -> None:
+        """Report which arm is next, and what is known so far."""
+        found, planned = self._judgement, max(self._round, MIN_ROUNDS)
+        known = {} if found is None else {
+            "efficiency": found.efficiency, "state": found.state, "bottleneck": found.bottleneck, "gain": found.gain,
+        }  # fmt: skip
+        self._tell("measuring", experiment=self._name(arm), round=self._round, rounds=planned, **known)
 
     def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         """Return those that have not been lost on the way."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH, Chart, Dot, Label, Rect, Segment, Shape, short
-from bottleneck.reports.content.added import added_times
 from bottleneck.reports.content.ladder import rungs
+from bottleneck.reports.content.step import added_times
 from bottleneck.results.format import LARGEST, duration, gain_interval, percent, rate_with_half_width, whole
 from bottleneck.results.names import COLD
 from bottleneck.results.records import Block, Interval, Rate, Result

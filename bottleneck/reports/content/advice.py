@@ -1,13 +1,17 @@
-"""What to do next, and what it would bring."""
+"""What to do next, what it would bring, and what is so and cannot be helped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from bottleneck.analysis.advice.edits import Edit, edit_of, is_fact, place_of
 from bottleneck.analysis.advice.promise import claims_at_most
-from bottleneck.reports.document import Section, Step, Steps
+from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
 from bottleneck.results.records import Advice, Result
+
+MOST_IN_SHORT = 3
+"""Pieces of advice in a short report."""
 
 
 def expected_gain(advice: Advice) -> str:
@@ -15,8 +19,8 @@ def expected_gain(advice: Advice) -> str:
     expected = advice.gain
     if expected is None or not known(expected.estimate):
         return ""
-    if advice.gain_basis == "measured" and expected.estimate <= 1:
-        return f"Gain: none was measured, {gain_interval(expected)} at most."
+    if advice.gain_basis == "measured" and (expected.estimate <= 1 or expected.low < 1):
+        return "Gain: not measured precisely enough."
     if advice.gain_basis == "measured":
         return f"Gain: at most {gain_interval(expected)}, a measured upper bound."
     if claims_at_most(advice):
@@ -24,13 +28,70 @@ def expected_gain(advice: Advice) -> str:
     return f"Gain: about {gain_interval(expected)}, an estimate."
 
 
+def _short_gain(advice: Advice) -> str:
+    """The gain in a few words, behind a title."""
+    expected = advice.gain
+    if expected is None or not known(expected.estimate) or expected.estimate <= 1 or expected.low < 1:
+        return ""
+    return f", up to {gain(expected.estimate)}" if claims_at_most(advice) else f", about {gain(expected.estimate)}"
+
+
 def advice(result: Result) -> Iterator[Section]:
-    """All pieces of advice."""
-    steps = (Step(item.title, f"{item.why} {expected_gain(item)}".rstrip(), item.how) for item in result.advice)
-    yield Section("What to do next", (Steps(tuple(steps)),))
+    """All pieces of advice, and the facts."""
+    steps = tuple(_step(result, item, in_full=True) for item in _fixes(result))
+    facts = tuple(f"{fact.title}. {fact.why}" for fact in _facts(result))
+    yield Section("What is so", (Items(facts, on=("verbose", "html")),))
+    yield Section("What to do next", (Items(facts, on=("markdown",)), Steps(steps)))
+
+
+def short_advice(result: Result) -> Iterator[Section]:
+    """The first pieces, of which the first with its edit, and the facts in short."""
+    fixes = _fixes(result)
+    first, others = fixes[:1], fixes[1:MOST_IN_SHORT]
+    steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]
+    more = len(fixes) - len(steps)
+    facts = Items(tuple(f"{fact.title}." for fact in _facts(result)))
+    yield Section("", (facts,), folded=False)
+    hint = Paragraph(f"{more} more: --verbose." if more > 0 else "", "small")
+    yield Section("", (Steps(tuple(steps)), hint), folded=False)
 
 
 def first_advice(result: Result) -> Iterator[Section]:
-    """The first piece in short, to be read without a click."""
-    steps = (Step(f"Next: {item.title}", expected_gain(item), item.how) for item in result.advice[:1])
-    yield Section("", (Steps(tuple(steps)),), folded=False)
+    """The first piece, to be read without a click."""
+    steps = tuple(_step(result, item) for item in _fixes(result)[:1])
+    yield Section("", (Steps(steps),), folded=False)
+
+
+def _fixes(result: Result) -> Sequence[Advice]:
+    return [item for item in result.advice if not is_fact(item)]
+
+
+def _facts(result: Result) -> Sequence[Advice]:
+    return [item for item in result.advice if is_fact(item)]
+
+
+def _edit(result: Result, item: Advice) -> Edit | None:
+    return edit_of(item, result.pipeline, result.evidence)
+
+
+def _step(result: Result, item: Advice, *, in_full: bool = False) -> Step:
+    """A piece of advice; without an edit, what to do is told in words."""
+    edit, promised = _edit(result, item), expected_gain(item)
+    told = " ".join(filter(None, (item.why, promised))) if in_full else ""
+    title = item.title if in_full else f"{item.title}{_short_gain(item)}"
+    if edit is None:
+        return Step(title, f"{told} {_as_sentence(item.how)}".strip(), place=place_of(item, result.evidence))
+    place = edit.place or place_of(item, result.evidence)
+    return Step(title, told, edit.lines, place, edit.is_diff)
+
+
+def _title_only(result: Result, item: Advice) -> Step:
+    edit = _edit(result, item)
+    place = (edit.place if edit is not None else "") or place_of(item, result.evidence)
+    return Step(f"{item.title}{_short_gain(item)}", "", place=place)
+
+
+def _as_sentence(text: str) -> str:
+    """A remedy as it stands behind others; a command or a name keeps its letters."""
+    end = "" if text.endswith((".", "!", "?")) or not text else "."
+    return f"How: {text}{end}" if text else ""

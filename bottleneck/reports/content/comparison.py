@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bottleneck.reports.content.job import job_facts, job_name
+from bottleneck.reports.content.verdict import headline
 from bottleneck.reports.document import Column, Items, Paragraph, Section, Table
 from bottleneck.results.comparison import Change, Comparison, Difference, Side, Sweep
 from bottleneck.results.format import (
     UNKNOWN,
     count,
-    duration_interval,
+    duration,
+    gain,
     gain_interval,
     percent,
     percent_interval,
     rate_with_half_width,
+    time_interval,
 )
+from bottleneck.results.records import Result
 
 _HIGHER_IS_BETTER = "Samples per second with the train step; in brackets, 95 % intervals."
 
@@ -27,7 +32,9 @@ def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[
         as_part: It is shown in the report of the later result, with less unfolded.
     """
     title = "Before and after" if as_part else ""
-    yield Section(title, (Paragraph(compared.sentence, "answer"),), folded=False)
+    heading = "" if isinstance(compared, Sweep) else _heading(compared.throughput, compared.head.label)
+    said = Paragraph(heading, "heading", on=("markdown",)), Paragraph(compared.sentence, "answer")
+    yield Section(title, said, folded=False)
     sides = compared.sides if isinstance(compared, Sweep) else (compared.base, compared.head)
     labels = [side.label for side in sides]
     warnings = () if isinstance(compared, Sweep) else compared.warnings
@@ -54,16 +61,57 @@ def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[
         ),
         folded=as_part,
     )
-    costs = tuple(
-        (
-            stage.name,
-            duration_interval(stage.base_cost_s_per_batch),
-            duration_interval(stage.head_cost_s_per_batch),
-        )
+    yield _costs(compared)
+
+
+def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
+    """What a pull request is about: the change, one small table, and what holds the job now."""
+    throughput = compared.throughput
+    heading = Paragraph(_heading(throughput, job_name(head)), "heading")
+    columns = (Column("", "name"), Column("before", "number"), Column("after", "number"))
+    table = Table(columns, tuple(_before_and_after(compared)))
+    facts = Paragraph(", ".join(job_facts(head)), "small")
+    now = Paragraph(" ".join(headline(head)))
+    yield Section("", (heading, facts, table, Paragraph(compared.sentence), now), folded=False)
+    doubts = (*compared.warnings, *_unlike(compared.unlike, [compared.base.label, compared.head.label]))
+    yield Section("", (Items(doubts, "Warning", warn=True),), folded=False)
+
+
+_ARROWS = {"faster": "🟢", "slower": "🔴"}
+
+
+def _heading(change: Change, job: str) -> str:
+    """The change in one line, with the throughput before and after."""
+    mark = _ARROWS.get(change.finding or "", "⚪")
+    rates = [count(rate.samples_per_s if rate is not None else None) for rate in (change.base, change.head)]
+    speeds = f"({rates[0]} → {rates[1]} samples/s)"
+    if change.finding is None or change.speedup is None or change.finding == "undecided":
+        return f"{mark} Whether {job} became faster is undecided {speeds}"
+    if change.finding == "within_noise":
+        return f"{mark} {job} is as fast as before {speeds}"
+    factor = change.speedup.estimate if change.finding == "faster" else 1 / change.speedup.estimate
+    return f"{mark} {job} is {gain(factor)} {change.finding} {speeds}"
+
+
+def _before_and_after(compared: Comparison) -> Iterator[tuple[str, str, str]]:
+    base, head = compared.base, compared.head
+    before, after = (
+        duration(rate.seconds_per_batch if rate is not None else None)
+        for rate in (compared.throughput.base, compared.throughput.head)
+    )
+    yield "samples/s", count(base.samples_per_s), count(head.samples_per_s)
+    yield "one step", before, after
+    yield "bottleneck", _bottleneck(base), _bottleneck(head)
+
+
+def _costs(compared: Comparison) -> Section:
+    rows = tuple(
+        (stage.name, time_interval(stage.base_cost_s_per_batch), time_interval(stage.head_cost_s_per_batch))
         for stage in compared.stages
     )
+    labels = compared.base.label, compared.head.label
     columns = (Column("stage", "name"), *(Column(label, "interval") for label in labels))
-    yield Section("What the stages cost", (Table(columns, costs),))
+    return Section("What the stages cost", (Table(columns, rows),))
 
 
 def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[str]:

@@ -26,7 +26,7 @@ def functions(result: Result) -> Iterator[Section]:
     yield Section(
         "Functions with the most own time",
         (
-            _table(f"functions in {named}" if inside else "functions", chosen[:MOST_IN_A_TERMINAL], on=("text",)),
+            _table(f"functions in {named}" if inside else "functions", chosen[:MOST_IN_A_TERMINAL], on=("verbose",)),
             _table("function", shown, on=PAGES),
             Paragraph(_sampling(result.evidence.profile), "note"),
         ),

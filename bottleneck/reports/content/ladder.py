@@ -1,27 +1,37 @@
-"""The experiments from the device outwards, and what each stage adds."""
+"""The experiments from the device outwards, and what each stage adds to the step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.reports.document import PAGES, Bar, Bars, Column, Items, Section, Table
-from bottleneck.results.format import duration, gain_interval, percent, rate_with_half_width
+from bottleneck.reports.content.step import (
+    FIX_FIRST,
+    HOLDS,
+    IMPRECISE,
+    NO_EFFECT,
+    Part,
+    effect,
+    gain_text,
+    parts,
+    step_s,
+)
+from bottleneck.reports.document import FULL, Bar, Column, Items, Section, Table
+from bottleneck.results.format import UNKNOWN, duration, rate_with_half_width, time_interval
+from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Experiment, Result, Stage
 
-MAX_BARS = 30
+MOST_BARS = 5
+"""Of a short report; further stages are one row together."""
 
 _COLUMNS = (
-    Column("cached at", "name", on=("text", "html")),
+    Column("cached at", "name"),
     Column("stage", "name"),
     Column("samples/s", "number"),
-    Column("", "bar", on=("text", "markdown")),
-    Column("step", "number", on=("text", "html")),
-    Column("adds", "number", on=("text", "html")),
-    Column("drop", "number", on=PAGES),
-    Column("share of step", "number", on=("markdown",)),
+    Column("", "bar", on=("verbose",)),
+    Column("step", "number"),
+    Column("adds", "number"),
     Column("finding", "finding"),
-    Column("gain if free", "number", on=("markdown",)),
 )
 
 
@@ -34,8 +44,6 @@ class Rung:
     """The stage that it adds to the rung before."""
     fraction: float | None
     """Its coupled throughput as a fraction of the fastest rung's."""
-    drop: float | None
-    """By which fraction it is slower than the rung before; None for the innermost."""
 
 
 def rungs(result: Result) -> tuple[Rung, ...]:
@@ -47,21 +55,9 @@ def rungs(result: Result) -> tuple[Rung, ...]:
     made = []
     for experiment in available:
         stage, speed = by_outer.get(experiment.name), speeds.get(experiment.name)
-        inner = speeds.get(stage.inner) if stage and stage.inner else None
-        made.append(
-            Rung(
-                experiment=experiment,
-                stage=stage,
-                fraction=speed / fastest if speed is not None and fastest else None,
-                drop=1 - speed / inner if speed is not None and inner else None,
-            )
-        )
+        fraction = speed / fastest if speed is not None and fastest else None
+        made.append(Rung(experiment, stage, fraction))
     return tuple(made)
-
-
-def finding(stage: Stage | None) -> str:
-    """The finding of a stage in words; nothing for the innermost, which is no drop."""
-    return "" if stage is None or stage.inner is None else stage.finding.replace("_", " ")
 
 
 def ladder(result: Result) -> Iterator[Section]:
@@ -69,33 +65,84 @@ def ladder(result: Result) -> Iterator[Section]:
     found = rungs(result)
     named = result.verdict.bottleneck
     marked = frozenset(at for at, rung in enumerate(found) if rung.stage is not None and rung.stage.name == named)
-    yield Section("Ladder", (Table(_COLUMNS, tuple(map(_row, found)), marked),), folded=False)
+    by_outer = {part.outer: part for part in parts(result)}
+    rows = tuple(_row(result, rung, by_outer.get(rung.experiment.name)) for rung in found)
+    yield Section("Ladder", (Table(_COLUMNS, rows, marked, on=FULL),))
 
 
-def _row(rung: Rung) -> tuple[str | Bar, ...]:
+def _row(result: Result, rung: Rung, part: Part | None) -> tuple[str | Bar, ...]:
     rate, stage = rung.experiment.coupled, rung.stage
-    exposed, share = (stage.exposed_s_per_batch, stage.exposed_share) if stage else (None, None)
+    step_s = part.end_s if part is not None else rate.seconds_per_batch if rate is not None else None
     return (
         rung.experiment.name,
-        stage.name if stage else "",
+        part.name if part is not None else stage.name if stage is not None else "",
         rate_with_half_width(rate),
         Bar(rung.fraction),
-        duration(rate.seconds_per_batch if rate else None),
-        duration(exposed.estimate if exposed else None) if stage else "",
-        percent(rung.drop),
-        percent(share.estimate if share else None),
-        finding(stage),
-        gain_interval(stage.gain_if_free if stage else None),
+        duration(step_s),
+        part.time if part is not None else _beyond(stage),
+        effect(result, stage) if stage is not None else "",
     )
 
 
-def throughput(result: Result) -> Iterator[Section]:
-    """The throughputs as a chart of bars."""
-    bars = [(rung.experiment.name, rung.experiment.coupled) for rung in rungs(result)[:MAX_BARS]]
-    known = tuple((name, rate.samples_per_s) for name, rate in bars if rate and rate.samples_per_s > 0)
-    yield Section(
-        "Throughput by cache point", (Bars("Throughput with the data cached at each point", "samples/s", known),)
-    )
+def _beyond(stage: Stage | None) -> str:
+    """What a stage adds that is no part of the step as it is: reading from the disk."""
+    return time_interval(stage.exposed_s_per_batch).partition(" (")[0] if stage is not None else ""
+
+
+# --- the step in short ------------------------------------------------------------------------------------
+
+
+def step_bars(result: Result) -> Iterator[Section]:
+    """One step of the job as a few bars, the bottleneck marked, with the whole below them."""
+    found = parts(result)
+    if not found:
+        return
+    shown, rest = _largest(result, found)
+    longest_s = max(part.seconds for part in found)
+    rows = [(part.name, part.time, Bar(part.seconds / longest_s), _remark(result, part)) for part in shown]
+    if rest:
+        rest_s = sum(part.seconds for part in rest)
+        rows.append((f"{len(rest)} others", duration(rest_s), Bar(rest_s / longest_s), ""))
+    marked = frozenset(at for at, part in enumerate(shown) if part.name == result.verdict.bottleneck)
+    columns = (Column("one step", "name"), Column(duration(step_s(result)), "number"), Column("", "bar"), Column(""))
+    yield Section("Step", (Table(columns, tuple(rows), marked),), folded=False)
+
+
+def _largest(result: Result, found: tuple[Part, ...]) -> tuple[list[Part], list[Part]]:
+    """The parts of a short report in their order, and those that it shows together."""
+    if len(found) <= MOST_BARS:
+        return list(found), []
+    named = (COMPUTE, result.verdict.bottleneck)
+    ranked = sorted(found, key=lambda part: (part.name in named, part.seconds), reverse=True)
+    kept = ranked[: MOST_BARS - 1]
+    return [part for part in found if part in kept], [part for part in found if part not in kept]
+
+
+def _remark(result: Result, part: Part) -> str:
+    """What a part means for the job: the mark of the bottleneck, or a gain."""
+    if len(part.stages) != 1:
+        return "" if len(part.stages) < 2 else "not measured apart"
+    stage = part.stages[0]
+    found, gain = effect(result, stage), gain_text(result, stage)
+    free = f"{gain} without it" if gain != UNKNOWN else ""
+    if found in (FIX_FIRST, HOLDS):
+        return "← " + (f"bottleneck: {free}" if free else "bottleneck")
+    return found if found in (NO_EFFECT, IMPRECISE) else free
+
+
+def step_table(result: Result) -> Iterator[Section]:
+    """The step for a pull request: three columns, which a telephone shows whole."""
+    found = parts(result)
+    columns = (Column("stage", "name"), Column("of each step", "number"), Column("gain without it", "number"))
+    rows = [(part.name, part.time, _gain(result, part)) for part in found]
+    marked = frozenset(at for at, part in enumerate(found) if part.name == result.verdict.bottleneck)
+    if rows:
+        rows.append(("step", duration(step_s(result)), ""))
+    yield Section("", (Table(columns, tuple(rows), marked),), folded=False)
+
+
+def _gain(result: Result, part: Part) -> str:
+    return gain_text(result, part.stages[0]).partition(" (")[0] if len(part.stages) == 1 else UNKNOWN
 
 
 def not_measured(result: Result) -> Iterator[Section]:

@@ -1,20 +1,20 @@
 """The documents: which sections a result has in each format, and in which order.
 
-A terminal shows what to do last, right above the prompt; a comment in a pull request has two tables before the folds.
+A terminal shows what to do last, right above the prompt; a comment in a pull request has one table before two folds.
 A page has the answer, what fixing it brings and how above its contents, and everything else folded below them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.reports.content import figures, raw, verdict
-from bottleneck.reports.content.advice import advice, first_advice
-from bottleneck.reports.content.comparison import changes
+from bottleneck.reports.content.advice import advice, first_advice, short_advice
+from bottleneck.reports.content.comparison import changes, changes_of_job
 from bottleneck.reports.content.functions import functions
 from bottleneck.reports.content.io import reading
-from bottleneck.reports.content.ladder import ladder, not_measured, throughput
+from bottleneck.reports.content.ladder import ladder, not_measured, step_bars, step_table
 from bottleneck.reports.content.loop import loop
 from bottleneck.reports.content.operators import operators
 from bottleneck.reports.content.overview import overview
@@ -22,7 +22,7 @@ from bottleneck.reports.content.payload import moved_bytes, payload
 from bottleneck.reports.content.stages import stages
 from bottleneck.reports.content.transforms import transforms
 from bottleneck.reports.content.usage import utilisation
-from bottleneck.reports.document import Document, Link, Links, Section
+from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import UNKNOWN
 from bottleneck.results.records import Result
@@ -38,15 +38,45 @@ def _folded(part: _Part) -> _Part:
     return lambda result: (replace(section, folded=True) for section in part(result))
 
 
+_MEASURED: tuple[_Part, ...] = (
+    *(verdict.further_warnings, ladder, stages, loop, transforms, functions, payload, utilisation, operators, reading),
+    *(not_measured, raw.setting),
+)
+"""What a pull request has in one fold."""
+
+
+def _all_measurements(result: Result) -> Iterator[Section]:
+    yield _together("All measurements", (section for part in _MEASURED for section in part(result)))
+
+
+def _together(title: str, sections: Iterable[Section]) -> Section:
+    """Several sections as one, their titles as headings in it."""
+    blocks: list[Block] = []
+    for section, shown in Document(tuple(sections)).shown("markdown"):
+        blocks += [Paragraph(section.title, "heading"), *shown]
+    return Section(title, tuple(blocks))
+
+
 _OUTLINES: dict[str, tuple[_Part, ...]] = {
-    "text": (
-        *(verdict.answer, ladder, stages, loop, transforms, functions, utilisation, operators),
-        *(not_measured, verdict.warnings, advice, moved_bytes, reading, verdict.cost),
+    "text": (verdict.short_answer, step_bars, verdict.first_warnings, short_advice, verdict.where_more_is),
+    "verbose": (
+        *(
+            verdict.short_answer,
+            step_bars,
+            ladder,
+            stages,
+            loop,
+            transforms,
+            functions,
+            utilisation,
+            operators,
+            not_measured,
+        ),
+        *(moved_bytes, reading, verdict.warnings, advice, verdict.cost),
     ),
     "markdown": (
-        *(verdict.answer, ladder, first_advice, verdict.count_of_warnings, verdict.cost),
-        *(verdict.warnings, advice, stages, loop, transforms, functions, payload, utilisation, operators, reading),
-        *(not_measured, throughput, raw.setting, raw.blocks),
+        *(verdict.pull_request_answer, step_table, first_advice, verdict.alerts, advice, _all_measurements),
+        verdict.cost,
     ),
     "html": (
         *(overview, _opened(verdict.warnings), _opened(advice)),
@@ -72,9 +102,12 @@ def result_document(
 ) -> Document:
     """The report of a result, with what changed where that is known, and links to its files."""
     sections = [section for part in _OUTLINES[form] for section in part(result)]
-    before = changes(compared, as_part=True) if compared is not None else ()
-    at = 0 if form == "markdown" else 1  # a pull request is about the change, a page about the job
-    sections[at:at] = [*before, Section("", (Links(tuple(links)),), folded=False)]
+    linked = Section("", (Links(tuple(links)),), folded=False)
+    if form == "markdown":  # a pull request is about the change, a page about the job
+        answer = sections[:1] if compared is None else changes_of_job(compared, result)
+        sections = [*answer, *sections[1:], linked]
+    elif compared is not None:
+        sections[1:1] = changes(compared, as_part=True)
     return Document(tuple(sections), f"bottleneck: {result.verdict.bottleneck or UNKNOWN}")
 
 

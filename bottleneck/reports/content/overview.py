@@ -8,8 +8,8 @@ from datetime import datetime
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import gain_of, rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
-from bottleneck.reports.content.added import added_times
 from bottleneck.reports.content.price import lost_money
+from bottleneck.reports.content.step import added_times
 from bottleneck.reports.content.verdict import sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
 from bottleneck.results.format import (

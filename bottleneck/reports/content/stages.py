@@ -6,24 +6,28 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.reports.content.io import cold_epoch
-from bottleneck.reports.content.ladder import finding
+from bottleneck.reports.content.step import Part, effect, gain_text, parts
 from bottleneck.reports.document import PAGES, Column, Paragraph, Section, Table
-from bottleneck.results.format import duration_interval, gain_interval, percent, percent_interval
-from bottleneck.results.records import Result, Stage
+from bottleneck.results.format import duration_interval, gain_interval, percent, time_interval
+from bottleneck.results.records import Interval, Result, Stage
 
 WORTH_SHOWING = 0.2
 """The share of waiting from which on it is shown."""
 
 _COLUMNS = (
     Column("stage", "name"),
-    Column("costs (loader alone)", "interval"),
-    Column("exposed", "interval"),
-    Column("share of step", "number", on=PAGES),
-    Column("gain if free", "number"),
+    Column("costs the loader alone", "interval", on=PAGES),
+    Column("costs (loader alone)", "interval", on=("verbose",)),
+    Column("of the step", "number", on=PAGES),
+    Column("exposed", "interval", on=("verbose",)),
+    Column("gain if free", "number", on=PAGES),
+    Column("gain if free", "number", on=("verbose",)),
     Column("waiting", "number", on=PAGES),
     Column("finding", "finding", on=PAGES),
 )
-_MEANING = "A stage costs what the loader alone takes for it; exposed is what the job waits for it."
+_MEANING = (
+    "What a stage costs the loader alone may be hidden behind the train step; of the step is what the job waits for it."
+)
 
 
 def stages_by_interest(result: Result) -> tuple[Stage, ...]:
@@ -44,7 +48,7 @@ def stages(result: Result) -> Iterator[Section]:
         return
     rows = tuple(_row(result, stage) for stage in ordered)
     marked = frozenset(at for at, stage in enumerate(ordered) if stage.name == result.verdict.bottleneck)
-    waiting = [f"{row[0]} is waiting {row[5]}" for row in rows if row[5]]
+    waiting = [f"{row[0]} is waiting {row[7]}" for row in rows if row[7]]
     note = "Times are per batch; in brackets, 95 % intervals."
     if waiting:
         note += f" Of its time in the workers, {', '.join(waiting)} (disk, network, locks)."
@@ -60,12 +64,23 @@ def stages(result: Result) -> Iterator[Section]:
 
 
 def _row(result: Result, stage: Stage) -> tuple[str, ...]:
+    part = next((part for part in parts(result) if part.stages == (stage,)), None)
     return (
         stage.name,
+        time_interval(stage.cost_s_per_batch),
         duration_interval(stage.cost_s_per_batch),
-        duration_interval(stage.exposed_s_per_batch),
-        percent_interval(stage.exposed_share),
+        part.time if part is not None else "",
+        duration_interval(exposed_around(stage, part)),
+        gain_text(result, stage),
         gain_interval(stage.gain_if_free),
         worth_showing(waiting_share(stage, result.evidence)),
-        finding(stage),
+        effect(result, stage),
     )
+
+
+def exposed_around(stage: Stage, part: Part | None) -> Interval | None:
+    """The interval around the time that every table shows; a file of an older version may have another estimate."""
+    found = stage.exposed_s_per_batch
+    if found is None or part is None:
+        return found
+    return Interval(part.seconds, min(found.low, part.seconds), max(found.high, part.seconds))

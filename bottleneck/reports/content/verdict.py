@@ -2,19 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bottleneck.reports import sanitize
+from bottleneck.reports.content.job import job_facts, job_name, on_cpu
 from bottleneck.reports.content.price import lost_money
+from bottleneck.reports.content.step import parts, step_s
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
-from bottleneck.results.format import UNKNOWN, long_duration, percent_interval, plural, size, whole
-from bottleneck.results.records import Result
+from bottleneck.results.format import (
+    UNKNOWN,
+    count,
+    duration,
+    known,
+    long_duration,
+    names,
+    percent_interval,
+    plural,
+    size,
+    whole,
+)
+from bottleneck.results.names import COMPUTE, DEVICE, RAW
+from bottleneck.results.records import Interval, Result
+
+STATES = {"input_bound": "INPUT-BOUND", "device_bound": "COMPUTE-BOUND", "undecided": "UNDECIDED"}
+MOST_WARNINGS = 2
+"""In a short report; the others are counted."""
+MOST_ALERTS = 3
+"""In a pull request; the others are in a fold."""
 
 
 def sentences(result: Result) -> list[str]:
     """The lines of the verdict, at least one: the answer, then what it is worth, also in money where it has a price."""
     lines = [line for line in sanitize.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
     return [*lines, *filter(None, [lost_money(result)])]
+
+
+def headline(result: Result) -> list[str]:
+    """The answer in short: the throughput and what is possible, then what takes the time, and money.
+
+    What is not as simple as that, such as a job whose epochs begin slowly, is told in the words of the verdict.
+    """
+    verdict = result.verdict
+    rates = [_samples_per_s(result, name) for name in (RAW, DEVICE)]
+    simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck
+    if not simple or verdict.efficiency is None or step_s(result) is None or None in rates:
+        return sentences(result)
+    lines = [_throughput(result, rates[0] or 0.0, rates[1] or 0.0, verdict.efficiency), _bottleneck(result)]
+    return [*lines, *filter(None, [lost_money(result)])]
+
+
+def _throughput(result: Result, now: float, most: float, efficiency: Interval) -> str:
+    if on_cpu(result):
+        return f"{count(now)} samples/s. It trains on the CPU, where model and workers share the cores."
+    lost = percent_interval(
+        Interval(*(max(0.0, 1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))
+    )
+    return f"{count(now)} samples/s now, {count(max(now, most))} if data came at once: the input costs {lost}."
+
+
+def _bottleneck(result: Result) -> str:
+    """What takes most of the time, and how much of a step that is."""
+    named, whole_s = result.verdict.bottleneck, step_s(result) or 0.0
+    part = next((part for part in parts(result) if part.name == named), None)
+    takes = f"{part.time} of each {duration(whole_s)} step" if part is not None else ""
+    if named == COMPUTE:
+        return f"The train step takes {takes or 'the time'}: make that faster, and leave the input as it is."
+    also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
+    text = f"Costliest stage: {named}" if on_cpu(result) else f"Bottleneck: {named}"
+    return f"{text}{f', {takes}' if takes else ''}.{also}"
+
+
+def _samples_per_s(result: Result, name: str) -> float | None:
+    rate = next((e.coupled for e in result.experiments if e.name == name and e.available), None)
+    return rate.samples_per_s if rate is not None and known(rate.samples_per_s) else None
+
+
+def short_answer(result: Result) -> Iterator[Section]:
+    """State and job in one line, and the answer."""
+    state = STATES[result.verdict.state]
+    job = Paragraph(f"{state}  {job_name(result)}", "state")
+    facts = Paragraph(", ".join(job_facts(result)), "note")
+    yield Section("", (job, facts, *map(Paragraph, headline(result))), folded=False)
 
 
 def answer(result: Result) -> Iterator[Section]:
@@ -32,16 +100,46 @@ def answer(result: Result) -> Iterator[Section]:
     )
 
 
+def pull_request_answer(result: Result) -> Iterator[Section]:
+    """A heading that tells this job from others, and the answer."""
+    name = job_name(result)
+    heading = Paragraph(f"{_HEADINGS[result.verdict.state].format(job=name)}", "heading")
+    facts = Paragraph(", ".join(job_facts(result)), "small")
+    yield Section("", (heading, facts, *map(Paragraph, headline(result))), folded=False)
+
+
+_HEADINGS = {
+    "input_bound": "🔴 {job} waits for its data",
+    "device_bound": "🟢 {job} keeps its device busy",
+    "undecided": "⚪ {job}: undecided",
+}
+
+
 def warnings(result: Result) -> Iterator[Section]:
     """Why not to trust a number."""
-    yield Section("Warnings", (Items(tuple(w.message for w in result.warnings), "Warning", warn=True),))
+    yield Section("Warnings", (_alerts([w.message for w in result.warnings]),), folded=False)
 
 
-def count_of_warnings(result: Result) -> Iterator[Section]:
-    """A hint for those who do not open the warnings."""
-    if result.warnings:
-        hint = f"{plural(len(result.warnings), 'warning')} below: read before trusting a number."
-        yield Section("", (Paragraph(hint),), folded=False)
+def alerts(result: Result) -> Iterator[Section]:
+    """The first of them, which are seen without a click."""
+    yield Section("Warnings", (_alerts([w.message for w in result.warnings[:MOST_ALERTS]]),), folded=False)
+
+
+def further_warnings(result: Result) -> Iterator[Section]:
+    """What pull requests have no room for."""
+    yield Section("Further warnings", (_alerts([w.message for w in result.warnings[MOST_ALERTS:]]),))
+
+
+def first_warnings(result: Result) -> Iterator[Section]:
+    """The first of them, and how many more there are."""
+    shown = [warning.message for warning in result.warnings[:MOST_WARNINGS]]
+    more = len(result.warnings) - len(shown)
+    note = f"{plural(more, 'more warning')}: --verbose." if more else ""
+    yield Section("Warnings", (_alerts(shown), Paragraph(note, "small")), folded=False)
+
+
+def _alerts(messages: Sequence[str]) -> Items:
+    return Items(tuple(messages), "Warning", warn=True)
 
 
 def cost(result: Result) -> Iterator[Section]:
@@ -52,4 +150,15 @@ def cost(result: Result) -> Iterator[Section]:
         f"{size(spent.cache_bytes)} of caches."
     )
     whence = f"{took} {result.tool.name} {result.tool.version}, {result.created}"
-    yield Section("", (Paragraph(took, "small", on=("text",)), Paragraph(whence, "small", on=PAGES)), folded=False)
+    yield Section("", (Paragraph(took, "small", on=("verbose",)), Paragraph(whence, "small", on=PAGES)), folded=False)
+
+
+def where_more_is(result: Result) -> Iterator[Section]:
+    """The last line of a short report."""
+    took = f"Measured in {long_duration(result.cost.seconds)}, {plural(_rounds(result), 'round')}."
+    yield Section("", (Paragraph(f"{took} All tables and intervals: --verbose.", "small"),), folded=False)
+
+
+def _rounds(result: Result) -> int:
+    raw = next((e.coupled for e in result.experiments if e.name == RAW), None)
+    return len({block.round for block in raw.blocks}) if raw is not None else 0

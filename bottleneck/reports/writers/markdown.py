@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bottleneck.reports import sanitize
-from bottleneck.reports.document import Bar, Bars, Block, Column, Document, Items, Links, Paragraph, Step, Steps, Table
-from bottleneck.results.format import bare
+from bottleneck.reports.document import Bar, Block, Column, Document, Items, Links, Paragraph, Step, Steps, Table
 
 LIMIT = 60_000
 """Characters that a report stays under; GitHub takes 65,536 in a comment."""
@@ -16,11 +15,15 @@ MAX_ROWS = 50
 """Rows of a table that is not folded."""
 MAX_LINE = 300
 """Characters of a cell, or of a command."""
+MAX_OPEN = 1_000
+"""Characters of a text that is not folded: there may be some, and each character can take eight."""
 MAX_LINKS = 10
 BAR_WIDTH = 16
 
 _SEE_ALL = "`bottleneck report RESULT.json --format html` shows all of it."
-_FRAMES = {"plain": "{}", "answer": "**{}**", "note": "{}", "small": "<sub>{}</sub>"}
+_FRAMES = {
+    "plain": "{}", "answer": "**{}**", "note": "{}", "small": "<sub>{}</sub>", "state": "**{}**", "heading": "### {}",
+}  # fmt: skip
 
 
 def render_markdown(document: Document) -> str:
@@ -46,7 +49,7 @@ def _open(blocks: Sequence[Block]) -> str:
     for block in blocks:
         head, items = _block(block, folded=False)
         # Alerts are blocks of their own.
-        made.append(("\n\n" if isinstance(block, Items) else "\n").join([*head, *items[:MAX_ROWS]]))
+        made.append(("\n\n" if isinstance(block, (Items, Steps)) else "\n").join([*head, *items[:MAX_ROWS]]))
         if len(items) > MAX_ROWS:
             made.append(f"_… and {len(items) - MAX_ROWS} more._")
     return "\n\n".join(made)
@@ -81,14 +84,16 @@ def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
 
 def _block(block: Block, *, folded: bool) -> tuple[list[str], list[str]]:
     """A block as lines that begin it and items, of which some may be left out; an item may have several lines."""
+    limit = sanitize.MAX_TEXT if folded else MAX_OPEN
     if isinstance(block, Paragraph):
-        return [_FRAMES[block.role].format(sanitize.markdown(block.text))], []
+        frame = "#### {}" if block.role == "heading" and folded else _FRAMES[block.role]
+        return [frame.format(sanitize.markdown(block.text, limit))], []
     if isinstance(block, Items):
         # GitHub shows no alert in a fold.
         form = "> [!WARNING]\n> {}" if block.warn and not folded else "- {}"
-        return [], [form.format(sanitize.markdown(text)) for text in block.texts]
+        return [], [form.format(sanitize.markdown(text, limit)) for text in block.texts]
     if isinstance(block, Steps):
-        return [], [_step(step) for step in block.steps]
+        return [], [_step(step, limit) + "\n" * folded for step in block.steps]
     if isinstance(block, Table):
         columns, rows = block.shown("markdown")
         head = [
@@ -96,8 +101,6 @@ def _block(block: Block, *, folded: bool) -> tuple[list[str], list[str]]:
             f"|{'|'.join('--:' if column.is_numeric else ':--' for column in columns)}|",
         ]
         return head, [_row(map(_cell, columns, row)) for row in rows]
-    if isinstance(block, Bars):
-        return [], [_mermaid(block)]
     if isinstance(block, Links):
         return [" · ".join(f"[{link.text}]({link.url})" for link in block.links[:MAX_LINKS])], []
     return [], []
@@ -115,26 +118,12 @@ def _cell(column: Column, cell: str | Bar) -> str:
     return sanitize.markdown_code(cell, MAX_LINE) if column.kind == "path" else sanitize.markdown(cell, MAX_LINE)
 
 
-def _step(step: Step) -> str:
-    head = f"- **{sanitize.markdown(step.title)}**: {sanitize.markdown(step.text)}".rstrip()
-    if len(sanitize.lines(step.code)) < 2:
-        return f"{head}\n  {sanitize.markdown_code(step.code, MAX_LINE)}"
-    block = sanitize.markdown_block(step.code).replace("\n", "\n  ")
-    return f"{head}\n\n  {block}"
-
-
-def _mermaid(block: Bars) -> str:
-    labels = ", ".join(sanitize.mermaid(name) for name, _ in block.bars)
-    values = ", ".join(bare(value) for _, value in block.bars)
-    highest = max(value for _, value in block.bars)
-    return "\n".join(
-        (
-            "```mermaid",
-            "xychart-beta horizontal",
-            f'    title "{block.title}"',
-            f"    x-axis [{labels}]",
-            f'    y-axis "{block.unit}" 0 --> {bare(highest * 1.05)}',
-            f"    bar [{values}]",
-            "```",
-        )
-    )
+def _step(step: Step, limit: int) -> str:
+    """What to do, with its edit as a block of its own colours."""
+    place = f" ({sanitize.markdown_code(step.place, MAX_LINE)})" if step.place else ""
+    text = sanitize.markdown(step.text, limit)
+    head = f"**{sanitize.markdown(step.title.rstrip('.'), MAX_LINE)}**{place}{f'. {text}' if text else ''}"
+    if not step.code.strip():
+        return head
+    block = sanitize.markdown_block(step.code, "diff" if step.is_diff else "python")
+    return f"{head}\n\n{block}"

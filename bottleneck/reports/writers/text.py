@@ -13,23 +13,27 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from bottleneck.reports import sanitize
-from bottleneck.reports.document import Bar, Block, Column, Document, Items, Paragraph, Steps, Table
+from bottleneck.reports.document import Bar, Block, Column, Document, Form, Items, Paragraph, Steps, Table
 
 MIN_BAR, MAX_BAR = 6, 20
 LEAST_TEXT = 14
 """Cells that a text in a table is cut to; shorter, `before_collate` and `before_augment` read the same."""
-MAX_STEPS = 4
 
-_STYLES = {"real": "yellow", "undecided": "cyan", "within noise": "dim", "faster": "green", "slower": "red"}
-_PARAGRAPHS = {"plain": "", "answer": "bold", "note": "dim", "small": "dim"}
+_STYLES = {"undecided": "cyan", "within noise": "dim", "faster": "green", "slower": "red"} | {
+    "fix this first": "red", "holds the job": "red", "also costs time": "yellow", "no measurable effect": "dim",
+    "not measured precisely enough": "cyan",
+}  # fmt: skip
+_STATES = {"INPUT-BOUND": "bold red", "COMPUTE-BOUND": "bold green", "UNDECIDED": "bold cyan"}
+_DIFF = {"-": "red", "+": "green"}
+_PARAGRAPHS = {"plain": "", "answer": "bold", "note": "dim", "small": "dim", "state": "bold", "heading": "bold"}
 _GAP = 2
 
 
 class TextReport:
     """A report that rich prints, as wide as its console and in colours."""
 
-    def __init__(self, document: Document) -> None:
-        self._document = document
+    def __init__(self, document: Document, form: Form = "text") -> None:
+        self._document, self._form = document, form
 
     def plain(self, width: int = 80) -> str:
         """The report without colours; it ends with one newline."""
@@ -42,13 +46,14 @@ class TextReport:
         return stream.getvalue()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for number, (_, blocks) in enumerate(self._document.shown("text")):
+        for number, (_, blocks) in enumerate(self._document.shown(self._form)):
             if number:
                 yield Text()
             indent = min(2, options.max_width // 8)
             has_table = any(isinstance(block, Table) for block in blocks)
             for block in blocks:
-                for shown in _Writer(console, options.max_width, indent).block(block, indent if has_table else 0):
+                writer = _Writer(console, options.max_width, indent, self._form)
+                for shown in writer.block(block, indent if has_table else 0):
                     for line in console.render_lines(shown, options, pad=False):
                         text = Text.assemble(*((part.text, part.style or "") for part in line), no_wrap=True)
                         text.rstrip()
@@ -56,14 +61,14 @@ class TextReport:
 
 
 class _Writer:
-    def __init__(self, console: Console, width: int, indent: int) -> None:
-        self._console, self._width, self._indent = console, width, indent
+    def __init__(self, console: Console, width: int, indent: int, form: Form) -> None:
+        self._console, self._width, self._indent, self._form = console, width, indent, form
 
     def block(self, block: Block, margin: int) -> Iterator[RenderableType]:
         """What rich prints of a block; `margin` is that of notes."""
         if isinstance(block, Paragraph):
             at = margin if block.role == "note" else 0
-            yield from self._wrapped("", _clean(block.text), at, at, _PARAGRAPHS[block.role])
+            yield from self._paragraph(block, at)
         elif isinstance(block, Items):
             style = "yellow" if block.warn else "dim"
             for text in block.texts:
@@ -73,6 +78,14 @@ class _Writer:
         elif isinstance(block, Table):
             yield from self._table(block)
 
+    def _paragraph(self, block: Paragraph, at: int) -> Iterator[RenderableType]:
+        text = _clean(block.text)
+        state, _, rest = text.partition(" ")
+        if block.role == "state" and state in _STATES:
+            yield from self._wrapped(f"{state}  ", rest.strip(), at, at, _STATES[state])
+        else:
+            yield from self._wrapped("", text, at, at, _PARAGRAPHS[block.role])
+
     def _wrapped(self, label: str, text: str, first: int, rest: int, style: str) -> Iterator[RenderableType]:
         """A paragraph, its first line and the others indented; the style is that of the label where there is one."""
         whole = Text.assemble((label, style), text) if label.strip() else Text(text, style)
@@ -81,20 +94,17 @@ class _Writer:
             yield Padding(line, (0, 0, 0, rest if number else first))
 
     def _steps(self, block: Steps) -> Iterator[RenderableType]:
-        indent = min(6, self._width // 2)
-        for number, step in enumerate(block.steps[:MAX_STEPS]):
-            title = _clean(step.title)
-            sentence = title if title.endswith((".", "!", "?")) else f"{title}."
-            label = "Then: " if number else "Next: "
-            yield from self._wrapped(label, f"{sentence} {_clean(step.text)}".rstrip(), 0, indent, "cyan")
+        indent = min(7, self._width // 3)
+        for number, step in enumerate(block.steps, 1):
+            place = f" ({_clean(step.place)})" if step.place else ""
+            title = f"{_clean(step.title).rstrip('.')}{place}."
+            yield from self._wrapped(f"Fix {number}  ", f"{title} {_clean(step.text)}".rstrip(), 0, indent, "cyan")
             for line in sanitize.lines(step.code):
-                yield Padding(Text(line), (0, 0, 0, indent))
-        if len(block.steps) > MAX_STEPS:
-            more = f"… and {len(block.steps) - MAX_STEPS} more; all advice: --markdown, --html or --json."
-            yield from self._wrapped("", more, 0, 0, "dim")
+                style = _DIFF.get(line[:1], "") if step.is_diff else ""
+                yield Padding(Text(line, style), (0, 0, 0, indent))
 
     def _table(self, table: Table) -> Iterator[RenderableType]:
-        columns, rows = table.shown("text")
+        columns, rows = table.shown(self._form)
         if not rows:
             return
         shown = _columns(columns, rows)
@@ -145,9 +155,9 @@ class _Column:
         if self.kind == "interval":
             self._fill([text.partition(" (")[0].strip() for text in self.texts])
 
-    def cell(self, row: int, bar_width: int) -> Text:
+    def cell(self, row: int, bar_width: int, *, marked: bool) -> Text:
         if self.bars:
-            return Text(self.bars[row].text(bar_width), "green")
+            return Text(self.bars[row].text(bar_width), "red" if marked else "green")
         return Text(self.texts[row], _STYLES.get(self.texts[row], "") if self.kind == "finding" else "")
 
 
@@ -170,7 +180,7 @@ def _grid(columns: Sequence[_Column], marked: Collection[int], room: int) -> Gri
         width = bar_width if column.bars else None
         grid.add_column(Text(column.header), no_wrap=column.numeric, overflow="ellipsis", width=width)
     for row in range(len(columns[0].texts)):
-        first, *others = (column.cell(row, bar_width) for column in kept)
+        first, *others = (column.cell(row, bar_width, marked=row in marked) for column in kept)
         grid.add_row(Text(first.plain, "bold" if row in marked else ""), *others)
     return grid
 

@@ -20,6 +20,7 @@ from bottleneck.results.evidence.loader import (
     LoaderFacts,
     OpenHandle,
     RecordedBatches,
+    SourcePlace,
     TransformSeen,
     WayTried,
     WorkersTried,
@@ -82,6 +83,8 @@ class Evidence:
     transforms: tuple[TransformSeen, ...] = left_out(())
     """Single transforms, in the order in which they are kept."""
     transforms_note: str | None = left_out()
+    source: tuple[SourcePlace, ...] = left_out(())
+    """Places in the user's source that advice may be about."""
     core_wait_per_cpu_s: Quantity | None = left_out()
     """Seconds that workers waited for a core, for each second of CPU time."""
     loader: LoaderFacts = left_out(LoaderFacts())

@@ -112,3 +112,20 @@ class WorkersTried:
     """In the main process, as is the CPU time."""
     loading_cpu_s_per_batch: Quantity | None = None
     ways: tuple[WayTried, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePlace:
+    """Where the user's source sets what an advice may be about."""
+
+    name: str
+    """A setting of the loader, or the path of a transform in the dataset."""
+    file: str
+    """Relative to the working directory."""
+    line: Count
+    """Of the first line of the text, from 1."""
+    text: str
+    """Whole lines."""
+    begin: Count
+    """Where in the text it begins, in characters."""
+    end: Count

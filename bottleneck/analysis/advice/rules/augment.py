@@ -40,7 +40,7 @@ _HINTS = (
     (re.compile(r"blur", re.IGNORECASE), "a smaller kernel_size, or blur fewer samples: {v2}RandomApply([...], p=0.2)"),
     (
         re.compile(r"jitter|hue|saturation", re.IGNORECASE),
-        "no hue, its costliest part, where it has one; or jitter fewer samples: {v2}RandomApply([...], p=0.5)",
+        "jitter fewer samples: {v2}RandomApply([...], p=0.5)",
     ),
     (
         re.compile(r"elastic|perspective|affine|rotat", re.IGNORECASE),
@@ -80,7 +80,8 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
 def _crop_before(case: Case) -> Iterator[Suggestion]:
     """Advise the crop first where transforms work on pixels that a later one throws away."""
     for stage in _augmenting(case):
-        found = _wasted(transforms_of(case, stage))
+        rows = transforms_of(case, stage)
+        found = _wasted(rows)
         if found is None:
             continue
         early, crop, saved = found
@@ -95,7 +96,12 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
             f"{number(after)}. After it, they would save about {percent(saved)} of {stage.name}; the gain is estimated "
             "by the pixel.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
-            evidence={"pixels_before": before, "pixels_after": after, "share_saved": saved},
+            evidence={
+                "proposed": {"order": _crop_first(rows, early, crop)},
+                "pixels_before": before,
+                "pixels_after": after,
+                "share_saved": saved,
+            },
             gain=case.gain_of_part(stage, saved),
         )
 
@@ -208,6 +214,12 @@ def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, fl
         if early and (best is None or saved > best[2]):
             best = early, crop, saved
     return best
+
+
+def _crop_first(rows: Sequence[Transform], early: Sequence[Transform], crop: Transform) -> list[str]:
+    """The paths from the first transform that is too early up to the crop, with the crop in front of the others."""
+    between = rows[rows.index(early[0]) : rows.index(crop)]
+    return [crop.path, *(row.path for row in between if row.holder == crop.holder)]
 
 
 def _is_larger(row: Transform, after: int) -> bool:

@@ -89,6 +89,7 @@ def _larger_batch(facts: StepFacts) -> Iterator[Suggestion]:
         "longer for twice the samples. The learning rate may have to change with it.",
         how=f"DataLoader(..., batch_size={2 * batch_size:.0f}); try it with --set batch_size={2 * batch_size:.0f}",
         evidence={
+            "proposed": {"batch_size": int(2 * batch_size)},
             "device_busy_s_per_step": facts.busy_s,
             "peak_device_bytes": peak,
             "device_bytes": total,

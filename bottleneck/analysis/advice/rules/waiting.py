@@ -46,7 +46,12 @@ def _keep_workers(case: Case) -> Iterator[Suggestion]:
         f"about {duration(first_s)} of workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
         f"an epoch of {duration(epoch.seconds)}.",
         how="DataLoader(..., persistent_workers=True)",
-        evidence={"first_batch_s": waits_s, "first_batch_of_kept_workers_s": first_s, "epoch_s": epoch.seconds},
+        evidence={
+            "proposed": {"persistent_workers": True},
+            "first_batch_s": waits_s,
+            "first_batch_of_kept_workers_s": first_s,
+            "epoch_s": epoch.seconds,
+        },
         gain=epoch.gain_of_kept_workers,
     )
 

@@ -1,0 +1,134 @@
+"""The edit that a piece of advice asks for: a diff, or lines that can be pasted as they are.
+
+Where it was seen in the user's source it is theirs, with file and line; else it is written with dots. What is prose is
+no edit.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bottleneck.results.evidence import Evidence, SourcePlace
+from bottleneck.results.names import LOADING
+from bottleneck.results.records import Advice
+
+_FACTS = ("workers-cannot-help", "workers-would-not-help")
+FIRST = "measure-longer"
+"""The id that goes before all others: nothing is known yet."""
+_THREADS = "torch_threads"
+_LONGEST_CODE = 2_000
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What to change."""
+
+    lines: str
+    is_diff: bool
+    place: str = ""
+    """File and line, where they are known."""
+
+
+def place_of(advice: Advice, evidence: Evidence) -> str:
+    """File and line of the user's that a piece of advice is about; empty where they are not known."""
+    wanted = advice.evidence.get("path") or ("__getitem__" if advice.stage in LOADING else None)
+    seen = next((place for place in evidence.source if place.name == wanted), None)
+    return "" if seen is None else f"{seen.file}:{seen.line + seen.text.count(chr(10), 0, seen.begin)}"
+
+
+def is_fact(advice: Advice) -> bool:
+    """Whether it says what is so, and leaves nothing to be done about it; the cores of others can be freed."""
+    return advice.id in _FACTS and "cores_other" not in advice.evidence
+
+
+def edit_of(advice: Advice, pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
+    """The edit of a piece of advice; None where it is not known, and where nothing is to be done."""
+    if is_fact(advice):
+        return None
+    proposed = advice.evidence.get("proposed")
+    if isinstance(proposed, Mapping):
+        order = proposed.get("order")
+        if isinstance(order, Sequence) and not isinstance(order, str):
+            return _reordered([str(path) for path in order], evidence)
+        return _settings(proposed, pipeline, evidence)
+    return Edit(advice.how, is_diff=False) if _is_code(advice.how) else None
+
+
+def _is_code(text: str) -> bool:
+    """Whether a text is Python that does something."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about escapes in what is no code at all
+            parsed = ast.parse(text[:_LONGEST_CODE])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    calls = (ast.Call, ast.Assign, ast.Import)
+    return bool(parsed.body) and any(isinstance(node, calls) for node in ast.walk(parsed))
+
+
+# --- settings of the loader -------------------------------------------------------------------------------
+
+
+def _settings(proposed: Mapping[str, Any], pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
+    settings = {str(key): value for key, value in proposed.items() if key != _THREADS}
+    threads = f"torch.set_num_threads({proposed[_THREADS]})  # once, before training" if _THREADS in proposed else ""
+    if not settings:
+        return Edit(threads, is_diff=False) if threads else None
+    key, value = next(iter(settings.items()))
+    seen = next((place for place in evidence.source if place.name == key and len(settings) == 1), None)
+    if seen is not None and not threads:
+        given = seen.begin < seen.end
+        return _diff(seen, [(seen.begin, seen.end, f"{key}={value!r}" if given else f", {key}={value!r}")])
+    before = ", ".join(f"{name}={pipeline[name]!r}" for name in settings if name in pipeline)
+    after = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    lines = [f"-DataLoader(..., {before})" if before else "-DataLoader(...)", f"+DataLoader(..., {after})"]
+    return Edit("\n".join([*lines, f"+{threads}"] if threads else lines), is_diff=True)
+
+
+# --- the order of transforms ------------------------------------------------------------------------------
+
+
+def _reordered(order: Sequence[str], evidence: Evidence) -> Edit | None:
+    """The transforms of a composition in another order, by their paths."""
+    names = {seen.path: seen.name for seen in evidence.transforms if seen.path in order}
+    now = [seen.path for seen in evidence.transforms if seen.path in order]
+    if len(now) != len(order) or set(now) != set(order) or not all(names.values()):
+        return None
+    before, after = ([f"{names[path]}(...)," for path in paths] for paths in (now, order))
+    places = {place.name: place for place in evidence.source}
+    if all(path in places for path in now):
+        return _swapped([places[str(path)] for path in now], [places[path] for path in order])
+    return Edit("\n".join(_changed(before, after)), is_diff=True)
+
+
+def _swapped(now: Sequence[SourcePlace], wanted: Sequence[SourcePlace]) -> Edit | None:
+    """Each transform's text in the place of the one that stands there now."""
+    whole = now[0]
+    if any((place.file, place.line, place.text) != (whole.file, whole.line, whole.text) for place in now):
+        return None
+    texts = [whole.text[place.begin : place.end] for place in wanted]
+    return _diff(whole, [(place.begin, place.end, text) for place, text in zip(now, texts, strict=True)])
+
+
+# --- diffs ------------------------------------------------------------------------------------------------
+
+
+def _diff(place: SourcePlace, replaced: Sequence[tuple[int, int, str]]) -> Edit | None:
+    """The lines of a place with some of their parts replaced."""
+    after = place.text
+    for begin, end, text in sorted(replaced, reverse=True):
+        if not 0 <= begin <= end <= len(place.text):
+            return None
+        after = after[:begin] + text + after[end:]
+    lines = _changed(place.text.splitlines(), after.splitlines())
+    return Edit("\n".join(lines), is_diff=True, place=f"{place.file}:{place.line}") if lines else None
+
+
+def _changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The lines of a diff without its head."""
+    found = list(difflib.unified_diff(before, after, lineterm="", n=1))
+    return [line for line in found[2:] if not line.startswith("@@")]

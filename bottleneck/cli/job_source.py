@@ -1,0 +1,42 @@
+"""What tells one run of a job from another: its target, and the commit of its code."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bottleneck.api import Attempt
+
+_PATIENCE_S = 5.0
+
+
+def current_commit() -> str | None:
+    """The commit of the working directory, with a plus sign where files differ from it; None outside of git."""
+    commit = _git("rev-parse", "--short", "HEAD")
+    if not commit:
+        return None
+    return f"{commit}+" if _git("status", "--porcelain", "--untracked-files=no") else commit
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ("git", *arguments),
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def with_source(attempt: Attempt, target: str, commit: str | None) -> Attempt:
+    """The attempt, whose result says what was diagnosed."""
+    found = attempt.diagnosis
+    source = {"target": target} if commit is None else {"target": target, "commit": commit}
+    return replace(attempt, diagnosis=replace(found, pipeline={**found.pipeline, **source}))

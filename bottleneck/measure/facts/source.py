@@ -1,0 +1,176 @@
+"""Where the user's source sets what advice may be about: the loader's arguments, single transforms, `__getitem__`.
+
+A place is kept only where it is the only one that fits what was measured; a wrong line would be worse than none.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from bottleneck.job.code_origin import is_users
+from bottleneck.results.evidence import SourcePlace, TransformSeen
+
+_MAX_FILES, _MAX_BYTES = 200, 500_000
+_SETTINGS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
+_MAKERS = ("DataLoader", "Pipeline")
+"""What a job's loader is described by, beside a class of the user's own."""
+
+_Point = tuple[int, int]
+"""Line and column as the parser counts them."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    file: str
+    lines: tuple[str, ...]
+    tree: ast.Module
+
+    def place(self, name: str, from_line: int, to_line: int, begin: _Point, end: _Point) -> SourcePlace:
+        """A part of some whole lines."""
+        return SourcePlace(
+            name=name,
+            file=self.file,
+            line=from_line,
+            text="\n".join(self.lines[from_line - 1 : to_line]),
+            begin=self._offset(from_line, begin),
+            end=self._offset(from_line, end),
+        )
+
+    def _offset(self, from_line: int, point: _Point) -> int:
+        """Characters from the beginning of a line; the parser counts bytes within a line."""
+        line, column = point
+        before = sum(len(text) + 1 for text in self.lines[from_line - 1 : line - 1])
+        return before + len(self.lines[line - 1].encode()[:column].decode(errors="replace"))
+
+
+def find_places(loader: DataLoader[Any], transforms: Sequence[TransformSeen]) -> tuple[SourcePlace, ...]:
+    """The places that are surely meant; files are relative to the working directory."""
+    sources = tuple(_sources())
+    return (*_settings(sources, loader), *_transforms(sources, transforms), *_getitem(loader.dataset))
+
+
+def _sources() -> Iterator[_Source]:
+    """The user's modules that are imported."""
+    files = dict.fromkeys(getattr(module, "__dict__", {}).get("__file__") for module in tuple(sys.modules.values()))
+    own = [file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file)]
+    for file in own[:_MAX_FILES]:
+        try:
+            text = Path(file).read_text(encoding="utf-8") if os.path.getsize(file) <= _MAX_BYTES else ""
+            yield _Source(_shown(file), tuple(text.splitlines()), ast.parse(text))
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            continue  # a file that is gone, or is none of Python's
+
+
+def _shown(file: str) -> str:
+    path, here = os.path.abspath(file), os.getcwd()
+    return os.path.relpath(path, here) if Path(path).is_relative_to(here) else path
+
+
+# --- the loader -------------------------------------------------------------------------------------------
+
+
+def _settings(sources: Sequence[_Source], loader: DataLoader[Any]) -> Iterator[SourcePlace]:
+    found = [(source, call) for source in sources for call in _calls(source) if _makes(call, loader)]
+    training = [(source, call) for source, call in found if _constants(call).get("shuffle") is True]
+    for source, call in found if len(found) == 1 else training if len(training) == 1 else ():
+        if not _has_mapping(call):
+            yield from (_setting(source, call, name) for name in _SETTINGS)
+
+
+def _calls(source: _Source) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+
+
+def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
+    """Whether a call may have made the loader: nothing that it is given says otherwise."""
+    if _called(call) not in (*_MAKERS, type(loader).__name__) or not call.keywords:
+        return False
+    given = {keyword.arg for keyword in call.keywords} & {*_SETTINGS, None}  # None: a mapping
+    fixed = {name: value for name, value in _constants(call).items() if name in given}
+    return bool(given) and all(getattr(loader, str(name), value) == value for name, value in fixed.items())
+
+
+def _has_mapping(call: ast.Call) -> bool:
+    """Whether some arguments come from a mapping, which may hold anything."""
+    return any(keyword.arg is None for keyword in call.keywords)
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _constants(call: ast.Call) -> Mapping[str | None, Any]:
+    return {keyword.arg: keyword.value.value for keyword in call.keywords if isinstance(keyword.value, ast.Constant)}
+
+
+def _setting(source: _Source, call: ast.Call, name: str) -> SourcePlace:
+    """Where an argument is given, or where the last one ends."""
+    given = next((keyword for keyword in call.keywords if keyword.arg == name), None)
+    last = given or call.keywords[-1]
+    end = _end(last.value)
+    begin = (last.lineno, last.col_offset) if given is not None else end
+    return source.place(name, last.lineno, end[0], begin, end)
+
+
+def _end(expression: ast.expr) -> _Point:
+    return expression.end_lineno or expression.lineno, expression.end_col_offset or 0
+
+
+# --- transforms -------------------------------------------------------------------------------------------
+
+
+def _transforms(sources: Sequence[_Source], transforms: Sequence[TransformSeen]) -> Iterator[SourcePlace]:
+    for holder, named in _compositions(transforms).items():
+        found = [(source, items) for source in sources for items in _lists(source) if _fits(items, named)]
+        if len(found) == 1:
+            source, items = found[0]
+            for at in named:
+                item = items[at]
+                begin, end = (item.lineno, item.col_offset), _end(item)
+                yield source.place(f"{holder}[{at}]", items[0].lineno, _end(items[-1])[0], begin, end)
+
+
+def _compositions(transforms: Sequence[TransformSeen]) -> dict[str, dict[int, str]]:
+    """The classes of what was seen in each composition, by their positions in it."""
+    found: dict[str, dict[int, str]] = {}
+    for seen in transforms:
+        holder, bracket, position = (seen.path or "").rpartition("[")
+        if bracket and seen.name and position[:-1].isdigit():
+            found.setdefault(holder, {})[int(position[:-1])] = seen.name
+    return found
+
+
+def _lists(source: _Source) -> Iterator[list[ast.expr]]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, (ast.List, ast.Tuple)) and node.elts:
+            yield node.elts
+        elif isinstance(node, ast.Call) and len(node.args) > 1:
+            yield node.args  # nn.Sequential(...)
+
+
+def _fits(items: Sequence[ast.expr], named: Mapping[int, str]) -> bool:
+    if max(named) >= len(items) or any(isinstance(item, ast.Starred) for item in items):
+        return False
+    return all(isinstance(call := items[at], ast.Call) and _called(call) == name for at, name in named.items())
+
+
+# --- the dataset ------------------------------------------------------------------------------------------
+
+
+def _getitem(dataset: Any) -> Iterator[SourcePlace]:
+    method = inspect.unwrap(getattr(type(dataset), "__getitem__", None) or object.__init__)
+    code = getattr(method, "__code__", None)
+    if code is not None and is_users(code.co_filename):
+        yield SourcePlace(
+            name="__getitem__", file=_shown(code.co_filename), line=code.co_firstlineno, text="", begin=0, end=0
+        )

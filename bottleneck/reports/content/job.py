@@ -1,0 +1,52 @@
+"""Which job a report is about: the name of its target, and what tells two runs of it apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
+
+from bottleneck.results.format import known, number
+from bottleneck.results.records import Result
+
+_THIS_JOB = "this job"
+
+
+def job_name(result: Result) -> str:
+    """The target as it was typed; else the model and its data, which is all that a call from Python tells."""
+    target, model, dataset = (_text(result.pipeline, key) for key in ("target", "model", "dataset"))
+    if target:
+        return target
+    return " on ".join(filter(None, (model, dataset.rpartition(".")[2]))) or _THIS_JOB
+
+
+def job_facts(result: Result) -> tuple[str, ...]:
+    """Commit, device, batch and workers, as far as they are known."""
+    return tuple(_facts(result))
+
+
+def _facts(result: Result) -> Iterator[str]:
+    commit = _text(result.pipeline, "commit")
+    if commit:
+        yield f"commit {commit}"
+    device = _text(result.environment, "device_name") or _text(result.environment, "device")
+    if device:
+        yield f"{device} (CPU)" if on_cpu(result) and device != "cpu" else device.replace("cpu", "CPU")
+    batch, workers = result.pipeline.get("batch_size"), result.pipeline.get("num_workers")
+    if _is_number(batch):
+        yield f"batch {number(batch)}"
+    if _is_number(workers):
+        yield f"{number(workers)} worker{'' if workers == 1 else 's'}"
+
+
+def on_cpu(result: Result) -> bool:
+    """Whether the train step is known to run on the same cores as the workers."""
+    return _text(result.environment, "device").startswith("cpu")
+
+
+def _text(part: Mapping[str, Any], key: str) -> str:
+    value = part.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and known(value)

@@ -1,0 +1,136 @@
+"""Places in the user's source: found where only one fits, and nothing said where several might."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+from torch.utils.data import DataLoader
+
+from bottleneck.analysis.advice.edits import edit_of
+from bottleneck.measure.facts import source
+from bottleneck.results.evidence import Evidence, TransformSeen
+from bottleneck.results.records import Advice
+
+SCRIPT = """\
+from torch.utils.data import DataLoader, Dataset
+
+
+WORKERS = 0
+
+
+class Photos(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return index
+
+
+def build():
+    augment = Compose([  # µ
+        ColorJitter(0.4, 0.4), Flip(),
+        Crop(
+            160,
+        ),
+    ])
+    test = DataLoader(Photos(), batch_size=4, num_workers=0)
+    return DataLoader(
+        Photos(), batch_size=4,
+        shuffle=True, num_workers=WORKERS,
+    )
+"""
+SEEN = tuple(
+    TransformSeen(stage="augment", path=f"transform.transforms[{at}]", name=name)
+    for at, name in enumerate(["ColorJitter", "Flip", "Crop"])
+)
+
+
+@pytest.fixture
+def training(tmp_path, monkeypatch):
+    """Make a module of the user's, imported from the working directory, out of a text."""
+    monkeypatch.chdir(tmp_path)
+    # The modules of the tests are the user's too, and there are many.
+    monkeypatch.setattr(source, "is_users", lambda file: file == str(tmp_path / "train.py"))
+
+    def make(text):
+        (tmp_path / "train.py").write_text(text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("train_of_test", tmp_path / "train.py")
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "train_of_test", module)
+        spec.loader.exec_module(module)
+        return module
+
+    return make
+
+
+def places(module, transforms=SEEN):
+    loader = DataLoader(module.Photos(), batch_size=4, shuffle=True)
+    return {place.name: place for place in source.find_places(loader, transforms)}
+
+
+def advised(proposed):
+    return Advice("an-id", None, "", "", "", {"proposed": proposed})
+
+
+def edit(found, proposed):
+    evidence = Evidence(transforms=SEEN, source=tuple(found.values()))
+    return edit_of(advised(proposed), {"num_workers": 0}, evidence)
+
+
+def test_the_training_loader_is_told_from_others_and_its_arguments_are_changed_or_added(training):
+    found = places(training(SCRIPT))
+    workers = edit(found, {"num_workers": 2})
+    assert workers.place == "train.py:25"
+    assert workers.lines == "-        shuffle=True, num_workers=WORKERS,\n+        shuffle=True, num_workers=2,"
+    kept = edit(found, {"persistent_workers": True})
+    assert kept.lines.splitlines()[1] == "+        shuffle=True, num_workers=WORKERS, persistent_workers=True,"
+
+
+def test_transforms_change_places_whatever_lines_they_stand_on(training):
+    found = places(training(SCRIPT))
+    moved = edit(found, {"order": [SEEN[at].path for at in (2, 0, 1)]})
+    assert moved.place == "train.py:17"
+    assert [line[1:].strip() for line in moved.lines.splitlines() if line[0] != "-"] == [
+        *("Crop(", "160,", "), ColorJitter(0.4, 0.4),", "Flip(),")
+    ]
+
+
+def test_the_method_that_loads_is_found(training):
+    assert (found := places(training(SCRIPT))["__getitem__"]).line == 11
+    assert found.text == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("num_workers=WORKERS,\n    )", "num_workers=WORKERS, **more)\n"),
+        ("DataLoader(Photos(), batch_size=4,", "DataLoader(Photos(), shuffle=True, batch_size=4,"),
+        ("batch_size=4", "batch_size=8"),
+    ],
+    ids=["a mapping", "two that shuffle", "other values"],
+)
+def test_what_may_be_another_loader_is_left_out(training, change):
+    found = places(training(SCRIPT.replace("def build():", "more = {}\n\n\ndef build():").replace(*change)))
+    assert "num_workers" not in found
+
+
+def test_without_a_place_an_edit_is_written_with_dots():
+    evidence = Evidence(transforms=SEEN)
+    assert edit_of(advised({"num_workers": 2}), {"num_workers": 0}, evidence).lines == (
+        "-DataLoader(..., num_workers=0)\n+DataLoader(..., num_workers=2)"
+    )
+    moved = edit_of(advised({"order": [SEEN[at].path for at in (2, 0, 1)]}), {}, evidence)
+    assert moved.lines == "+Crop(...),\n ColorJitter(...),\n Flip(...),\n-Crop(...),"
+    assert moved.place == ""
+
+
+def test_prose_is_no_edit():
+    def of(how, id="an-id"):
+        return edit_of(Advice(id, None, "", "", how, {}), {}, Evidence())
+
+    assert of("model = torch.compile(model)").lines == "model = torch.compile(model)"
+    for prose in ("do less work", "fewer operations on smaller samples", "", "--budget 90s", "a\\d: leave out hue"):
+        assert of(prose) is None
+    assert of("model = torch.compile(model)", "workers-cannot-help") is None
