@@ -137,7 +137,7 @@ def _accelerators(device: torch.device) -> list[tuple[str, ModuleType]]:
         if kind == "cpu" or not isinstance(module, ModuleType) or not hasattr(module, "get_rng_state"):
             continue
         # Of old versions (2.4), torch.mps does not say so itself.
-        sources = (module, getattr(torch.backends, kind, None))
+        sources: tuple[Any, ...] = (module, getattr(torch.backends, kind, None))
         is_available = next((source.is_available for source in sources if hasattr(source, "is_available")), None)
         if is_available is not None and not is_available():
             continue
