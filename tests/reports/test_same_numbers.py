@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bottleneck.analysis.what_if import what_if
 from bottleneck.reports.content.io import reading
 from bottleneck.reports.content.ladder import rungs
 from bottleneck.reports.content.verdict import sentences
@@ -92,6 +93,7 @@ def intervals_of(result) -> set[str]:
     known = [result.verdict.efficiency, result.verdict.headroom, *(advice.gain for advice in result.advice)]
     for stage in result.stages:
         known += [stage.cost_s_per_batch, stage.exposed_s_per_batch, stage.exposed_share, stage.gain_if_free]
+    known += [possible.gain for possible in what_if(result)]
     forms = (numbers.duration_interval, numbers.percent_interval, numbers.gain_interval)
     told = {form(interval) for form in forms for interval in known}
     alone = {numbers.gain_interval(interval).partition(" ")[0] for interval in known}
