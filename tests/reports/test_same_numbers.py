@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bottleneck.analysis.stopping import loss
+from bottleneck.analysis.what_if import what_if
 from bottleneck.reports.content.io import reading
 from bottleneck.reports.content.ladder import rungs
 from bottleneck.reports.content.stages import exposed_around
@@ -87,6 +88,7 @@ def intervals_of(result) -> set[str]:
     if result.verdict.efficiency is not None:
         known.append(loss(result.verdict.efficiency))
     forms = (numbers.duration_interval, numbers.time_interval, numbers.percent_interval, numbers.gain_interval)
+    known += [possible.gain for possible in what_if(result)]
     told = {form(interval) for form in forms for interval in known}
     alone = {numbers.gain_interval(interval).partition(" ")[0] for interval in known}
     said = " ".join([*sentences(result), *(f"{a.title} {a.why} {a.how}" for a in result.advice)])

@@ -140,7 +140,7 @@ def _gains(result: Result) -> Chart | None:
     height, shapes = len(rows) * _PITCH, _draw(rows, _PITCH)
     shapes += [
         Segment(LABEL_WIDTH, 0, LABEL_WIDTH, height, "axis"),
-        Label(LABEL_WIDTH, height + 14, "1x: no gain", "soft", "middle"),
+        Label(LABEL_WIDTH, height + 14, "no gain", "soft", "middle"),
     ]
     note = "Throughput if the stage were free, everything else being real; measured."
     if headroom is not None:

@@ -8,7 +8,6 @@ from datetime import datetime
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import gain_of, rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
-from bottleneck.reports.content.price import lost_money
 from bottleneck.reports.content.step import added_times
 from bottleneck.reports.content.verdict import sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
@@ -52,12 +51,12 @@ def overview(result: Result) -> Iterator[Section]:
 
 
 def _verdict(result: Result) -> list[str]:
-    """The verdict in full; of a job on a CPU what the card leaves out, as there is no device to compare it with."""
+    """The verdict in full; both efficiencies where it goes by the one over a whole epoch."""
     verdict = result.verdict
-    simple = verdict.bottleneck is not None and verdict.judged_by == "efficiency"
-    if _on_cpu(result) and verdict.state == "input_bound" and simple and rate_now(result) is not None:
-        return [text for text in [lost_money(result)] if text]
-    return sentences(result)
+    if verdict.judged_by != "epoch_efficiency":
+        return sentences(result)
+    within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
+    return [*sentences(result), f"Efficiency: {within} within an epoch, {over} over a whole one."]
 
 
 # --- the card ---------------------------------------------------------------------------------------------
