@@ -10,9 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bottleneck.analysis.estimates.statistics import ratio, series
 from bottleneck.analysis.margin import MARGIN
-from bottleneck.analysis.verdict import cost_s
 from bottleneck.results.format import LARGEST
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW
 from bottleneck.results.records import Interval, Rate, Result, Stage
@@ -63,6 +61,10 @@ def _together(result: Result, singles: Sequence[WhatIf]) -> WhatIf | None:
     whole, raw = _usable(result.verdict.headroom), _coupled(result, RAW)
     if whole is None or raw is None:
         return None
+    # numpy and scipy, which reports that tell nothing of several stages do without
+    from bottleneck.analysis.estimates.statistics import ratio, series
+    from bottleneck.analysis.verdict import cost_s
+
     wanted = {stage.name for stage in sorted(_inputs(result), key=cost_s)[-2:] if cost_s(stage) > 0}
     served, inner = _outermost(result, wanted)
     rate = _coupled(result, inner) if len(served) > 1 and inner not in (DEVICE, HOST, None) else None
