@@ -41,11 +41,6 @@ def rate_now(result: Result) -> Rate | None:
     return _coupled(result, RAW)
 
 
-def gain_of(result: Result, stage: str | None) -> Interval | None:
-    """What a stage that takes no time surely gains; None where that was not measured, or is not sure."""
-    return next((found.gain for found in _singles(result) if found.stages == (stage,)), None)
-
-
 def _singles(result: Result) -> Iterator[WhatIf]:
     for stage in _inputs(result):
         gain = _usable(stage.gain_if_free)

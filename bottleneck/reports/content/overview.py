@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from bottleneck.analysis.settings import number, positive
-from bottleneck.analysis.what_if import gain_of, rate_now, what_if
+from bottleneck.analysis.what_if import WhatIf, rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
-from bottleneck.reports.content.step import added_times
-from bottleneck.reports.content.verdict import sentences
+from bottleneck.reports.content.job import on_cpu
+from bottleneck.reports.content.step import Part, gain_of, gain_text, parts
+from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
 from bottleneck.results.format import (
+    UNKNOWN,
     count,
     duration,
     gain_interval,
@@ -54,7 +57,8 @@ def _verdict(result: Result) -> list[str]:
     """The verdict in full; both efficiencies where it goes by the one over a whole epoch."""
     verdict = result.verdict
     if verdict.judged_by != "epoch_efficiency":
-        return sentences(result)
+        # A share of what the device can do says nothing where model and workers share the cores.
+        return headline(result) if on_cpu(result) else sentences(result)
     within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
     return [*sentences(result), f"Efficiency: {within} within an epoch, {over} over a whole one."]
 
@@ -89,7 +93,7 @@ def _headline(result: Result) -> tuple[str, str]:
     if verdict.bottleneck is None and verdict.judged_by == "epoch_efficiency":
         return f"{speed} within an epoch", f"Over whole epochs {percent_interval(verdict.judged)} of what is possible."
     within = " within an epoch" if verdict.judged_by == "epoch_efficiency" else ""
-    gain = gain_of(result, verdict.bottleneck)
+    gain = _sure_gain(result, _stage(result, verdict.bottleneck))
     freed = verdict.bottleneck if gain is not None else "all of the input"
     gain = gain or verdict.headroom
     if gain is None or not known(gain.estimate):
@@ -97,7 +101,7 @@ def _headline(result: Result) -> tuple[str, str]:
     better = f"{count(now.samples_per_s)} → up to {count(now.samples_per_s * gain.estimate)} samples/s"
     bound = f"if {freed} took no time: {gain_interval(gain)} the throughput{within}."
     stage = _stage(result, verdict.bottleneck)
-    if stage is not None and _on_cpu(result) and stage.cost_s_per_batch:
+    if stage is not None and on_cpu(result) and stage.cost_s_per_batch:
         shared = "The model and the loading of its data share the CPU's cores."
         return f"{stage.name} takes {_takes(stage.cost_s_per_batch)} a batch", f"{better} {bound} {shared}"
     return better, bound
@@ -108,8 +112,8 @@ def _bottleneck(result: Result) -> str:
     if verdict.bottleneck is None:
         return ""
     stage = _stage(result, verdict.bottleneck)
-    added, now = _added_s(result, stage), rate_now(result)
-    adds = f", {duration(added)} of each {duration(now.seconds_per_batch)} step" if added and now is not None else ""
+    part, now = _part(result, stage), rate_now(result)
+    adds = f", {part.time} of each {duration(now.seconds_per_batch)} step" if part and now is not None else ""
     also = f"; also {names(verdict.contributors)}" if verdict.contributors else ""
     return f"{verdict.bottleneck}{adds}{also}"
 
@@ -153,7 +157,7 @@ def _lanes(result: Result) -> Iterator[Lane]:
     whose = "Main process" if workers == 0 else "Workers" if workers is None else plural(int(workers), "worker")
     drained = _rate(result, RAW, "drained")
     makes = f"{whose}: {duration(drained.seconds_per_batch)} a batch alone" if drained is not None else whose
-    device = "Model" if _on_cpu(result) else "Device"
+    device = "Model" if on_cpu(result) else "Device"
     sides = (
         (makes, [s for s in stages if s.name != COMPUTE and not goes_beyond_the_worker(s.name)]),
         ("On the way", [s for s in stages if goes_beyond_the_worker(s.name)]),
@@ -168,8 +172,8 @@ def _node(result: Result, stage: Stage, longest_s: float) -> Node:
     cost = stage.cost_s_per_batch
     share = cost.estimate / longest_s if cost is not None and longest_s > 0 and known(cost.estimate) else 0.0
     takes = "not measured" if cost is None else _takes(cost)
-    added = _added_s(result, stage)
-    adds = "" if added is None else f"{duration(added)} of the step" if added > 0 else "nothing of the step"
+    part = _part(result, stage)
+    adds = f"{part.time} of the step" if part is not None else ""
     hot = stage.name == result.verdict.bottleneck
     return Node(stage.name, _DOES.get(stage.name, ""), takes, adds, min(1.0, max(0.0, share)), hot)
 
@@ -183,7 +187,7 @@ def _pace(result: Result) -> str:
     meaning = "Large: what a stage takes by itself for a batch. Small: what it adds to the step."
     if number(result.pipeline, "num_workers") == 0:
         return f"{meaning} One comes after the other: {step}."
-    sides = "Loader and model share the CPU's cores" if _on_cpu(result) else "Workers and device work at the same time"
+    sides = "Loader and model share the CPU's cores" if on_cpu(result) else "Workers and device work at the same time"
     return f"{meaning} {sides}, and {step}."
 
 
@@ -198,11 +202,11 @@ def _takes(cost: Interval) -> str:
 
 
 def _possible(result: Result) -> Iterator[Section]:
-    now, found = rate_now(result), what_if(result)
+    now, found = rate_now(result), tuple(_what_if(result))
     nothing_sure = result.verdict.state == "undecided" and all(not possible.stages for possible in found)
     if now is None or not found or nothing_sure:
         return
-    hours = "hours" if _on_cpu(result) else "GPU hours"
+    hours = "hours" if on_cpu(result) else "GPU hours"
     asked = result.evidence.gpu_hour_price
     price = asked if known(asked) and asked > 0 else None
     columns = (
@@ -230,6 +234,19 @@ def _possible(result: Result) -> Iterator[Section]:
     note = "Measured with recorded output in the place of these stages and everything else at work, so that no change "
     note += f"to them brings more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
     yield Section("What if", (Table(columns, tuple(rows), named), Paragraph(note, "note")), folded=False)
+
+
+def _what_if(result: Result) -> Iterator[WhatIf]:
+    """What is possible, with the gain of a single stage as every report has it."""
+    for possible in what_if(result):
+        if len(possible.stages) != 1:
+            yield possible
+        elif (gain := _sure_gain(result, _stage(result, possible.stages[0]))) is not None:
+            yield replace(possible, gain=gain)
+
+
+def _sure_gain(result: Result, stage: Stage | None) -> Interval | None:
+    return gain_of(result, stage) if stage is not None and gain_text(result, stage) != UNKNOWN else None
 
 
 def _without_gain(result: Result, gaining: Iterable[str]) -> str:
@@ -262,11 +279,6 @@ def _rate(result: Result, name: str, mode: str) -> Rate | None:
     return next((rate for rate in found if rate is not None), None)
 
 
-def _added_s(result: Result, stage: Stage | None) -> float | None:
-    """What a stage adds to the step; None where that was not measured."""
-    begin_s, end_s = added_times(result).get(stage.name if stage is not None else "", (0.0, None))
-    return None if end_s is None else end_s - begin_s
-
-
-def _on_cpu(result: Result) -> bool:
-    return str(result.environment.get("device") or "").startswith("cpu")
+def _part(result: Result, stage: Stage | None) -> Part | None:
+    """What a stage adds to the step; None where that was not measured by itself."""
+    return next((part for part in parts(result) if stage is not None and part.name == stage.name), None)
