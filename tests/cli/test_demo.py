@@ -99,6 +99,6 @@ def test_the_job_it_builds_can_be_run(tmp_path):
 def test_the_whole_demo(tmp_path, capfd):
     assert run(["demo", "--images", "64", "--budget", "20s"]) == ExitStatus.OK
     out, err = capfd.readouterr()
-    assert {"device", "before_augment", "raw"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
+    assert {"compute", "augment", "load"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
     assert "before_augment" in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "Traceback" not in err

@@ -117,4 +117,4 @@ def test_the_python_of_the_readme(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "raw" in done.stdout
+    assert "one step" in done.stdout
