@@ -33,7 +33,9 @@ def seconds(cell: str) -> tuple[float, float]:
     """The least and the most that a cell with a time says."""
     below, value, unit = TIME.fullmatch(cell).groups()
     found = float(value.replace(",", "").replace("−", "-")) * UNITS[unit]
-    return (0.0 if below else found * (1 - DIGITS) - 1e-8), found * (1 + DIGITS) + 1e-8
+    last_digit = 10.0 ** -len(value.partition(".")[2]) * UNITS[unit]
+    slack = max(found * DIGITS, last_digit / 2) + 1e-8  # 0.06 ms stands for anything from 0.055 ms on
+    return (0.0 if below else found - slack), found + slack
 
 
 def table_of(sections) -> Table:
