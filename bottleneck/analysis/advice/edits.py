@@ -62,7 +62,8 @@ def edit_of(advice: Advice, pipeline: Mapping[str, Any], evidence: Evidence) -> 
 def _is_code(text: str) -> bool:
     """Whether a text is Python that does something."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # about escapes in what is no code at all
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in what is no code at all
             parsed = ast.parse(text[:_LONGEST_CODE])
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
