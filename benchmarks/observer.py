@@ -136,8 +136,8 @@ class StagedRaw:
     def run_block(self) -> Timed:
         """Measure a block."""
         visit(self._bench, next(self._others), 0, self._fewest, self._counters)
-        block, _, stolen = visit(self._bench, self.raw, 0, self.batches, self._counters)
-        return Timed(block.seconds / block.batches, stolen)
+        made = visit(self._bench, self.raw, 0, self.batches, self._counters)
+        return Timed(made.block.seconds / made.block.batches, made.stolen)
 
 
 def measure_observer_effect(name: str, build: Callable[[], dict[str, Any]], *, most_pairs: int) -> ObserverEffect:

@@ -87,7 +87,7 @@ WHOLE_JOB = """
 @pytest.mark.integration
 def test_a_whole_diagnosis_with_traces(folder, capfd):
     (folder / "whole.py").write_text(dedent(WHOLE_JOB))
-    assert run(["diagnose", "whole.py:build", "--budget", "2s", "--trace", "tr", "--json", "r.json"]) == 0
+    assert run(["diagnose", "whole.py:build", "--budget", "2s", "--trace", "tr", "--json", "r.json", "--verbose"]) == 0
     evidence = json.loads((folder / "r.json").read_text())["evidence"]
     assert list(evidence["trace"]) == ["device", "raw"]
     assert evidence["model"]["parameters"] == 64 * 64 + 64 + 4 * 64 + 4

@@ -97,6 +97,7 @@ def calls(folder):
     return [json.loads(line) for line in (folder / "calls.jsonl").read_text().splitlines()]
 
 
+SLOWER = "### 🔴 myjob.py:build is "
 COMMON = {"TARGET": "myjob.py:build", "ALLOWED_LOSS": "5%", "PR_NUMBER": "17", "BUDGET": "3s"}
 
 
@@ -111,9 +112,10 @@ def test_a_pull_request_that_loses_throughput_is_measured_reported_commented_and
         reported = run(found["Report"], checkouts, GITHUB_STEP_SUMMARY=str(summary), **COMMON)
         assert reported.returncode == 0, reported.stderr
         report = (checkouts / "out" / "comment.md").read_text()
-        if report.startswith("**head is slower than base"):
+        if report.startswith(SLOWER):
             break
-    assert report.startswith("**head is slower than base")
+    assert report.startswith(SLOWER)
+    assert " slower (" in report.splitlines()[0]
     assert report.strip() in summary.read_text()
     assert (checkouts / "out" / "report.html").exists()
     gate = run(found["Gate"], checkouts, **COMMON)
@@ -126,7 +128,7 @@ def test_a_pull_request_that_loses_throughput_is_measured_reported_commented_and
     first = run(script, checkouts, **whose)
     assert first.returncode == 0, first.stderr
     assert calls(checkouts)[-1][:4] == ["api", "--method", "POST", "repos/octo/job/issues/17/comments"]
-    assert (checkouts / "body.md").read_text().startswith("<!-- bottleneck -->\n**head is slower")
+    assert (checkouts / "body.md").read_text().startswith(f"<!-- bottleneck -->\n{SLOWER}")
     fake_gh(checkouts, comment="99\n")
     assert run(script, checkouts, **whose).returncode == 0
     assert calls(checkouts)[-1][:4] == ["api", "--method", "PATCH", "repos/octo/job/issues/comments/99"]
@@ -144,7 +146,7 @@ def test_a_base_without_the_target_leaves_the_head_without_a_comparison(checkout
         done = run(found[name], checkouts, GITHUB_STEP_SUMMARY=str(checkouts / "summary.md"), **COMMON)
         assert done.returncode == 0, done.stderr
     report = (checkouts / "out" / "comment.md").read_text()
-    assert "input pipeline" in report.splitlines()[0]  # of the head alone, whatever so short a look tells of it
+    assert "myjob.py:build" in report.splitlines()[0]  # of the head alone, whatever so short a look tells of it
     assert "than base" not in report
 
 
