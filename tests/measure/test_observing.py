@@ -18,6 +18,7 @@ from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
 from tests.loader.staged_datasets import switched
 from tests.support.as_json import said
+from tests.support.in_full import render_in_full
 from tests.support.looks import diagnose_until, names
 from tests.support.results_factory import evidence_of
 
@@ -198,7 +199,7 @@ def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_muc
     assert load.wall_s_per_batch > 2 * PLANTED_S > 5 * load.cpu_s_per_batch
     assert load.wall_s_per_batch < 2 * load.cost_s_per_batch.estimate
     assert [row.name for row in diagnosis.evidence.transforms] == ["Identity", "Resize"]
-    assert "load is waiting" in str(diagnosis)
+    assert "load is waiting" in render_in_full(diagnosis, "text")
 
 
 def test_code_that_fails_while_it_is_observed_ends_the_diagnosis_as_it_does_elsewhere():
@@ -218,4 +219,4 @@ def test_code_that_fails_while_it_is_observed_ends_the_diagnosis_as_it_does_else
     outcome = measure(pipeline, MeasureOptions(budget_s=2.0), judge=lambda _: done, on_progress=break_it)
     assert isinstance(outcome.failure, MeasurementError)
     assert "no file" in outcome.failure.message
-    assert "observing" in outcome.failure.message
+    assert "while the stages of a sample were timed" in outcome.failure.message

@@ -9,6 +9,7 @@ from torch.utils.data import Dataset
 from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
 from bottleneck.measure.usage import machine, sampler, utilisation
 from bottleneck.measure.usage.machine import MachineUsage
+from tests.support.in_full import render_in_full
 from tests.support.looks import diagnose_until
 
 BUDGETS_S = (4.0, 20.0, 40.0)
@@ -70,7 +71,7 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
     assert len(usage.workers.cores_busy) == CORES
     assert usage.workers.private_bytes > 1e6
     assert {"workers-cannot-help"} == {"workers-cannot-help", "more-workers"} & {a.id for a in diagnosis.advice}
-    assert "Used up while the job runs: the" in " ".join(str(diagnosis).split())
+    assert "Used up while the job runs: the" in " ".join(render_in_full(diagnosis, "text").split())
 
 
 @pytest.mark.integration
