@@ -103,5 +103,5 @@ def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypa
     raw = raw_usage(diagnosis.evidence)
     assert raw.cores_busy is raw.cores_workers is raw.disk_busy_share is None
     assert raw.cores_main < 1.0
-    text = str(diagnosis)
+    text = render_in_full(diagnosis, "text")
     assert text.count("Not seen: ") == 6
