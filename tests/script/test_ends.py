@@ -58,7 +58,9 @@ def test_ctrl_c_is_the_scripts_until_the_loop_is_fed(handlers):
 
 
 def test_a_handler_that_the_script_has_set_stays(handlers):
-    own = lambda *_: None  # noqa: E731
+    def own(*_):
+        """Handles nothing."""
+
     with Ends(leave, lent(None), 60.0):
         signal.signal(signal.SIGINT, own)
     assert signal.getsignal(signal.SIGINT) is own
