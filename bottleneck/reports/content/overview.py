@@ -237,12 +237,12 @@ def _possible(result: Result) -> Iterator[Section]:
 
 
 def _what_if(result: Result) -> Iterator[WhatIf]:
-    """What is possible, with the gain of a single stage as every report has it."""
-    for possible in what_if(result):
-        if len(possible.stages) != 1:
-            yield possible
-        elif (gain := _sure_gain(result, _stage(result, possible.stages[0]))) is not None:
-            yield replace(possible, gain=gain)
+    """What is possible, with the gain of a single stage as every report has it, the largest first."""
+    found = what_if(result)
+    alone = [(one, _sure_gain(result, _stage(result, one.stages[0]))) for one in found if len(one.stages) == 1]
+    limited = [replace(one, gain=gain) for one, gain in alone if gain is not None]
+    yield from sorted(limited, key=lambda one: -one.gain.estimate)
+    yield from (one for one in found if len(one.stages) != 1)
 
 
 def _sure_gain(result: Result, stage: Stage | None) -> Interval | None:

@@ -10,7 +10,6 @@ from bottleneck.reports.content.price import lost_money
 from bottleneck.reports.content.step import parts, step_s
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
 from bottleneck.results.format import (
-    UNKNOWN,
     count,
     duration,
     known,
@@ -83,21 +82,6 @@ def short_answer(result: Result) -> Iterator[Section]:
     job = Paragraph(f"{state}  {job_name(result)}", "state")
     facts = Paragraph(", ".join(job_facts(result)), "note")
     yield Section("", (job, facts, *map(Paragraph, headline(result))), folded=False)
-
-
-def answer(result: Result) -> Iterator[Section]:
-    """The verdict."""
-    first, *details = sentences(result)
-    verdict = result.verdict
-    efficiency = f"Efficiency: {percent_interval(verdict.efficiency)}"
-    if verdict.judged_by == "epoch_efficiency":
-        efficiency += f" within an epoch, {percent_interval(verdict.epoch_efficiency)} over a whole one"
-    state = f"State: {verdict.state.replace('_', ' ')}. Bottleneck: {verdict.bottleneck or UNKNOWN}. {efficiency}."
-    yield Section(
-        "",
-        (Paragraph(first, "answer"), *map(Paragraph, details), Paragraph(state, "note", on=("html",))),
-        folded=False,
-    )
 
 
 def pull_request_answer(result: Result) -> Iterator[Section]:
