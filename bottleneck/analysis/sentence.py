@@ -38,7 +38,7 @@ def verdict_sentence(findings: Findings) -> str:
     if answer.judged_by == "epoch_efficiency" and answer.epoch is not None and answer.epoch_efficiency is not None:
         return _over_an_epoch(findings, answer.epoch, answer.epoch_efficiency, answer.efficiency)
     if answer.state == "input_bound" and findings.on_cpu:
-        return f"{_ON_CPU} {_costliest(findings)}{_named(findings)} {_now(findings)}".rstrip()
+        return f"{_ON_CPU} {_named(findings)} {_now(findings)}".rstrip()
     if answer.state == "input_bound":
         return f"{_held(answer.efficiency)}. {_named(findings)} {_bounds(findings)}"
     if answer.state == "device_bound":
@@ -65,16 +65,6 @@ def _held(efficiency: Interval) -> str:
 
 _ON_CPU = "The job waits for its data. It trains on the CPU, where model and workers share the cores."
 """Of such a job it says little what the train step could do without workers beside it."""
-
-
-def _costliest(findings: Findings) -> str:
-    """What the named stage takes of a step."""
-    answer, raw = findings.answer, findings.readings.raw
-    stage = next((stage for stage in answer.stages if stage.name == answer.choice.bottleneck), None)
-    exposed = stage.exposed_s_per_batch if stage is not None else None
-    if stage is None or raw is None or exposed is None or exposed.low <= 0:
-        return ""
-    return f"{stage.name} takes {duration(exposed.estimate)} of each {duration(raw.seconds_per_batch)} step. "
 
 
 def _now(findings: Findings) -> str:

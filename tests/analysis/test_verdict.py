@@ -184,12 +184,12 @@ def test_the_sentence_of_an_input_bound_job():
     )
 
 
-def test_on_a_cpu_the_sentence_names_the_costliest_stage_and_no_share_of_the_device():
+def test_on_a_cpu_the_sentence_names_the_bottleneck_and_no_share_of_the_device():
     job = replace(AUGMENT_BOUND, environment={"device": "cpu"})
     sentence = analyse(measure(job, noise=0)).verdict.sentence
 
     assert sentence.startswith(
-        "The job waits for its data. It trains on the CPU, where model and workers share the cores. augment takes "
+        "The job waits for its data. It trains on the CPU, where model and workers share the cores. Bottleneck: augment. "
     )
     assert sentence.endswith("Now 1,296 samples/s.")
     assert "of what its device" not in sentence

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bottleneck.errors import UsageError
+from bottleneck.reports.content.job import on_cpu
 from bottleneck.reports.content.verdict import headline
 from bottleneck.reports.render import FORMATS, render
 from tests.support.results_factory import (
@@ -26,7 +27,8 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.parametrize("make", MAKERS)
 def test_every_result_can_be_shown_in_every_format(make, format):
     report = render(make(), format)
-    answer = headline(make())[0] if format in ("text", "markdown") else make().verdict.sentence
+    in_full = format == "json" or (format == "html" and not on_cpu(make()))
+    answer = make().verdict.sentence if in_full else headline(make())[0]
     assert " ".join(answer.split()[:4]) in report
     assert report.endswith("\n")
     assert not report.endswith("\n\n")

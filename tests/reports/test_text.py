@@ -96,7 +96,7 @@ def test_on_a_cpu_no_share_of_its_device_is_told():
     report = " ".join(render_short(make_result(environment={"device": "cpu", "device_name": "EPYC"})).split())
     assert "EPYC (CPU)" in report
     assert "648 samples/s. It trains on the CPU, where model and workers share the cores." in report
-    assert "Costliest stage: augment, 13.0 ms of each 24.7 ms step." in report
+    assert "Bottleneck: augment, 20.7 ms of the 24.3 ms that the loader alone takes for a batch. Also: load." in report
     assert "62 %" not in report
     assert "1,702" not in report
 

@@ -53,7 +53,7 @@ def test_a_script_is_diagnosed_and_stopped(tmp_path):
     done, result = diagnosed(tmp_path, SCRIPTS / "plain.py", "--epochs", "50", "--checkpoint", "mine.pt")
     assert done.returncode == 0, done.stderr
     assert named(result) == ("input_bound", "augment")
-    assert "Costliest stage: augment" in done.stdout
+    assert "Bottleneck: augment" in done.stdout
     assert "epoch 0" not in done.stdout  # what the script prints goes where it does not mix with the report
     assert not (tmp_path / "mine.pt").exists()
     assert result["pipeline"]["source"] == "script"

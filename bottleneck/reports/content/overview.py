@@ -10,7 +10,7 @@ from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import WhatIf, rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
 from bottleneck.reports.content.job import on_cpu
-from bottleneck.reports.content.step import Part, gain_of, gain_text, parts
+from bottleneck.reports.content.step import Part, gain_of, gain_text, parts, takes
 from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
 from bottleneck.results.format import (
@@ -111,11 +111,9 @@ def _bottleneck(result: Result) -> str:
     verdict = result.verdict
     if verdict.bottleneck is None:
         return ""
-    stage = _stage(result, verdict.bottleneck)
-    part, now = _part(result, stage), rate_now(result)
-    adds = f", {part.time} of each {duration(now.seconds_per_batch)} step" if part and now is not None else ""
+    taken = takes(result, verdict.bottleneck)
     also = f"; also {names(verdict.contributors)}" if verdict.contributors else ""
-    return f"{verdict.bottleneck}{adds}{also}"
+    return f"{verdict.bottleneck}{f', {taken}' if taken else ''}{also}"
 
 
 def _job(result: Result) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bottleneck.analysis.margin import MARGIN
+from bottleneck.reports.content.job import on_cpu
 from bottleneck.results.format import LARGEST, UNKNOWN, at_most, duration, gain_interval, known
 from bottleneck.results.names import COLD, COMPUTE, RAW
 from bottleneck.results.records import Experiment, Interval, Rate, Result, Stage
@@ -152,6 +153,28 @@ def _most_s(stage: Stage | None, seconds: float, whole_s: float) -> float | None
     return min(whole_s, max(seconds, high_s, _WORTH_A_NUMBER * whole_s))
 
 
+def takes(result: Result, name: str) -> str:
+    """How much a stage takes, and of what; empty where that is not a number of its own.
+
+    On a CPU it is a part of what the loader alone takes: a step says little there of a stage, because the workers and
+    the train step slow each other down.
+    """
+    part = next((part for part in parts(result) if part.name == name), None)
+    whole_s, alone_s = step_s(result), _loader_alone_s(result)
+    if on_cpu(result) and name != COMPUTE:
+        stage = next((stage for stage in result.stages if stage.name == name), None)
+        cost = stage.cost_s_per_batch if stage is not None else None
+        if cost is None or alone_s is None or not (known(cost.low) and 0 < cost.low <= cost.estimate <= alone_s):
+            return ""
+        return f"{duration(cost.estimate)} of the {duration(alone_s)} that the loader alone takes for a batch"
+    return f"{part.time} of each {duration(whole_s)} step" if part and whole_s and part.most_s is None else ""
+
+
+def _loader_alone_s(result: Result) -> float | None:
+    raw = next((e for e in result.experiments if e.name == RAW and e.available), None)
+    return _seconds(raw.workers) or _seconds(raw.drained) if raw is not None else None
+
+
 def gain_of(result: Result, stage: Stage) -> Interval | None:
     """What the job would gain if the stage were free: at least nothing, and no more than goes with what it costs."""
     gain = stage.gain_if_free
@@ -178,9 +201,7 @@ def _most_gain(result: Result, stage: Stage) -> float:
 
 def _job_s(result: Result) -> float | None:
     """The step that a stage's cost is a part of: that of the loader alone, where cores are shared with the model."""
-    whole_s = step_s(result)
-    raw = next((e for e in result.experiments if e.name == RAW and e.available), None)
-    alone_s = _seconds(raw.workers) or _seconds(raw.drained) if raw is not None else None
+    whole_s, alone_s = step_s(result), _loader_alone_s(result)
     if whole_s is None or alone_s is None or result.pipeline.get("num_workers") == 0:
         return whole_s
     return min(whole_s, alone_s)

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from bottleneck.reports import sanitize
 from bottleneck.reports.content.job import job_facts, job_name, on_cpu
 from bottleneck.reports.content.price import lost_money
-from bottleneck.reports.content.step import parts, step_s
+from bottleneck.reports.content.step import step_s, takes
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
 from bottleneck.results.format import (
     count,
-    duration,
     known,
     long_duration,
     names,
@@ -60,15 +59,13 @@ def _throughput(result: Result, now: float, most: float, efficiency: Interval) -
 
 
 def _bottleneck(result: Result) -> str:
-    """What takes most of the time, and how much of a step that is."""
-    named, whole_s = result.verdict.bottleneck, step_s(result) or 0.0
-    part = next((part for part in parts(result) if part.name == named), None)
-    takes = f"{part.time} of each {duration(whole_s)} step" if part is not None else ""
+    """What takes most of the time, and how much of it."""
+    named = result.verdict.bottleneck or ""
+    taken = takes(result, named)
     if named == COMPUTE:
-        return f"The train step takes {takes or 'the time'}: make that faster, and leave the input as it is."
+        return f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
     also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
-    text = f"Costliest stage: {named}" if on_cpu(result) else f"Bottleneck: {named}"
-    return f"{text}{f', {takes}' if takes else ''}.{also}"
+    return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also}"
 
 
 def _samples_per_s(result: Result, name: str) -> float | None:
