@@ -189,7 +189,8 @@ def test_on_a_cpu_the_sentence_names_the_bottleneck_and_no_share_of_the_device()
     sentence = analyse(measure(job, noise=0)).verdict.sentence
 
     assert sentence.startswith(
-        "The job waits for its data. It trains on the CPU, where model and workers share the cores. Bottleneck: augment. "
+        "The job waits for its data. It trains on the CPU, where model and workers share the cores. "
+        "Bottleneck: augment. "
     )
     assert sentence.endswith("Now 1,296 samples/s.")
     assert "of what its device" not in sentence
