@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.parallel
+
 JOB = """
 import os, time, torch
 from torch.utils.data import TensorDataset

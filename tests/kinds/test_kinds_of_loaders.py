@@ -25,7 +25,7 @@ from tests.kinds.slow_parts import (
     name_folder,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.parallel]
 
 
 class Uneven(Sampler):

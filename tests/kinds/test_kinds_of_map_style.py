@@ -18,7 +18,7 @@ from tests.kinds.slow_parts import (
     collate_of,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.parallel]
 
 
 @pytest.mark.parametrize("slow", ["load", "augment"])

@@ -19,7 +19,7 @@ from tests.kinds.slow_samples import (
     without_none,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.parallel]
 
 KINDS = {
     "dict": (like_dict, default_collate, ("augment",)),

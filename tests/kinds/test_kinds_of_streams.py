@@ -14,7 +14,7 @@ from tests.kinds.slow_parts import (
     give_shard,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.parallel]
 
 
 @pytest.mark.parametrize("slow", ["load", "augment", "collate"])

@@ -24,6 +24,8 @@ from bottleneck.measure.system.environment import (
     shm_free_bytes,
 )
 
+pytestmark = pytest.mark.parallel
+
 GIB = 2**30
 
 

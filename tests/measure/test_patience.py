@@ -7,7 +7,7 @@ import pytest
 
 from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.parallel]
 
 
 def test_a_wait_without_end_is_ended():
