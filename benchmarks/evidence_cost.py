@@ -122,8 +122,7 @@ def _block_s(bench: Bench, raw: Arm, batches: int, *, watched: bool) -> float:
     counters = Counters(utilisation=Utilisation(interval_s=INTERVAL_S / TIMES_AS_OFTEN))
     counters.reads.start(bench.loader.workers)
     with counters.utilisation.watching(bench.loader.workers, torch.device("cpu")):
-        block, _, _ = visit(bench, raw, 0, batches, counters)
-    return block.seconds
+        return visit(bench, raw, 0, batches, counters).block.seconds
 
 
 def check_evidence_cost(costs: Sequence[EvidenceCost]) -> Check:
