@@ -164,7 +164,8 @@ def measure_resources(report: Report, *, quick: bool) -> None:
 
 def measure_agreement(report: Report, *, quick: bool) -> None:
     """Two runs of the same pipelines, one right after the other: the machine of an hour ago may be another."""
-    first, second = [], []
+    first: list[Trial] = []
+    second: list[Trial] = []
     for name in REPEATED:
         for trials, seed in ((first, 0), (second, 2)):
             trials.append(announced_trial(find_planted(name), quick=quick, seed=seed))

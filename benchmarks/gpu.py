@@ -243,7 +243,7 @@ def main(output: Path, loop_seconds: float) -> None:
     if not torch.cuda.is_available():
         click.echo(NO_GPU)
         return
-    loop = {"loop_s": loop_seconds}
+    loop: dict[str, Any] = {"loop_s": loop_seconds}
     trials = []
     for settings in JOBS:
         click.echo(f"{settings} …", err=True)

@@ -99,7 +99,8 @@ def _make_photographs(number: int, side: int) -> list[bytes]:
 
 def resnet() -> torch.nn.Module:
     """ResNet-50 with random weights: speed does not ask for others."""
-    return torchvision.models.resnet50(weights=None)
+    model: torch.nn.Module = torchvision.models.resnet50(weights=None)
+    return model
 
 
 class Job:

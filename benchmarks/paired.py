@@ -46,7 +46,7 @@ def realise(before: dict[str, Any], after: dict[str, Any], *, pairs: int = PAIRS
 
 def _batches(loop: PlainLoop, fields: dict[str, Any], block_s: float) -> int:
     """Return of how many batches a block is to be: whole turns of the workers."""
-    workers = max(1, fields["num_workers"])
+    workers = max(1, int(fields["num_workers"]))
     pace_s = loop.run_block(2 * workers).seconds_per_batch
     queues = _QUEUES_A_BLOCK * workers * (fields.get("prefetch_factor") or 2)
     return workers * round(max(block_s / pace_s, queues if fields["num_workers"] else 1) / workers + 0.5)

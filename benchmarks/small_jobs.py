@@ -52,7 +52,8 @@ class Training:
     def __call__(self, batch: Any) -> None:
         numbers, labels = batch
         self.optimizer.zero_grad()
-        nn.functional.cross_entropy(self.model(numbers.flatten(1)), labels).backward()
+        loss = nn.functional.cross_entropy(self.model(numbers.flatten(1)), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
 

@@ -170,7 +170,8 @@ class InTurns(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[list[tuple[float, ...]]]:
         makers = [batch_maker(fields) for fields in self.ways]
-        begun_s, found = time.perf_counter(), []
+        found: list[tuple[float, ...]] = []
+        begun_s = time.perf_counter()
         while len(found) < FEWEST_TURNS or time.perf_counter() - begun_s < self.seconds:
             found.append(tuple(_time_of_batch(make) for make in makers))
         yield found
