@@ -54,7 +54,7 @@ def find_death(text: str) -> Death | None:
     by_signal = re.search(r"killed by signal: (.+?)\.(\s|$)", text)
     if by_signal is not None:
         return Death(signal=_DESCRIBED.get(by_signal[1], by_signal[1]))
-    unexpected = re.search(rf"{_UNKNOWN}(?:: (?:status (\d+)|(\S+)))?", text)
+    unexpected = re.search(rf"{_UNKNOWN}(?:(?:: status| with exit code) (\d+)|: (\S+))?", text)
     if unexpected is None:
         return None
     return Death(unexpected[2], int(unexpected[1]) if unexpected[1] else None)

@@ -82,6 +82,7 @@ def test_a_collate_function_that_raised():
         ("DataLoader worker (pid(s) 7) exited unexpectedly: SIGABRT", "A worker died of SIGABRT,", "Native code"),
         ("DataLoader worker (pid(s) 7) exited unexpectedly: SIGTERM", "A worker died of SIGTERM,", "time limit"),
         ("DataLoader worker (pid(s) 7) exited unexpectedly: status 3", "A worker died with status 3,", "os._exit"),
+        ("DataLoader worker (pid 7) exited unexpectedly with exit code 3", "A worker died with status 3,", "os._exit"),
         (
             "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's workers are "
             "out of shared memory.",
