@@ -6,6 +6,7 @@ pipes to them: no leaks. Anything else is, unless the test says why not: `@pytes
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -124,7 +125,7 @@ def _shared_memory() -> frozenset[str]:
 def _used_by_others(names: frozenset[str]) -> frozenset[str]:
     """Shared memory that processes use which are neither this one nor its descendants: another run of tests, say."""
     own = {os.getpid(), *_allowed_pids(), *(child.pid for child in psutil.Process().children(recursive=True))}
-    found = set()
+    found, inodes = set(), dict(_inodes(names))  # a semaphore's mapping has another name, that of a deleted file
     torch_files = {name: int(name.split("_")[1]) for name in names if name.startswith("torch_")}  # torch_PID_...
     for folder in Path("/proc").glob("[0-9]*"):
         if int(folder.name) in own:
@@ -134,8 +135,15 @@ def _used_by_others(names: frozenset[str]) -> frozenset[str]:
             lines = (folder / "maps").read_text().splitlines()
         except OSError:  # it has ended, or is somebody else's
             continue
-        found.update(line.partition(f"{_SHM}/")[2].split(" ")[0] for line in lines if f"{_SHM}/" in line)
+        mapped = {line.split()[4] for line in lines if f"{_SHM}/" in line}
+        found.update(name for name, inode in inodes.items() if inode in mapped)
     return frozenset(found)
+
+
+def _inodes(names: frozenset[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            yield name, str((_SHM / name).stat().st_ino)
 
 
 def _settings() -> dict[str, Any]:
