@@ -60,16 +60,24 @@ class Feed(Generic[T]):
         """Return the next batch for the loop; when there is none any more, `is_done`, and `outcome` is there."""
         if self.is_done:
             return None
-        return self._go_on(self._beside.switch)
+        self._lent_at_s, self._thread = None, threading.get_ident()
+        self._loop = self._beside.parent = getcurrent()
+        found = self._beside.switch()
+        if self.is_done:
+            self.outcome = found
+            return None
+        self._lent_at_s = self._clock()
+        return found
 
     def end(self, reason: BaseException) -> None:
         """Let the diagnosis end with what it has: the loop asks for no further batch.
 
         Args:
-            reason: Raised in its train step.
+            reason: Raised in its train step, unless it was told to end before.
         """
         if self._beside and not self.is_done:
-            self._go_on(lambda: self._beside.throw(reason))
+            self.end_soon(reason)
+            self.next_batch()
 
     def end_soon(self, reason: BaseException) -> bool:
         """Let the diagnosis end when the loop, which runs in another thread, asks for its next batch.
@@ -93,18 +101,9 @@ class Feed(Generic[T]):
 
         thread._delete = end_first
 
-    def _go_on(self, switch: Callable[[], Any]) -> Any:
-        self._lent_at_s, self._thread = None, threading.get_ident()
-        self._loop = self._beside.parent = getcurrent()
-        found = switch()
-        if self.is_done:
-            self.outcome = found
-            return None
-        self._lent_at_s = self._clock()
-        return found
-
     def _step(self, batch: Any) -> None:
         assert self._loop is not None
-        self._loop.switch(batch)
-        if self._reason is not None:
+        if self._reason is None:
+            self._loop.switch(batch)
+        if self._reason is not None:  # raised again where a watch over the step took it for an error of the user's
             raise self._reason

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from bottleneck.errors import MeasurementError
 from bottleneck.measure.facts.unread import WatchedStep
 from bottleneck.results.evidence import Payload
 
@@ -188,13 +187,3 @@ def test_a_loop_that_takes_batches_ahead_reads_them_later(ahead):
     assert unread_of(made)["unread"] is None  # too early to tell
     made.catch_up(batch)
     assert unread_of(made)["unread"] == ["['mask']"]
-
-
-def test_the_end_of_a_script_ends_the_step():
-    # Guards: the step was tried once more, without the watch.
-    def step(found):
-        if is_watched():
-            raise MeasurementError("The script ended.")
-
-    with pytest.raises(MeasurementError):
-        watched(step)

@@ -1,5 +1,6 @@
 """The loop and the diagnosis take turns in one thread."""
 
+import contextlib
 import threading
 
 import pytest
@@ -49,6 +50,20 @@ def test_a_loop_that_ends_early_ends_the_step():
     assert len(run_loop(feed, stop_after=3)) == 3
     feed.end(ValueError("no more"))
     assert (feed.is_done, feed.outcome, str(seen[0])) == (True, "what there is", "no more")
+
+
+def test_an_end_that_is_taken_for_something_else_comes_again():
+    # Guards: what watches a step tries once more where the step raises.
+    def diagnose(step):
+        with contextlib.suppress(ValueError):
+            step(0)
+        step(1)
+
+    feed = Feed(diagnose)
+    run_loop(feed, stop_after=1)
+    with pytest.raises(ValueError, match="no more"):
+        feed.end(ValueError("no more"))
+    assert feed.is_done
 
 
 def test_a_diagnosis_that_never_began_has_nothing_to_end():

@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bottleneck.errors import BottleneckError
 from bottleneck.measure.facts.payload import Part, parts_of
 from bottleneck.results.evidence import Payload
 
@@ -70,8 +69,6 @@ class WatchedStep:
         try:
             with self._watch:
                 result = self._step(batch)
-        except BottleneckError:  # the script, whose loop is the step, has ended
-            raise
         except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors come again
             self._refused, self._seen = True, set()
             return self._step(batch)
