@@ -34,10 +34,17 @@ def _length(dataset: Any) -> int | None:
         return None
 
 
-def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any]) -> dict[str, Any]:
-    """Describe a job by plain values, ready for JSON."""
+def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str | None = None) -> dict[str, Any]:
+    """Describe a job by plain values, ready for JSON.
+
+    Args:
+        pipeline: The job.
+        loader: Its loader.
+        source: What it is taken from; None: not said.
+    """
     context = loader.multiprocessing_context
     return {
+        **({} if source is None else {"source": source}),
         "dataset": type(loader.dataset).__qualname__,
         "dataset_length": _length(loader.dataset),
         "batch_size": loader.batch_size,

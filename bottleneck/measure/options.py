@@ -42,6 +42,7 @@ class MeasureOptions:
         cold: Measure also with the files of the samples dropped from the page cache.
         restore: Put model, optimizer, data and process back afterwards, which takes a copy of the model and the
             optimizer's state. Nobody needs that where the process ends with the diagnosis.
+        source: What the job is taken from, for its description: `script`; None: a description of its own.
         loop: The loop that is the train step, inside a script.
     """
 
@@ -53,4 +54,5 @@ class MeasureOptions:
     trace: bool = False
     cold: bool = False
     restore: bool = True
+    source: str | None = None
     loop: Loop = field(default_factory=Loop, compare=False)

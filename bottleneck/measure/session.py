@@ -95,7 +95,7 @@ def measure(
     device = resolve_device(pipeline.device)
     loader = pipeline.make_loader()
     sites = find_sites(loader.dataset, pipeline.augment)
-    ledger = Ledger(describe_environment(device), describe_pipeline(pipeline, loader))
+    ledger = Ledger(describe_environment(device), describe_pipeline(pipeline, loader, options.source))
     left_as_found = preserved(
         model=pipeline.model,
         optimizer=pipeline.optimizer,

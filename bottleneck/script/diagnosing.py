@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -33,8 +32,6 @@ from bottleneck.script.watch import Source, Watch
 _STEP = LRScheduler.step
 _PLAN_ENDED = "Tried to step"
 """How PyTorch begins to say that a learning rate was planned for so many steps."""
-_NO_SETTINGS = re.compile(r"; try it with --set \S+")
-"""What advice says to try, and `run` has no option for: the script sets its loader itself."""
 _WRAP = "for batch in bottleneck.watch({}): ..."
 _NO_LOADER = (
     f"Wrap what its loop takes batches from, {_WRAP.format('batches')} or the function that makes one: "
@@ -152,9 +149,7 @@ class Diagnosing:
         found = feed.outcome.diagnosis
         changed = replace(
             found,
-            pipeline={**found.pipeline, "source": "script"},
             evidence=replace(found.evidence, loop=self._loop_time.evidence()),
-            advice=tuple(replace(item, how=_NO_SETTINGS.sub("", item.how)) for item in found.advice),
             warnings=(*found.warnings, *self._warnings()),
         )
         return replace(feed.outcome, diagnosis=changed)
@@ -198,7 +193,7 @@ class Diagnosing:
 
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
             try:
-                options = replace(self._options, loop=self._watch.loop)
+                options = replace(self._options, source="script", loop=self._watch.loop)
                 with self._loop_time as times:
                     return attempt_diagnosis(pipeline(times.watch(step)), options, self._tell)
             except BottleneckError as error:

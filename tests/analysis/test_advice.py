@@ -132,6 +132,14 @@ def test_more_workers_up_to_what_the_device_takes_or_the_cores_allow():
     assert "not enough" not in many.why
 
 
+def test_a_script_sets_its_loader_itself():
+    item = advice(AUGMENT_BOUND, environment={"cpu_cores_available": 6}, pipeline={"source": "script"})["more-workers"]
+
+    assert item.how == "DataLoader(..., num_workers=6)"
+    waits = spent(replace(LOAD_BOUND, pipeline={"source": "script"}), "load", 0.020, 0.001)["wait-less"]
+    assert "try num_workers=8" in waits.how
+
+
 @pytest.mark.parametrize("cores", [None, 4])
 def test_no_more_workers_without_cores_for_them(cores):
     environment = {} if cores is None else {"cpu_cores_available": cores}
@@ -253,7 +261,7 @@ LOAD_BOUND = Job(
 
 def spent(job, stage, wall_s, cpu_s, **evidence):
     """The advice of a job in which a stage was seen to take so much time."""
-    measured = measure(replace(job, pipeline=WORKERS, evidence=evidence))
+    measured = measure(replace(job, pipeline={**WORKERS, **job.pipeline}, evidence=evidence))
     spans = tuple(
         replace(span, wall_s_per_batch=wall_s, cpu_s_per_batch=cpu_s) if span.name == stage else span
         for span in measured.stages

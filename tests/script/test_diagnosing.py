@@ -47,7 +47,7 @@ def measured(monkeypatch):
     """Measures five steps, of what the test says."""
     seen = SimpleNamespace(steps=0, pipeline=None, error=None)
 
-    def attempt(pipeline, _options, _progress):
+    def attempt(pipeline, options, _progress):
         seen.pipeline = pipeline
         if seen.error is not None:
             raise seen.error
@@ -58,7 +58,7 @@ def measured(monkeypatch):
                 seen.steps += 1
         except (MeasurementError, KeyboardInterrupt) as error:
             failure = error
-        return Attempt(make_result(), failure)
+        return Attempt(make_result(pipeline={"source": options.source}), failure)
 
     monkeypatch.setattr(diagnosing, "attempt_diagnosis", attempt)
     return seen

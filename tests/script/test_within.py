@@ -21,14 +21,15 @@ def measured(monkeypatch):
     """Measures five steps."""
     seen = SimpleNamespace(steps=0)
 
-    def attempt(pipeline, _options, _progress):
+    def attempt(pipeline, options, _progress):
+        found = make_result(pipeline={"source": options.source})
         try:
             for _ in range(5):
                 pipeline.train_step([torch.zeros(2)])
                 seen.steps += 1
         except MeasurementError as error:
-            return Attempt(make_result(), error)
-        return Attempt(make_result(), None)
+            return Attempt(found, error)
+        return Attempt(found, None)
 
     monkeypatch.setattr(diagnosing_module, "attempt_diagnosis", attempt)
     return seen

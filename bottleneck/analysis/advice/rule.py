@@ -110,6 +110,20 @@ class Case:
         """Which resources the job as it is uses up; None where that was not measured."""
         return find_saturation(self.evidence, self.verdict.state)
 
+    @property
+    def in_script(self) -> bool:
+        """Whether the job is a script, which makes its loader itself: no option of ours changes that."""
+        return self.pipeline.get("source") == "script"
+
+    def setting(self, text: str) -> str:
+        """`num_workers=8`, with the option that sets it, where there is one."""
+        return text if self.in_script else f"--set {text}"
+
+    def loader_with(self, setting: str) -> str:
+        """The DataLoader with a setting as code, and how to try that without an edit, where it can be."""
+        trial = "" if self.in_script else f"; try it with {self.setting(setting)}"
+        return f"DataLoader(..., {setting}){trial}"
+
     # --- what holds the job ------------------------------------------------------------------------------------
 
     @property

@@ -112,4 +112,4 @@ def more_at_once(case: Case, text: str) -> str:
     """A remark on more workers for what waits, with the setting in it; empty where they were tried in vain."""
     if ways_tried(case) and best_way(case) is None:
         return ""
-    return text.format(setting=f"--set num_workers={max(4, 2 * int(case.workers))}")
+    return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))

@@ -113,7 +113,7 @@ def _too_many_workers(case: Case) -> Iterator[Suggestion]:
         title=f"Lower num_workers from {workers:.0f} to {wanted}",
         why=f"{workers:.0f} workers share {_cores(cores)}, and {pressure[0]}. "
         "More workers than cores do no more work; each takes memory, and switching between them takes time.",
-        how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
+        how=case.loader_with(f"num_workers={wanted}"),
         evidence={
             "num_workers": workers, "proposed": {"num_workers": wanted}, "usable_cores": cores, **pressure[1],
         },

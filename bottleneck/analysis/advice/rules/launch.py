@@ -87,7 +87,7 @@ def _larger_batch(facts: StepFacts) -> Iterator[Suggestion]:
         why=f"The device computes for {duration(facts.busy_s)} of each {duration(facts.step_s)} step, and at most "
         f"{size(peak)} of its {size(total)} were in use. The gain is an estimate: that the host needs no "
         "longer for twice the samples. The learning rate may have to change with it.",
-        how=f"DataLoader(..., batch_size={2 * batch_size:.0f}); try it with --set batch_size={2 * batch_size:.0f}",
+        how=facts.case.loader_with(f"batch_size={2 * batch_size:.0f}"),
         evidence={
             "proposed": {"batch_size": int(2 * batch_size)},
             "device_busy_s_per_step": facts.busy_s,

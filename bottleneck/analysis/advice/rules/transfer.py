@@ -140,7 +140,7 @@ def _pin_thread(case: Case) -> Iterator[Suggestion]:
         title="Measure without pinning too",
         why=f"The hand-over{taking} holds the job. Part of it is the thread that pins each batch in the main process, "
         "where it and the train step take turns at Python's lock.",
-        how="--set pin_memory=false, and compare the two results: bottleneck compare",
+        how=f"{case.setting('pin_memory=False')}, and compare the two results: bottleneck compare",
         evidence={"pin_memory": True, "cost_s_per_batch": cost_s, "gain": case.gain_of(stage)},
     )
 

@@ -111,7 +111,7 @@ def _reckoned(case: Case) -> Iterator[Suggestion]:
         title=f"Load in {_processes(workers)}, beside the train step",
         why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
         f"{duration(case.step_s)} step. Handing over a batch takes {duration(handoff_s)}, which is counted.",
-        how=f"DataLoader(..., num_workers={workers}); try it with --set num_workers={workers}",
+        how=case.loader_with(f"num_workers={workers}"),
         proposed={"num_workers": workers},
         promised=promised,
     )
@@ -157,7 +157,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
         title=f"Raise num_workers from {workers:.0f} to {wanted}",
         why=f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
         f"cores, the device only {duration(case.device_s)}.{short}",
-        how=f"DataLoader(..., num_workers={wanted}); try it with --set num_workers={wanted}",
+        how=case.loader_with(f"num_workers={wanted}"),
         evidence={
             "num_workers": workers,
             "proposed": {"num_workers": wanted},
@@ -193,7 +193,7 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
         title="Load in the main process, without workers",
         why=f"All the loading of a batch takes one process {duration(loading_s)}: without workers a step would take "
         f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
-        how="DataLoader(..., num_workers=0); try it with --set num_workers=0",
+        how=case.loader_with("num_workers=0"),
         evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
                   "step_s": case.step_s, "alone_s": alone_s},
         gain=_at_most_headroom(case, Interval(promised, 1.0, max(promised, most))),
