@@ -1,8 +1,7 @@
 """Finding the loader that feeds the training: an optimizer steps between its batches.
 
-One place is hooked, `DataLoader.__iter__`, through which wrappers and frameworks go as well. Until the training loader
-is known its batches are the real ones, and those of all others stay so. What `bottleneck.watch` has wrapped needs
-neither a DataLoader nor an optimizer.
+Until the training loader is known its batches are the real ones, and those of all others stay so. What
+`bottleneck.watch` has wrapped needs neither a DataLoader nor an optimizer.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from bottleneck.measure.facts.unread import has_compiled
 from bottleneck.measure.loop import Loop
 from bottleneck.script import batches as wrapped
 from bottleneck.script.moves import Moves, Transfer
+from bottleneck.script.passes import Begin, Passes
 from bottleneck.script.stream import stream_loader
-
-_ORIGINAL = DataLoader.__iter__
 
 
 @dataclass(eq=False)
@@ -65,13 +63,8 @@ class WatchedIterator(_BaseDataLoaderIter):
         begin: Gives its batches.
     """
 
-    def __init__(  # PyTorch's own is not wanted
-        self,
-        watch: Watch,
-        source: Source,
-        loader: DataLoader[Any],
-        begin: Callable[[DataLoader[Any]], Iterator[Any]] = _ORIGINAL,
-    ) -> None:
+    def __init__(self, watch: Watch, source: Source, loader: DataLoader[Any], begin: Begin) -> None:
+        # PyTorch's own is not wanted.
         self._watch, self._source, self.loader = watch, source, loader
         self.given = 0
         """Batches since the last step of the optimizer."""
@@ -162,44 +155,38 @@ class Watch:
         self._optimizers: dict[int, Any] = {}
         self._streams: dict[int, DataLoader[Any]] = {}
         self._hook: Any = None
+        self._passes = Passes(self._begin_pass, WatchedIterator)
 
     @property
     def saw_a_loader(self) -> bool:
         return bool(self._sources)
 
     def __enter__(self) -> Watch:
-        watch = self
-
-        def watched_iter(loader: DataLoader[Any]) -> Any:
-            if watch.is_measuring():
-                return _ORIGINAL(loader)
-            watch.stop_learning()
-            watch.loop.breaks += 1
-            return WatchedIterator(watch, watch._source_of(loader), loader)
-
-        DataLoader.__iter__ = watched_iter  # type: ignore[method-assign]  # the one hook
+        self._passes.__enter__()
         wrapped.open_watched = self._open
         self._hook = register_optimizer_step_post_hook(self._stepped)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop_learning()
-        DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]  # as it was
+        self._passes.__exit__()
         wrapped.open_watched = None
         if self._hook is not None:
             self._hook.remove()
+
+    def _begin_pass(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
+        if self.is_measuring():
+            return begin(loader)
+        self.stop_learning()
+        self.loop.breaks += 1
+        return WatchedIterator(self, self._source_of(loader), loader, begin)
 
     def _open(self, batches: Any) -> Iterator[Any]:
         """Return the iterator of what `bottleneck.watch` has wrapped."""
         is_loader = isinstance(batches, DataLoader)
         loader = batches if is_loader else self._streams.setdefault(id(batches), stream_loader(batches))
-        source = self._source_of(loader)
-        source.is_wrapped = True
-        if is_loader:
-            return iter(batches)
-        self.stop_learning()
-        self.loop.breaks += 1
-        return WatchedIterator(self, source, loader, lambda _: iter(batches))
+        self._source_of(loader).is_wrapped = True
+        return iter(batches) if is_loader else self._begin_pass(loader, lambda _: iter(batches))
 
     def _source_of(self, loader: DataLoader[Any]) -> Source:
         if self._fed is not None and id(loader.dataset) not in self._sources:

@@ -19,6 +19,7 @@ QUIET = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
         ("with_trainer.py", "4"),
         ("with_accelerate.py",),
         ("with_timm.py",),
+        ("with_stateful.py",),
     ],
     ids="-".join,
 )

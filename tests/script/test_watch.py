@@ -208,11 +208,33 @@ def test_a_name_is_meant_as_it_is_written(wanted, lacks, remedy):
         assert loop.watch.explain_lack() == (f"No loader is called {wanted!r}.", remedy)
 
 
+class ByItself(DataLoader):
+    """Begins its passes as torchdata's StatefulDataLoader does."""
+
+    def __iter__(self):
+        self._iterator = self._get_iterator()
+        return self._iterator
+
+
+def test_a_loader_that_begins_its_passes_by_itself_is_fed(loop):
+    class MadeLater(ByItself):
+        def __iter__(self):
+            return super().__iter__()
+
+    for kind in (ByItself, MadeLater):
+        loader = kind(TensorDataset(torch.zeros(20)), batch_size=2)
+        given = [batch for _ in range(2) for batch in loop.train(itertools.islice(loader, 6))]
+        assert given.count("fed") == (5 if kind is ByItself else 0)  # one loop is fed, and not the next one
+    assert type(loop.began[0][0].loader) is ByItself
+
+
 def test_afterwards_loaders_are_as_before():
-    before = DataLoader.__iter__
+    before = DataLoader.__iter__, ByItself.__iter__
     with Loop().watch:
-        assert DataLoader.__iter__ is not before
-    assert DataLoader.__iter__ is before
+        assert DataLoader.__iter__ is not before[0]
+        assert ByItself.__iter__ is not before[1]
+    assert (DataLoader.__iter__, ByItself.__iter__) == before
+    assert "__init_subclass__" not in vars(DataLoader)
     loader_of(1).__iter__()
 
 
