@@ -68,6 +68,7 @@ class Diagnosing:
     ) -> None:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
+        self._watch.refuse = self._refuse
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._in_the_loop: str | None = None
         self._finishing = threading.Lock()
@@ -142,6 +143,12 @@ class Diagnosing:
             threading.Event().wait()  # until the process ends
         return self._finish(outcome)
 
+    def _refuse(self, error: UsageError) -> None:
+        def outcome() -> Attempt:
+            raise error
+
+        self._finish_once(outcome)
+
     def _attempt(self, feed: Feed[Attempt | BottleneckError]) -> Attempt:
         if isinstance(feed.outcome, BottleneckError):
             raise feed.outcome
@@ -164,8 +171,6 @@ class Diagnosing:
             return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", remedy)
         if not self._watch.optimizer_steps and not self._watch.has_wrapped:
             return MeasurementError("No optimizer of PyTorch's made a step.", _NO_OPTIMIZER)
-        if self._watch.lacks_wanted:
-            return MeasurementError(*self._watch.explain_lack())
         return MeasurementError(
             "The script ended before enough steps of the optimizer lay between the batches of one loader.",
             "Let it train for longer, or give a smaller --skip-steps (in Python: skip_steps).",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,16 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from bottleneck.errors import UsageError
 from bottleneck.measure.facts.unread import has_compiled
 from bottleneck.measure.loop import Loop
 from bottleneck.script import batches as wrapped
 from bottleneck.script.moves import Moves, Transfer
 from bottleneck.script.passes import Begin, Passes
 from bottleneck.script.stream import stream_loader
+
+_SURE_STEPS = 10
+"""Steps of the optimizer after which the loaders of a loop are known."""
 
 
 @dataclass(eq=False)
@@ -156,6 +160,8 @@ class Watch:
         self._streams: dict[int, DataLoader[Any]] = {}
         self._hook: Any = None
         self._passes = Passes(self._begin_pass, WatchedIterator)
+        self.refuse: Callable[[UsageError], None] = _raise
+        """Gets why the loader that is wanted cannot be diagnosed."""
 
     @property
     def saw_a_loader(self) -> bool:
@@ -227,16 +233,18 @@ class Watch:
         """Whether the diagnosis gives the batches of a source."""
         return self._fed is source
 
-    @property
-    def lacks_wanted(self) -> bool:
-        """Whether a source is wanted by a name that none of them has."""
-        return self._wanted is not None and not any(self._wanted in names for names in self._numbered())
+    def _check_wanted(self, source: Source) -> None:
+        """Refuse a loader that does not feed the loop as soon as that is sure: the script may go on for days."""
+        if self._wanted is None or source.steps < _SURE_STEPS:
+            return
+        # A validation before the first epoch has been followed by a step, once.
+        fed_by = [self._names_of(one) for one in self._able() if one.steps > 1]
+        if fed_by and not any(self._wanted in names for names in fed_by):
+            self.refuse(_lacking(self._wanted, fed_by))
 
-    def explain_lack(self) -> tuple[str, str]:
-        """Return what is wrong with the name of the source that is wanted, and what to write instead."""
-        near = difflib.get_close_matches(str(self._wanted), [name for _, name in self._numbered()], n=1)
-        listed = f"There are {', '.join(self.names)}." if len(self.names) > 1 else f"There is {self.names[0]}."
-        return f"No loader is called {self._wanted!r}.", f"Did you mean {near[0]!r}? {listed}" if near else listed
+    def _able(self) -> list[Source]:
+        """Return the sources that may be diagnosed: where any is wrapped, only those that are."""
+        return [one for _, one in self._sources.values() if one.is_wrapped or not self.has_wrapped]
 
     @property
     def has_wrapped(self) -> bool:
@@ -264,16 +272,11 @@ class Watch:
         """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps."""
         if self._fed is not None:
             return source is self._fed
-        candidates = [one for _, one in self._sources.values() if one.steps >= self._steps]
-        if self.has_wrapped:
-            candidates = [one for one in candidates if one.is_wrapped]
-        if source not in candidates:
-            return False
+        self._check_wanted(source)
+        candidates = [one for one in self._able() if one.steps >= self._steps]
         if self._wanted is not None:
             candidates = [one for one in candidates if self._wanted in self._names_of(one)]
-            if source not in candidates:
-                return False
-        if source is not max(candidates, key=lambda one: one.waited_s):
+        if source not in candidates or source is not max(candidates, key=lambda one: one.waited_s):
             return False
         self._fed = source
         # A validation before the first epoch has been followed by a step, once.
@@ -284,3 +287,17 @@ class Watch:
         self.loop.batches_ahead = self.loop.batches_per_update
         self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True
+
+
+def _lacking(wanted: str, fed_by: Sequence[tuple[str, str]]) -> UsageError:
+    near = difflib.get_close_matches(wanted, [name for _, name in fed_by], n=1)
+    listed = ", ".join(f"{number} ({name})" for number, name in fed_by)
+    remedy = f"It takes its batches from {listed}."
+    return UsageError(
+        f"The training loop takes no batches from a loader called {wanted!r}.",
+        f"Did you mean {near[0]!r}? {remedy}" if near else remedy,
+    )
+
+
+def _raise(error: UsageError) -> None:
+    raise error

@@ -1,5 +1,6 @@
 """What ends the diagnosis of a script, and what is known of it then; the measuring is invented."""
 
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -141,6 +142,15 @@ def test_an_end_of_the_process_in_the_loop_finishes_with_what_was_measured(measu
     assert isinstance(attempt.failure, kind)
     with pytest.raises(SystemExit):  # while it finishes
         diagnosis.leave(SystemExit(1))
+
+
+def test_a_script_of_tensorflow_is_told_what_to_wrap(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace())
+    diagnosis = Diagnosing(MeasureOptions(), pytest.fail)
+    with diagnosis:
+        pass
+    with pytest.raises(MeasurementError, match=r"bottleneck\.watch\(dataset\)"):
+        diagnosis.end(None)
 
 
 def test_an_end_before_the_loop_was_found_says_so():

@@ -190,22 +190,30 @@ def test_without_an_optimizer_nothing_is_fed(loop):
     assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
 
 
+class Other(TensorDataset):
+    """Feeds no training loop."""
+
+
 @pytest.mark.parametrize(
-    ("wanted", "lacks", "remedy"),
+    ("wanted", "remedy"),
     [
-        ("0", False, ""),
-        ("TensorDataset", False, ""),
-        ("Tensor", True, "Did you mean 'TensorDataset'? There is 0 (TensorDataset)."),
-        ("0 (T", True, "There is 0 (TensorDataset)."),
+        ("1", None),
+        ("TensorDataset", None),
+        ("Tensor", "Did you mean 'TensorDataset'? It takes its batches from 1 (TensorDataset)."),
+        ("1 (T", "It takes its batches from 1 (TensorDataset)."),
+        ("Other", "It takes its batches from 1 (TensorDataset)."),
+        ("0", "It takes its batches from 1 (TensorDataset)."),
     ],
 )
-def test_a_name_is_meant_as_it_is_written(wanted, lacks, remedy):
-    loop = Loop(wanted=wanted)
+def test_a_loader_that_does_not_feed_the_loop_is_refused_at_once(wanted, remedy):
+    loop, refused = Loop(wanted=wanted), []
+    loop.watch.refuse = refused.append
     with loop.watch:
-        loop.train(loader_of(1))
-    assert loop.watch.lacks_wanted == lacks
-    if lacks:
-        assert loop.watch.explain_lack() == (f"No loader is called {wanted!r}.", remedy)
+        evaluate(DataLoader(Other(torch.zeros(4)), batch_size=2))
+        given = loop.train(itertools.islice(loader_of(1, batches=20), 11))
+    assert ("fed" in given) == (remedy is None)
+    expected = [f"The training loop takes no batches from a loader called {wanted!r}. {remedy}"] if remedy else []
+    assert [str(error) for error in refused] == expected
 
 
 class ByItself(DataLoader):

@@ -102,6 +102,13 @@ def test_bad_options_are_refused(options):
         pytest.fail("it began")
 
 
+def test_a_loader_that_does_not_feed_the_loop_is_refused(measured):
+    training = Training()
+    with pytest.raises(UsageError, match="'TensorDataset'"), bottleneck.diagnosing(loader="Tensor"):
+        training.run()
+    assert (training.steps, measured.steps) == (10, 0)
+
+
 def test_one_at_a_time():
     with pytest.raises(UsageError, match="runs already"), bottleneck.diagnosing(), bottleneck.diagnosing():
         pytest.fail("two began")
