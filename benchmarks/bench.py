@@ -24,6 +24,7 @@ from benchmarks import (
     marks,
     observer,
     resources,
+    script_jobs,
     verdicts,
 )
 from benchmarks.checks import Check, checks_table, off_list
@@ -131,6 +132,12 @@ def measure_shapes(report: Report, *, quick: bool) -> None:
     report.add("Shapes", efficiencies.judged_table(judged), [check])
 
 
+def measure_scripts(report: Report, *, quick: bool) -> None:
+    """Verdicts inside scripts, against the scripts' own speed."""
+    runs = script_jobs.run_all(quick=quick)
+    report.add("Scripts", script_jobs.runs_table(runs), script_jobs.check_runs(runs))
+
+
 def measure_gains(report: Report, *, quick: bool) -> None:
     """Gain if free, against plain loops without the stage."""
     found = gains.measure_gains(quick=quick)
@@ -185,6 +192,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "verdicts": measure_planted,
     "regimes": measure_regimes,
     "shapes": measure_shapes,
+    "scripts": measure_scripts,
     "gains": measure_gains,
     "advice": measure_advice,
     "marks": measure_marks,

@@ -1,0 +1,202 @@
+"""`bottleneck run` on scripts in the styles that people write, beside the scripts' own speed without it.
+
+What a script does by itself is told by the script: the time of a batch as it is, and with one batch over and over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.checks import Check, distance_outside, markdown_table, milliseconds, percent
+from benchmarks.verdicts import interval_percent
+from bottleneck.api import load
+from bottleneck.results.records import Interval
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = ROOT / "benchmarks" / "scripts"
+SECONDS, QUICK_SECONDS = 5.0, 2.0
+BUDGET, QUICK_BUDGET = "30s", "20s"
+TOLERANCE = 0.03
+"""How far an estimate may be off where its interval leaves the truth out."""
+MOST_SLOWDOWN = 0.02
+_AT_ONCE = 2
+_PATIENCE_S = 180.0
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script whose bottleneck is planted."""
+
+    name: str
+    what: str
+    state: str
+    bottleneck: str
+    arguments: tuple[str, ...] = ()
+
+
+STYLES = (
+    Script("plain.py", "a loop by hand, workers fast enough", "device_bound", "compute", ("2",)),
+    Script("by_hand.py", "next() by hand, no workers, two batches an update", "input_bound", "augment"),
+    Script("get_batch.py", "no DataLoader: bottleneck.watch", "input_bound", "fetch"),
+    Script("reference.py", "a generator around a loader that spawns", "input_bound", "load"),
+    Script("with_lightning.py", "Lightning's fit", "input_bound", "augment"),
+    Script("with_trainer.py", "Trainer, four batches an update", "input_bound", "load"),
+)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What a batch takes a script by itself: as it is, and with one batch over and over."""
+
+    real_s: float
+    cached_s: float
+
+    @property
+    def efficiency(self) -> float:
+        return min(1.0, self.cached_s / self.real_s)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A script under `bottleneck run`."""
+
+    script: Script
+    plain: Plain
+    state: str
+    bottleneck: str | None
+    efficiency: Interval | None
+    raw_s: float | None
+    """Time of a batch of the script as it is, as the diagnosis measured it."""
+    seconds: float
+    failure: str = ""
+    """Why there is no verdict; empty when there is one."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the verdict is the planted one."""
+        return (self.state, self.bottleneck) == (self.script.state, self.script.bottleneck)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the interval holds the script's own efficiency, or the estimate is near it."""
+        if self.efficiency is None:
+            return False
+        near = abs(self.efficiency.estimate - self.plain.efficiency) <= TOLERANCE
+        return near or not distance_outside(self.efficiency, self.plain.efficiency)
+
+    @property
+    def slowdown(self) -> float | None:
+        """How much longer a batch took under the diagnosis than by itself, as a part of it."""
+        return None if self.raw_s is None else self.raw_s / self.plain.real_s - 1
+
+
+def run_all(*, quick: bool = False) -> list[Run]:
+    """Time the scripts by themselves, two side by side, then run one after the other under the diagnosis."""
+    click.echo(f"{len(STYLES)} scripts by themselves, {_AT_ONCE} at a time …", err=True)
+    seconds, budget = (QUICK_SECONDS, QUICK_BUDGET) if quick else (SECONDS, BUDGET)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        plain = list(pool.map(lambda script: time_script(script, seconds), STYLES))
+    runs = []
+    for script, own in zip(STYLES, plain, strict=True):
+        click.echo(f"{script.name} … ", err=True, nl=False)
+        runs.append(run_script(script, own, budget))
+        click.echo(f"{runs[-1].state}, {runs[-1].bottleneck} in {runs[-1].seconds:.0f} s", err=True)
+    return runs
+
+
+def time_script(script: Script, seconds: float) -> Plain:
+    """Let a script tell what a batch takes it, in one process as it is and in another with a cached batch."""
+
+    def s_per_batch(**cached: str) -> float:
+        told = _run(script, (), BENCH_SECONDS=str(seconds), **cached)
+        told.check_returncode()
+        return float(json.loads(told.stdout.splitlines()[-1])["s_per_batch"])
+
+    return Plain(s_per_batch(), s_per_batch(BENCH_CACHED="1"))
+
+
+def run_script(script: Script, plain: Plain, budget: str) -> Run:
+    """Diagnose a script. A failure is a wrong verdict, not the end of the bench."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved, start = Path(folder) / "result.json", time.perf_counter()
+        done = _run(script, ("-m", "bottleneck", "run", "--budget", budget, "--json", str(saved)))
+        seconds = time.perf_counter() - start
+        if done.returncode or not saved.exists():
+            last = (done.stderr.splitlines() or ["nothing was said"])[-1]
+            return Run(script, plain, "failed", None, None, None, seconds, f"status {done.returncode}: {last}")
+        result = load(saved)
+    raw = next((one.coupled for one in result.experiments if one.name == "raw"), None)
+    verdict = result.verdict
+    raw_s = None if raw is None else raw.seconds_per_batch
+    return Run(script, plain, verdict.state, verdict.bottleneck, verdict.efficiency, raw_s, seconds)
+
+
+def _run(script: Script, before: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", *before, str(SCRIPTS / script.name), *script.arguments]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **environment}
+    with tempfile.TemporaryDirectory() as folder:  # what the script writes
+        return subprocess.run(
+            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+
+
+def runs_table(runs: Sequence[Run]) -> str:
+    """Truth and verdict of each script, in markdown."""
+    rows = [
+        (
+            run.script.name,
+            run.script.what,
+            run.script.bottleneck,
+            run.failure or f"{run.bottleneck or run.state}",
+            "right" if run.right else "**wrong**",
+            f"{run.plain.efficiency:.1%}",
+            interval_percent(run.efficiency),
+            "in" if run.agrees else "**out**",
+            f"{milliseconds(run.plain.real_s)} → {milliseconds(run.raw_s)}",
+            percent(run.slowdown),
+            f"{run.seconds:.0f} s",
+        )
+        for run in runs
+    ]
+    headers = ("script", "style", "planted", "found", "", "efficiency by itself", "reported (95 % interval)", "truth")
+    return markdown_table((*headers, "a batch by itself → measured", "slower", "took"), rows)
+
+
+def check_runs(runs: Sequence[Run]) -> list[Check]:
+    """The bars on scripts."""
+    wrong, off = [run for run in runs if not run.right], [run for run in runs if not run.agrees]
+    slowed = [run for run in runs if run.slowdown is None or abs(run.slowdown) > MOST_SLOWDOWN]
+    return [
+        Check(
+            "verdicts on scripts",
+            "all right",
+            f"{len(runs) - len(wrong)} of {len(runs)} right",
+            not wrong,
+            tuple(f"{run.script.name}: {run.failure or run.bottleneck or run.state}" for run in wrong),
+        ),
+        Check(
+            "efficiency of scripts against their own speed",
+            "within the interval, or 3 points",
+            f"{len(runs) - len(off)} of {len(runs)}",
+            not off,
+            tuple(f"{run.script.name}: {run.plain.efficiency:.1%} by itself" for run in off),
+        ),
+        Check(
+            "what the diagnosis changes of a script's own speed",
+            "≤ 2 %",
+            f"{len(runs) - len(slowed)} of {len(runs)} within",
+            not slowed,
+            tuple(f"{run.script.name}: {percent(run.slowdown)}" for run in slowed),
+        ),
+    ]

@@ -1,0 +1,42 @@
+"""How `bottleneck run` on a script is judged by the script's own speed; every number is invented."""
+
+import pytest
+
+from benchmarks.script_jobs import STYLES, Plain, Run, check_runs, runs_table
+from bottleneck.results.records import Interval
+
+LOAD = next(script for script in STYLES if script.bottleneck == "load")
+TRUE = Interval(0.70, 0.69, 0.71)
+
+
+def run(efficiency=TRUE, bottleneck="load", raw_s=0.030, failure=""):
+    return Run(LOAD, Plain(0.030, 0.021), "input_bound", bottleneck, efficiency, raw_s, 25.0, failure)
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "agrees"),
+    [
+        (TRUE, True),
+        (Interval(0.72, 0.71, 0.73), True),  # 2 points off
+        (Interval(0.75, 0.69, 0.81), True),  # within
+        (Interval(0.75, 0.71, 0.79), False),
+        (None, False),
+    ],
+)
+def test_the_truth_is_in_the_interval_or_near(efficiency, agrees):
+    assert run(efficiency).agrees == agrees
+
+
+def test_a_cached_batch_that_takes_longer_is_no_more_than_all():
+    assert Plain(0.020, 0.0201).efficiency == 1.0
+
+
+def test_each_bar_names_what_is_off():
+    assert all(check.held for check in check_runs([run(), run()]))
+    failed = Run(LOAD, Plain(0.030, 0.021), "failed", None, None, None, 9.0, "status 3: no loop")
+    verdicts, efficiencies, slowdowns = check_runs([run(), failed, run(bottleneck="augment", raw_s=0.031)])
+    assert verdicts.off == ("reference.py: status 3: no loop", "reference.py: augment")
+    assert efficiencies.off == ("reference.py: 70.0% by itself",)
+    assert slowdowns.off == ("reference.py: –", "reference.py: +3.3 %")
+    assert "status 3: no loop" in runs_table([failed])
+    assert "30 ms → 31 ms" in runs_table([run(raw_s=0.031)])
