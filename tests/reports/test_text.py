@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from bottleneck.reports.render import for_terminal
+from bottleneck.results.records import Interval, Warning
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import (
     EVIDENCE,
@@ -90,6 +91,17 @@ def test_the_short_report_is_a_screen_that_says_what_to_do():
     assert "       DataLoader(..., num_workers=6)" in lines
     assert lines.index("Fix 1  Use more workers, up to 2.6x.") > max(lines.index(bar) for bar in bars)
     assert lines[-1] == "Measured in 47 s, 6 rounds. All tables and intervals: --verbose."
+
+
+def test_a_bottleneck_that_is_not_the_longest_bar_is_explained():
+    result = make_result()
+    weak = tuple(
+        replace(s, gain_if_free=Interval(1.05, 1.02, 1.08)) if s.name == "augment" else s for s in result.stages
+    )
+    held = replace(result, stages=weak, verdict=replace(result.verdict, bottleneck="load", contributors=()))
+    told = "The bottleneck is load all the same: the job gains more without it than without augment."
+    assert told in " ".join(render_short(held).split())
+    assert "all the same" not in render_short(result)
 
 
 def test_on_a_cpu_no_share_of_its_device_is_told():
