@@ -166,11 +166,11 @@ def test_says_everything_there_is_to_say():
 
 def test_only_the_first_pieces_of_advice_are_shown_and_the_others_counted():
     advice = tuple(replace(make_advice()[0], title=f"Number {index}") for index in range(7))
-    report = render_short(make_result(advice=advice))
+    report = render_short(make_result(advice=advice, warnings=(Warning("one", "Once."),) * 3))
     assert "Number 2" in report
     assert "Number 3" not in report
-    assert "4 more: --verbose." in report
-    assert "more: --verbose" not in render_short(make_result(advice=advice[:3]))
+    assert " 4 more fixes, 1 more warning, tables and intervals: --verbose." in " ".join(report.split())
+    assert "more" not in render_short(make_result(advice=advice[:3], warnings=())).splitlines()[-1]
     assert "Number 6" in render_text(make_result(advice=advice))
 
 
