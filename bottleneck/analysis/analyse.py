@@ -12,7 +12,7 @@ from bottleneck.analysis.estimates.series import Readings, experiments, read, wi
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
-from bottleneck.analysis.warnings import find_warnings
+from bottleneck.analysis.warnings import ended_early, find_warnings
 from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Measurement, Result, Verdict
 
 
@@ -82,11 +82,16 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
         contributors=answer.choice.contributors,
         efficiency=answer.efficiency,
         headroom=None if answer.efficiency is None else inverse(answer.efficiency),
-        sentence=verdict_sentence(Findings(answer, readings, measurement.cost.seconds, on_cpu=_on_cpu(measurement))),
+        sentence=verdict_sentence(_findings(measurement, readings, answer)),
         further_rounds=answer.further_rounds,
         epoch_efficiency=answer.epoch_efficiency,
         judged_by=answer.judged_by,
     )
+
+
+def _findings(measurement: Measurement, readings: Readings, answer: Answer) -> Findings:
+    seconds = measurement.cost.seconds
+    return Findings(answer, readings, seconds, on_cpu=_on_cpu(measurement), ended_early=ended_early(measurement))
 
 
 def _on_cpu(measurement: Measurement) -> bool:

@@ -174,7 +174,7 @@ def _stage_changes(base: Result, head: Result) -> tuple[StageChange, ...]:
 
 
 def _side(result: Result, label: str) -> Side:
-    raw = _coupled_rates(result).get(RAW)
+    raw, device = _coupled_rates(result).get(RAW), result.environment.get("device")
     return Side(
         label=label,
         created=result.created,
@@ -183,6 +183,7 @@ def _side(result: Result, label: str) -> Side:
         efficiency=result.verdict.efficiency,
         samples_per_s=None if raw is None else raw.samples_per_s,
         sentence=" ".join(result.verdict.sentence.split()),
+        device=device if isinstance(device, str) else None,
     )
 
 
@@ -231,7 +232,7 @@ def _doubts(changes: Sequence[Change], sides: tuple[Side, Side]) -> list[str]:
     device = next((change for change in changes if change.name == DEVICE), None)
     if device is None or device.speedup is None or device.finding not in ("faster", "slower"):
         return []
-    shares = [percent_interval(side.efficiency) for side in sides if side.efficiency is not None]
+    shares = [percent_interval(side.efficiency) for side in sides if side.efficiency is not None and not side.on_cpu]
     efficiency = f" Its part of what the device can do went from {shares[0]} to {shares[1]}." if len(shares) > 1 else ""
     return [
         f"With its batches cached on the device the job is {device.finding} too ({gain_interval(device.speedup)}): the "

@@ -9,7 +9,6 @@ from bottleneck.analysis.answer import Answer
 from bottleneck.analysis.estimates.epochs import Epoch
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
-from bottleneck.analysis.verdict import Choice
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import Interval
@@ -25,6 +24,8 @@ class Findings:
     """What the diagnosis has taken so far."""
     on_cpu: bool = False
     """The train step runs on the cores that the workers use as well."""
+    ended_early: bool = False
+    """It was interrupted, or the job failed: a larger budget would not have helped."""
 
 
 def verdict_sentence(findings: Findings) -> str:
@@ -113,19 +114,27 @@ def _reason(epoch: Epoch) -> str:
 def _named(findings: Findings) -> str:
     choice = findings.answer.choice
     if choice.bottleneck is None:
-        return _unnamed(choice)
+        return _unnamed(findings)
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
     return f"Bottleneck: {choice.bottleneck}.{also} {_worth(findings.answer, choice.bottleneck)}"
 
 
-def _unnamed(choice: Choice) -> str:
+def _unnamed(findings: Findings) -> str:
     """Why no stage is named, and what to do about it."""
-    if choice.basis == "unresolved":
+    if findings.answer.choice.basis == "unresolved":
         return (
             "Which stage it is cannot be resolved: what they cost a batch is less than measuring it takes. Make the "
             "batches larger, and measure again."
         )
-    return "Which stage it is cannot be resolved yet: give it a larger --budget."
+    return f"Which stage it is cannot be resolved yet. {_remedy(findings)}"
+
+
+def _remedy(findings: Findings) -> str:
+    """What to do where too little was measured."""
+    return _TO_ITS_END if findings.ended_early else "Give it a larger --budget."
+
+
+_TO_ITS_END = "The diagnosis ended early: let it run to its end."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
@@ -147,6 +156,8 @@ def _what_decides(findings: Findings) -> str:
     if further_rounds is None:
         return "No affordable number of further rounds would decide it."
     rounds = findings.readings.common_rounds
+    if findings.ended_early:
+        return _TO_ITS_END
     budget = budget_for(further_rounds, rounds, findings.seconds)
     how = f": --budget {budget}" if budget else ""
     if rounds < LEAST_ROUNDS:
@@ -156,7 +167,7 @@ def _what_decides(findings: Findings) -> str:
 
 def _too_little(findings: Findings) -> str:
     """The sentence for fewer than two rounds, from which there is no interval."""
-    remedy = "Give it a larger --budget."
+    remedy = _remedy(findings)
     device, raw = findings.readings.device, findings.readings.raw
     if device is None or raw is None:
         absent = [name for name in (DEVICE, RAW) if name not in findings.readings.coupled]

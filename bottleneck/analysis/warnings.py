@@ -38,19 +38,26 @@ _TREND_CHANGE = 1.25
 def find_warnings(measurement: Measurement, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
     """The warnings of the measuring, then those that its numbers give rise to."""
     held = answer.steady_state == "input_bound"
+    # Of a run that ended early the first warning says why.
+    remedy = "" if ended_early(measurement) else " Give it a larger --budget"
     return (
         *measurement.warnings,
         *_contradicting(answer.contradiction),
-        *_too_few_rounds(readings, ended_early=any(warning.id == "ended-early" for warning in measurement.warnings)),
+        *_too_few_rounds(readings, remedy),
         *_negative_drops(readings),
         *_unsteady_blocks(measurement),
         *_trends(readings),
         *_warm_reads(measurement),
         *_stolen_time(measurement),
         *differing_clocks(measurement),
-        *(_doubtful_choice(readings, answer.stages, answer.choice) if held else ()),
+        *(_doubtful_choice(readings, answer.stages, answer.choice, remedy) if held else ()),
         *(_slow_sampler(measurement, readings) if held else ()),
     )
+
+
+def ended_early(measurement: Measurement) -> bool:
+    """Whether it was interrupted, or the job failed; then a larger budget is no remedy."""
+    return any(warning.id == "ended-early" for warning in measurement.warnings)
 
 
 def _contradicting(found: Contradiction | None) -> Iterator[Warning]:
@@ -88,7 +95,7 @@ def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warn
         )
 
 
-def _too_few_rounds(readings: Readings, *, ended_early: bool) -> Iterator[Warning]:
+def _too_few_rounds(readings: Readings, remedy: str) -> Iterator[Warning]:
     """Warn when the efficiency rests on fewer rounds than a Student interval can be trusted with."""
     rounds = readings.common_rounds
     if rounds >= LEAST_ROUNDS:
@@ -101,8 +108,8 @@ def _too_few_rounds(readings: Readings, *, ended_early: bool) -> Iterator[Warnin
         what = "Fewer than two whole rounds were measured, so the estimates have no intervals."
     else:
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
-    remedy = "" if ended_early else f" Give it a larger --budget, for {LEAST_ROUNDS} rounds at least."
-    yield Warning("too-few-rounds", f"{what}{remedy}")
+    enough = f"{remedy}, for {LEAST_ROUNDS} rounds at least." if remedy else ""
+    yield Warning("too-few-rounds", f"{what}{enough}")
 
 
 def _trends(readings: Readings) -> Iterator[Warning]:
@@ -199,8 +206,9 @@ def _half_drifts(blocks: Sequence[Block]) -> list[float]:
     return drifts
 
 
-def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice) -> Iterator[Warning]:
+def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice, remedy: str) -> Iterator[Warning]:
     """Warn when the bottleneck does not rest on a measured gain of its own."""
+    remedy = remedy and f"{remedy}."
     unmeasured = [
         stage.name
         for stage in stages
@@ -210,13 +218,13 @@ def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice
         yield Warning(
             "gain-not-measured",
             "No job without one of its stages was measured, so the bottleneck is inferred from exposed time "
-            "and cost, and not proved. Give it a larger --budget.",
+            f"and cost, and not proved.{remedy}",
         )
     elif unmeasured:
         yield Warning(
             "gain-not-measured",
             f"The gain if free of {names(unmeasured)} was not measured, so it could not be chosen as the "
-            "bottleneck. Give it a larger --budget.",
+            f"bottleneck.{remedy}",
         )
     if choice.basis == "shared":
         yield Warning(

@@ -24,6 +24,13 @@ class Side:
     """Throughput of the job as it is: coupled, nothing cached."""
     sentence: str
     """Its verdict, on one line."""
+    device: str | None
+    """Of the train step, such as `cuda:0`; None where that is unknown."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether model and workers share the cores, so that the efficiency says little."""
+        return (self.device or "").startswith("cpu")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Warning
@@ -36,11 +38,15 @@ def test_too_few_rounds_is_said_in_each_case():
     assert message(measure(only_device)).startswith("raw was not measured")
 
 
-def test_a_larger_budget_is_no_remedy_for_a_job_that_failed():
-    part = keep_rounds(measure(AUGMENT_BOUND), 3)
-    failed = replace(part, warnings=(Warning("ended-early", "The measuring ended early."),))
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_larger_budget_is_no_remedy_for_a_run_that_ended_early(rounds):
+    part = keep_rounds(measure(Job(coupled={"device": 0.01, "raw": 0.0108}), noise=0.05), rounds)
+    ended = analyse(replace(part, warnings=(Warning("ended-early", "The measuring ended early."),)))
+    told = [warning.message for warning in ended.warnings] + [ended.verdict.sentence]
     assert "--budget" in analyse(part).warnings[0].message
-    assert all("--budget" not in warning.message for warning in analyse(failed).warnings)
+    assert "--budget" in analyse(part).verdict.sentence
+    assert all("--budget" not in text for text in told)
+    assert "let it run to its end" in ended.verdict.sentence
 
 
 def test_halves_that_disagree_block_after_block():

@@ -311,7 +311,7 @@ def test_the_sentence_still_gives_the_loss_where_no_stage_can_be_named():
 
     assert sentence == (
         "The input pipeline holds this job at 50.0 % (50.0–50.0 %) of what its device can do. "
-        "Which stage it is cannot be resolved yet: give it a larger --budget. "
+        "Which stage it is cannot be resolved yet. Give it a larger --budget. "
         "Upper bound: 3,200 samples/s, now 1,600."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from bottleneck.reports.charts.flamegraph import render_flamegraph
 from bottleneck.reports.document import Document, Section, Step, Steps
 from bottleneck.reports.render import render
 from bottleneck.reports.writers.html import render_html
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.stacks import Frame, Stack
 from tests.support.browser import Page, find_chromium, open_browser
 from tests.support.page_results import BLEND, COLLATE, COMPOSE, GET, make_page_result, make_profile
@@ -30,11 +32,12 @@ needs_chromium = pytest.mark.skipif(
     PROGRAM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"
 )
 
-NARROW, WIDE = 360, 1280
+NARROW, PHONE, WIDE = 360, 390, 1280
 SHARES = (
     "[...document.querySelectorAll('.box:not(.hidden)')].map(b => [b.dataset.label, b.getBoundingClientRect().width])"
 )
-ACCESSIBILITY = (Path(__file__).parent.parent / "support" / "accessibility.js").read_text(encoding="utf-8")
+DRAWINGS = (Path(__file__).parent.parent / "support" / "drawings.js").read_text(encoding="utf-8")
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SETTLED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 UNFOLD = "document.querySelectorAll('details').forEach(part => { part.open = true; })"
 PRESENT = ["cores busy", "device busy", "memory of workers", "read from disk"]
@@ -59,6 +62,26 @@ def report(page: Page, tmp_path: Path) -> Page:
     page.open(written(tmp_path, make_page_result()), width=WIDE)
     unfold(page)
     return page
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core. Its package would drive another browser, which is not imported."""
+    found = find_spec("axe_playwright_python")
+    assert found is not None, "install the development dependencies: make lint"
+    return Path(*found.submodule_search_locations, "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(page: Page, axe: str) -> dict[str, list[str]]:
+    """The rules of axe-core that the page breaks, each with where."""
+    page.evaluate(f"{axe};0")
+    run = f"axe.run({{runOnly: {WCAG}, resultTypes: ['violations']}})"
+    where = "r.violations.map(v => [v.id, v.nodes.map(n => n.failureSummary + n.html.slice(0, 120))])"
+    return dict(page.evaluate(f"{run}.then(r => {where})"))
+
+
+def make_comparison() -> Comparison:
+    return compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True)
 
 
 def unfold(page: Page) -> None:
@@ -144,21 +167,35 @@ class TestInOneBrowser:
         assert cut_off(page) == []
         assert page.errors == []
 
-    @pytest.mark.parametrize("dark", [False, True])
-    @pytest.mark.parametrize("make", [make_page_result, make_device_bound_result, make_empty_result])
-    def test_everybody_can_read_and_reach_it(self, page, tmp_path, make, dark):
+    @pytest.mark.parametrize(
+        ("make", "width", "dark"),
+        [
+            *((make_page_result, width, dark) for width in (WIDE, PHONE) for dark in (False, True)),
+            (make_device_bound_result, WIDE, True),
+            (make_empty_result, WIDE, False),
+            (make_comparison, WIDE, True),
+        ],
+    )
+    def test_everybody_can_read_and_reach_it(self, page, tmp_path, axe, make, width, dark):
         page.emulate(dark=dark)
-        page.open(written(tmp_path, make()), width=NARROW)
+        page.open(written(tmp_path, make()), width=width)
         unfold(page)
-        assert page.evaluate(ACCESSIBILITY) == []
+        assert violations(page, axe) == {}
+        assert page.evaluate(DRAWINGS) == []
 
-    def test_the_accessibility_check_finds_what_is_wrong(self, page, tmp_path):
-        broken = "<!DOCTYPE html><html><body style='color: #999'><h1>a</h1><h3>b</h3><button></button></body></html>"
-        page.open(written(tmp_path, broken))
-        found = page.evaluate(ACCESSIBILITY)
-        assert [one.split(":")[0] for one in found] == [
-            "text has a contrast of 2.85", "text has a contrast of 2.85", "there is not one main",
-            "the page has no language or no title", "a heading leaves out a level", "it has no name",
+    def test_the_accessibility_checks_find_what_is_wrong(self, page, tmp_path, axe):
+        broken = (
+            "<html><body style='color: #999'><h1>a</h1><h3>b</h3><button></button><a href='#gone'>c</a>"
+            "<div style='overflow-x: scroll; width: 9em'><pre>a long line that reaches out of it</pre></div>"
+            "<svg><text y='20' fill='#999'>d</text><rect width='9' height='9' fill='#ccc'/></svg></body></html>"
+        )
+        page.open(written(tmp_path, f"<!DOCTYPE html>{broken}"))
+        assert set(violations(page, axe)) == {
+            "button-name", "color-contrast", "document-title", "heading-order", "html-has-lang", "landmark-one-main",
+            "region", "scrollable-region-focusable", "target-size",
+        }  # fmt: skip
+        assert [one.split(":")[0] for one in page.evaluate(DRAWINGS)] == [
+            "text has a contrast of 2.85", "a mark has a contrast of 1.61", "it leads nowhere",
         ]  # fmt: skip
 
     def test_parts_are_folded_and_links_and_the_button_open_them(self, page, tmp_path):
@@ -329,9 +366,8 @@ class TestInOneBrowser:
         assert page.errors == []
 
     def test_a_comparison_opens_and_fits(self, page, tmp_path):
-        compared = compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True)
         for width in (NARROW, WIDE):
-            page.open(written(tmp_path, render(compared, "html")), width=width)
+            page.open(written(tmp_path, make_comparison()), width=width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert (page.errors, len(page.requests)) == ([], 1)
 

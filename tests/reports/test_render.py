@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bottleneck.analysis.comparison import compare, sweep
 from bottleneck.errors import UsageError
 from bottleneck.reports.content.job import on_cpu
 from bottleneck.reports.content.verdict import headline
@@ -39,6 +41,15 @@ def test_every_result_can_be_shown_in_every_format(make, format):
 def test_an_unknown_format_is_refused():
     with pytest.raises(UsageError, match=r"no report format 'pdf'\. Use one of text, markdown, html, json"):
         render(make_result(), "pdf")
+
+
+def test_a_comparison_on_the_cpu_tells_no_share_of_the_device():
+    on_a_cpu = [replace(make_result(), environment={"device": "cpu"}) for _ in range(2)]
+    compared, swept = compare(*on_a_cpu), sweep(on_a_cpu, labels=("a", "b"))
+    mixed = compare(make_result(), on_a_cpu[0], force=True)
+    for format in ("text", "markdown"):
+        assert "the device" not in render(compared, format) + render(swept, format)
+        assert "the device can do" in render(mixed, format)
 
 
 def test_reports_need_no_torch():

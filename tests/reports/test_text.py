@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from bottleneck.reports.render import for_terminal
+from bottleneck.results.records import Interval, Warning
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import (
     EVIDENCE,
@@ -92,6 +93,17 @@ def test_the_short_report_is_a_screen_that_says_what_to_do():
     assert lines[-1] == "Measured in 47 s, 6 rounds. All tables and intervals: --verbose."
 
 
+def test_a_bottleneck_that_is_not_the_longest_bar_is_explained():
+    result = make_result()
+    weak = tuple(
+        replace(s, gain_if_free=Interval(1.05, 1.02, 1.08)) if s.name == "augment" else s for s in result.stages
+    )
+    held = replace(result, stages=weak, verdict=replace(result.verdict, bottleneck="load", contributors=()))
+    told = "The bottleneck is load all the same: the job gains more without it than without augment."
+    assert told in " ".join(render_short(held).split())
+    assert "all the same" not in render_short(result)
+
+
 def test_on_a_cpu_no_share_of_its_device_is_told():
     report = " ".join(render_short(make_result(environment={"device": "cpu", "device_name": "EPYC"})).split())
     assert "EPYC (CPU)" in report
@@ -154,11 +166,11 @@ def test_says_everything_there_is_to_say():
 
 def test_only_the_first_pieces_of_advice_are_shown_and_the_others_counted():
     advice = tuple(replace(make_advice()[0], title=f"Number {index}") for index in range(7))
-    report = render_short(make_result(advice=advice))
+    report = render_short(make_result(advice=advice, warnings=(Warning("one", "Once."),) * 3))
     assert "Number 2" in report
     assert "Number 3" not in report
-    assert "4 more: --verbose." in report
-    assert "more: --verbose" not in render_short(make_result(advice=advice[:3]))
+    assert " 4 more fixes, 1 more warning, tables and intervals: --verbose." in " ".join(report.split())
+    assert "more" not in render_short(make_result(advice=advice[:3], warnings=())).splitlines()[-1]
     assert "Number 6" in render_text(make_result(advice=advice))
 
 

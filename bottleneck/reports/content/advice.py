@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bottleneck.analysis.advice.edits import Edit, edit_of, is_fact, place_of
 from bottleneck.analysis.advice.promise import claims_at_most
-from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
+from bottleneck.reports.document import Items, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
 from bottleneck.results.records import Advice, Result
 
@@ -49,11 +49,14 @@ def short_advice(result: Result) -> Iterator[Section]:
     fixes = _fixes(result)
     first, others = fixes[:1], fixes[1:MOST_IN_SHORT]
     steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]
-    more = len(fixes) - len(steps)
     facts = Items(tuple(f"{fact.title}." for fact in _facts(result)))
     yield Section("", (facts,), folded=False)
-    hint = Paragraph(f"{more} more: --verbose." if more > 0 else "", "small")
-    yield Section("", (Steps(tuple(steps)), hint), folded=False)
+    yield Section("", (Steps(tuple(steps)),), folded=False)
+
+
+def left_out_of_short(result: Result) -> int:
+    """How many fixes a short report has no room for."""
+    return len(_fixes(result)[MOST_IN_SHORT:])
 
 
 def first_advice(result: Result) -> Iterator[Section]:

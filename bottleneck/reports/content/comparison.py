@@ -19,7 +19,7 @@ from bottleneck.results.format import (
     rate_with_half_width,
     time_interval,
 )
-from bottleneck.results.records import Result
+from bottleneck.results.records import Interval, Result
 
 _HIGHER_IS_BETTER = "Samples per second with the train step; in brackets, 95 % intervals."
 
@@ -125,14 +125,22 @@ def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[str
 
 
 def _verdicts(sides: Sequence[Side]) -> Table:
-    columns = (
-        Column("", "name"),
-        Column("samples/s", "number"),
-        Column("of what the device can do", "number"),
-        Column("bottleneck"),
-    )
-    rows = ((s.label, count(s.samples_per_s), percent_interval(s.efficiency), _bottleneck(s)) for s in sides)
+    share = () if _all_on_cpu(sides) else (Column("of what the device can do", "number"),)
+    columns = (Column("", "name"), Column("samples/s", "number"), *share, Column("bottleneck"))
+    rows = []
+    for side in sides:
+        shares = (percent_interval(_share(side)),) if share else ()
+        rows.append((side.label, count(side.samples_per_s), *shares, _bottleneck(side)))
     return Table(columns, tuple(rows))
+
+
+def _all_on_cpu(sides: Sequence[Side]) -> bool:
+    return all(side.on_cpu for side in sides)
+
+
+def _share(side: Side) -> Interval | None:
+    """Of what the device can do; it says nothing where model and workers share the cores."""
+    return None if side.on_cpu else side.efficiency
 
 
 def _bottleneck(side: Side) -> str:
@@ -149,17 +157,19 @@ def _finding(change: Change) -> str:
 
 
 def _sweep_table(compared: Sweep) -> Table:
+    share = () if _all_on_cpu(compared.sides) else (Column("of the device", "number"),)
     columns = (
         Column("result", "name"),
         Column("samples/s", "number"),
         Column("change", "interval"),
         Column("finding", "finding"),
-        Column("of the device", "number"),
+        *share,
         Column("bottleneck"),
     )
     rows = []
     for at, (side, change) in enumerate(zip(compared.sides, compared.changes, strict=True)):
         against = (gain_interval(change.speedup), _finding(change)) if at else ("", "")
-        efficiency = percent(side.efficiency.estimate if side.efficiency else None)
-        rows.append((side.label, count(side.samples_per_s), *against, efficiency, _bottleneck(side)))
+        efficiency = _share(side)
+        shares = (percent(efficiency.estimate if efficiency else None),) if share else ()
+        rows.append((side.label, count(side.samples_per_s), *against, *shares, _bottleneck(side)))
     return Table(columns, tuple(rows))

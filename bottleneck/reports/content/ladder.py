@@ -12,11 +12,12 @@ from bottleneck.reports.content.step import (
     NO_EFFECT,
     Part,
     effect,
+    gain_of,
     gain_text,
     parts,
     step_s,
 )
-from bottleneck.reports.document import FULL, Bar, Column, Items, Section, Table
+from bottleneck.reports.document import FULL, Bar, Column, Items, Paragraph, Section, Table
 from bottleneck.results.format import UNKNOWN, duration, rate_with_half_width, time_interval
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Experiment, Result, Stage
@@ -105,7 +106,19 @@ def step_bars(result: Result) -> Iterator[Section]:
         rows.append((f"{len(rest)} others", duration(rest_s), Bar(rest_s / longest_s), ""))
     marked = frozenset(at for at, part in enumerate(shown) if part.name == result.verdict.bottleneck)
     columns = (Column("one step", "name"), Column(duration(step_s(result)), "number"), Column("", "bar"), Column(""))
-    yield Section("Step", (Table(columns, tuple(rows), marked),), folded=False)
+    note = Paragraph(_why_not_the_longest(result, max(found, key=lambda part: part.seconds)), "note")
+    yield Section("Step", (Table(columns, tuple(rows), marked), note), folded=False)
+
+
+def _why_not_the_longest(result: Result, longest: Part) -> str:
+    """Why the bottleneck is another stage than that of the longest bar; empty where nobody would ask."""
+    named = next((stage for stage in result.stages if stage.name == result.verdict.bottleneck), None)
+    if named is None or len(longest.stages) != 1 or longest.name in (COMPUTE, named.name):
+        return ""
+    gain, less = gain_of(result, named), gain_of(result, longest.stages[0])
+    if gain is None or less is None or gain.low <= 1 or gain.estimate <= less.estimate:
+        return ""
+    return f"The bottleneck is {named.name} all the same: the job gains more without it than without {longest.name}."
 
 
 def _largest(result: Result, found: tuple[Part, ...]) -> tuple[list[Part], list[Part]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bottleneck.reports import sanitize
+from bottleneck.reports.content.advice import left_out_of_short
 from bottleneck.reports.content.job import job_facts, job_name, on_cpu
 from bottleneck.reports.content.price import lost_money
 from bottleneck.reports.content.step import step_s, takes
@@ -112,11 +113,8 @@ def further_warnings(result: Result) -> Iterator[Section]:
 
 
 def first_warnings(result: Result) -> Iterator[Section]:
-    """The first of them, and how many more there are."""
-    shown = [warning.message for warning in result.warnings[:MOST_WARNINGS]]
-    more = len(result.warnings) - len(shown)
-    note = f"{plural(more, 'more warning')}: --verbose." if more else ""
-    yield Section("Warnings", (_alerts(shown), Paragraph(note, "small")), folded=False)
+    """The first of them."""
+    yield Section("Warnings", (_alerts([w.message for w in result.warnings[:MOST_WARNINGS]]),), folded=False)
 
 
 def _alerts(messages: Sequence[str]) -> Items:
@@ -135,9 +133,21 @@ def cost(result: Result) -> Iterator[Section]:
 
 
 def where_more_is(result: Result) -> Iterator[Section]:
-    """The last line of a short report."""
+    """The last line of a short report: what it took, and what is left out."""
     took = f"Measured in {long_duration(result.cost.seconds)}, {plural(_rounds(result), 'round')}."
-    yield Section("", (Paragraph(f"{took} All tables and intervals: --verbose.", "small"),), folded=False)
+    more = ", ".join([*_left_out(result), "tables and intervals"]) if any(_left_out(result)) else _ALL_THE_REST
+    yield Section("", (Paragraph(f"{took} {more}: --verbose.", "small"),), folded=False)
+
+
+_ALL_THE_REST = "All tables and intervals"
+
+
+def _left_out(result: Result) -> Iterator[str]:
+    fixes, warned = left_out_of_short(result), len(result.warnings[MOST_WARNINGS:])
+    if fixes:
+        yield f"{whole(fixes)} more {'fix' if fixes == 1 else 'fixes'}"
+    if warned:
+        yield plural(warned, "more warning")
 
 
 def _rounds(result: Result) -> int:
