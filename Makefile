@@ -6,8 +6,7 @@ INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
 # How often a failed test that measures is tried again: on a machine of one's own, never.
 RERUNS ?= 0
-USUAL := and not environments and not gpu and not frameworks
-UNIT := not integration $(USUAL)
+UNIT := not integration and not environments and not gpu and not frameworks
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint coverage test-frameworks test-environments bench docs tutorial pictures gpu-check clean
@@ -29,10 +28,10 @@ $(DOCS_INSTALLED): $(INSTALLED)
 demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write reports
 	$(BIN)/bottleneck demo
 
-test: lint  ## lint; unit tests and others side by side; one by one what measures
+test: lint  ## lint; unit tests and jobs that sleep side by side; one by one what measures
 	$(BIN)/python -m pytest -n 2 -m "$(UNIT)"
-	$(BIN)/python -m pytest -n 3 --reruns $(RERUNS) -m "integration and parallel $(USUAL)"
-	$(BIN)/python -m pytest --reruns $(RERUNS) -m "integration and not parallel $(USUAL)"
+	$(BIN)/python -m pytest -n 3 --reruns $(RERUNS) -m integration tests/kinds
+	$(BIN)/python -m pytest --reruns $(RERUNS) -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check

@@ -15,8 +15,6 @@ from torch.utils.data._utils import signal_handling
 
 from tests.support.leaks import leaks_between, take_state, wait_for_leaks
 
-pytestmark = pytest.mark.parallel
-
 pytest_plugins = ["pytester"]
 
 

@@ -20,7 +20,7 @@ from bottleneck.api import diagnose
 from bottleneck.errors import MeasurementError
 from bottleneck.job.description import Pipeline
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 
 class Counting(Dataset):

@@ -13,8 +13,6 @@ from bottleneck.results.evidence import LoaderFacts
 from tests.support.clock import FakeClock
 from tests.support.datasets import Stream
 
-pytestmark = pytest.mark.parallel
-
 MIB = 1 << 20
 
 

@@ -11,7 +11,7 @@ from bottleneck.doctor.job_checks.inspected import inspect
 from bottleneck.doctor.job_checks.target import examine_target
 from bottleneck.errors import ExitStatus
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel, pytest.mark.usefixtures("no_machine")]
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("no_machine")]
 
 JOB = """
 import os, time

@@ -17,8 +17,6 @@ from bottleneck.results.codec import to_measurement
 from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 from tests.support.results_factory import make_result
 
-pytestmark = pytest.mark.parallel
-
 PROFILE = StackProfile("py-spy", 100, 2.0, (WorkerStacks(0, (Stack((Frame("read", "data.py", 9),), "load", 60, 6),)),))
 FILES = {"workers.svg", "worker-0.svg", "profile.speedscope.json", "stacks.txt"}
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}

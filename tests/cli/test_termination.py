@@ -11,8 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = pytest.mark.parallel
-
 JOB = """
 import os, time, torch
 from torch.utils.data import TensorDataset

@@ -15,8 +15,6 @@ from bottleneck.results.codec import to_measurement
 from bottleneck.results.traces import TraceFile
 from tests.support.results_factory import make_result
 
-pytestmark = pytest.mark.parallel
-
 TRACES = tuple(TraceFile(name, gzip.compress(b'{"traceEvents": []}')) for name in ("device", "raw"))
 FILES = {"device.json.gz", "raw.json.gz"}
 JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}

@@ -25,7 +25,7 @@ from tests.kinds.slow_parts import (
     name_folder,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 
 class Uneven(Sampler):

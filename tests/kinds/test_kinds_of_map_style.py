@@ -18,7 +18,7 @@ from tests.kinds.slow_parts import (
     collate_of,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("slow", ["load", "augment"])

@@ -5,7 +5,7 @@ import pytest
 from tests.kinds.marked_parts import Marked, Outside, Pad, Stream, WithItems, marked_step
 from tests.kinds.slow_parts import check_slow_part
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("slow", ["read", "crop", "other"])

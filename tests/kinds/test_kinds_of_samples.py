@@ -19,7 +19,7 @@ from tests.kinds.slow_samples import (
     without_none,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 KINDS = {
     "dict": (like_dict, default_collate, ("augment",)),

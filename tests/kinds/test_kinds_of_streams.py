@@ -14,7 +14,7 @@ from tests.kinds.slow_parts import (
     give_shard,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("slow", ["load", "augment", "collate"])

@@ -11,7 +11,7 @@ from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, MeasurementError
 from tests.kinds.slow_parts import BUDGETS_S, Locked, Map, Stream, job_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 
 class Breaks(Map):

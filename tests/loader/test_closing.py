@@ -20,7 +20,7 @@ from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker_errors import find_failure
 from tests.loader.staged_datasets import FailsAt, LargePickles, SlowAt, Stream, Traced, give_list, plain, switched, take
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
 BOUND_S = 10.0

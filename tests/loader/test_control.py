@@ -11,8 +11,6 @@ from bottleneck.loader import modes
 from bottleneck.loader.worker import shared_folder
 from bottleneck.loader.worker.control import Control
 
-pytestmark = pytest.mark.parallel
-
 
 @pytest.fixture
 def control():

@@ -26,8 +26,6 @@ from tests.loader.staged_datasets import (
     take,
 )
 
-pytestmark = pytest.mark.parallel
-
 
 class MyLoader(DataLoader):
     """A subclass with a signature and attributes of its own, and an iterator around PyTorch's."""

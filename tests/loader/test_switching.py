@@ -30,7 +30,7 @@ from tests.loader.staged_datasets import (
     take,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 LADDER = ("after_collate", "before_collate", "before_augment", "raw")
 

@@ -24,8 +24,6 @@ from bottleneck.measure.system.environment import (
     shm_free_bytes,
 )
 
-pytestmark = pytest.mark.parallel
-
 GIB = 2**30
 
 

@@ -11,8 +11,6 @@ from bottleneck.results.decoding import read_evidence
 from bottleneck.results.encoding import plain
 from tests.support.sessions import pipeline_of, run
 
-pytestmark = pytest.mark.parallel
-
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.integration)])
 def test_evidence_is_read_as_it_was_measured(workers):

@@ -19,8 +19,6 @@ from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Listed, OpenedL
 from tests.support.as_json import said
 from tests.support.sessions import pipeline_of, run
 
-pytestmark = pytest.mark.parallel
-
 
 def facts_of(dataset, pipeline=None, **options):
     """The facts of a loader, as a diagnosis finds them."""

@@ -9,8 +9,6 @@ from tests.measure.hazardous_jobs import Erasing, MarkedMixing, Mixing
 from tests.measure.ladders import make_ladder
 from tests.support.sessions import pipeline_of, run
 
-pytestmark = pytest.mark.parallel
-
 BUDGETS_S = (5.0, 12.0, 30.0)
 
 

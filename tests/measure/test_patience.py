@@ -7,7 +7,7 @@ import pytest
 
 from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 
 
 def test_a_wait_without_end_is_ended():

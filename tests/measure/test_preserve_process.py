@@ -18,8 +18,6 @@ from torch.utils.data._utils import signal_handling
 from bottleneck.measure.preserve.preserved import preserved
 from bottleneck.measure.preserve.restoration import Notes, Restoration
 
-pytestmark = pytest.mark.parallel
-
 
 def draw():
     return random.random(), np.random.rand(), np.random.randn(), torch.rand(1).item()

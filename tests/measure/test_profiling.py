@@ -15,7 +15,7 @@ from tests.measure.profiled_jobs import Computing, Marked, OwnIteration, Stream,
 from tests.support import sessions
 from tests.support.sessions import pipeline_of, warnings_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.parallel]
+pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
 
 

@@ -10,8 +10,6 @@ import pytest
 from bottleneck.measure.passes import pyspy
 from bottleneck.measure.passes.pyspy import PySpyOptions, find_py_spy, record, remedy_for_permission
 
-pytestmark = pytest.mark.parallel
-
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions by going 'sudo env ...'"
 
 

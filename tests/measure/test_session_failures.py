@@ -24,8 +24,6 @@ from tests.support.sessions import (
     workers_left,
 )
 
-pytestmark = pytest.mark.parallel
-
 known = pytest.fixture(autouse=True)(known_helpers)
 
 

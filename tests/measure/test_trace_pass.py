@@ -22,8 +22,6 @@ from tests.measure.kineto_events import Events
 from tests.support import sessions
 from tests.support.sessions import warnings_of
 
-pytestmark = pytest.mark.parallel
-
 
 class Numbers(Dataset):
     def __len__(self):
