@@ -82,7 +82,6 @@ print(json.dumps(["SEEN", sys.argv[1:], __name__, __file__, __package__ or "", s
 """
 
 
-@pytest.mark.parallel
 @pytest.mark.parametrize("script", [("pkg/train.py",), ("-m", "pkg.train")], ids=["file", "module"])
 def test_a_script_sees_what_python_shows_it(tmp_path, script):
     # Guards: its options that are also ours, and where it lies after a chdir.
@@ -98,14 +97,12 @@ def test_a_script_sees_what_python_shows_it(tmp_path, script):
     assert (done.returncode, result) == (3, None)
 
 
-@pytest.mark.parallel
 def test_a_misspelt_option_is_no_script(tmp_path):
     done, _ = run(tmp_path, "nothing.py", options=("--buget", "12s"))
     assert done.returncode == 2
     assert "--buget" in done.stderr
 
 
-@pytest.mark.parallel
 def test_a_misspelt_loader_ends_the_script_at_once(tmp_path):
     done, result = run(tmp_path, SCRIPTS / "plain.py", options=("--loader", "Photo"))
     assert (done.returncode, result) == (2, None)
@@ -122,7 +119,6 @@ def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):
     assert (result["pipeline"]["dataset"], result["pipeline"]["optimizer"]) == ("generator", None)
 
 
-@pytest.mark.parallel
 def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
     done, result = run(tmp_path, SCRIPTS / "stubborn.py", options=("--budget", "4s"))
     assert done.returncode == 0, done.stderr
@@ -139,7 +135,6 @@ def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
     assert (result["pipeline"]["num_workers"], result["evidence"]["payload"]["unread"]) == (1, [])
 
 
-@pytest.mark.parallel
 @pytest.mark.parametrize(
     ("how", "said"),
     [
@@ -165,7 +160,6 @@ def test_a_script_that_ends_early_gives_what_was_measured(tmp_path, how, said):
     assert "ended-early" in [warning["id"] for warning in result["warnings"]]
 
 
-@pytest.mark.parallel
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
