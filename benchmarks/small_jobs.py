@@ -53,7 +53,7 @@ class Training:
         numbers, labels = batch
         self.optimizer.zero_grad()
         loss = nn.functional.cross_entropy(self.model(numbers.flatten(1)), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
         self.optimizer.step()
 
 

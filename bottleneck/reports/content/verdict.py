@@ -135,11 +135,9 @@ def cost(result: Result) -> Iterator[Section]:
 def where_more_is(result: Result) -> Iterator[Section]:
     """The last line of a short report: what it took, and what is left out."""
     took = f"Measured in {long_duration(result.cost.seconds)}, {plural(_rounds(result), 'round')}."
-    more = ", ".join([*_left_out(result), "tables and intervals"]) if any(_left_out(result)) else _ALL_THE_REST
+    left_out = list(_left_out(result))
+    more = ", ".join([*left_out, "tables and intervals"]) if left_out else "All tables and intervals"
     yield Section("", (Paragraph(f"{took} {more}: --verbose.", "small"),), folded=False)
-
-
-_ALL_THE_REST = "All tables and intervals"
 
 
 def _left_out(result: Result) -> Iterator[str]:
