@@ -40,7 +40,7 @@ def in_shared_memory(batch: Any) -> Any:
     """Write those tensors of a batch into new shared memory that lie in some."""
     if isinstance(batch, torch.Tensor) and batch.is_shared():  # type: ignore[no-untyped-call]  # torch's own
         storage = torch.UntypedStorage._new_shared(batch.nbytes)  # type: ignore[no-untyped-call]  # torch's own
-        return torch.empty(0, dtype=batch.dtype).set_(storage, 0, batch.shape, batch.contiguous().stride()).copy_(batch)
+        return torch.empty(0, dtype=batch.dtype).set_(storage).view(batch.shape).copy_(batch)
     if isinstance(batch, list | tuple):
         return type(batch)([in_shared_memory(part) for part in batch])
     if isinstance(batch, dict):
