@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from bottleneck.job.recipes.registry import register_recipe
     from bottleneck.script.batches import watch
     from bottleneck.script.within import diagnosing
+    from bottleneck.tuning.change import Change
+    from bottleneck.tuning.tune import Tuning, tune
 
     __version__: str
 
 __all__ = [
     "BottleneckError",
+    "Change",
     "Diagnosis",
     "MeasurementError",
     "Pipeline",
@@ -39,6 +42,7 @@ __all__ = [
     "Recipe",
     "ResultFileError",
     "TargetError",
+    "Tuning",
     "UsageError",
     "compare",
     "diagnose",
@@ -46,6 +50,7 @@ __all__ = [
     "load",
     "register_recipe",
     "stage",
+    "tune",
     "watch",
 ]
 

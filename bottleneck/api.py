@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from bottleneck.results.traces import TraceFile
 
 
-class _Reported(ABC):
+class Reported:
     """A record that can be reported in every format."""
 
     def __str__(self) -> str:
@@ -42,35 +41,27 @@ class _Reported(ABC):
         """A report as one HTML page."""
         return self._render("html")
 
-    @abstractmethod
-    def _render(self, format: str) -> str: ...
+    def _render(self, format: str) -> str:
+        from bottleneck.reports.render import render
+
+        return render(self, format)  # type: ignore[arg-type]  # each of them is a record
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis(_Reported, Result):
+class Diagnosis(Reported, Result):
     """A complete diagnosis. Immutable; `print` shows the report of the terminal."""
 
     def __repr__(self) -> str:
         first_line = self.verdict.sentence.partition("\n")[0]
         return f"<Diagnosis of {self.created}: {first_line}>"
 
-    def _render(self, format: str) -> str:
-        from bottleneck.reports.render import render
-
-        return render(self, format)
-
 
 @dataclass(frozen=True, repr=False)
-class ComparedDiagnoses(_Reported, Comparison):
+class ComparedDiagnoses(Reported, Comparison):
     """Two diagnoses compared. Immutable; `print` shows the report of the terminal."""
 
     def __repr__(self) -> str:
         return f"<Comparison: {self.sentence}>"
-
-    def _render(self, format: str) -> str:
-        from bottleneck.reports.render import render
-
-        return render(self, format)
 
 
 @dataclass(frozen=True)

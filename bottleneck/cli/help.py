@@ -6,6 +6,7 @@ import click
 
 _OTHER = "Other"
 _GROUPS = {
+    "Changes": ("--try", "--skip", "--safe"),
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
     "Time and memory": ("--budget", "--quick", "--step-timeout", "--limit", "--cache-bytes"),
     "Output": (
@@ -30,6 +31,11 @@ EXAMPLES = {
         "bottleneck diagnose train.py:build --quick --set num_workers=8",
         "bottleneck diagnose train.py:build --html report.html --json result.json",
         "bottleneck diagnose package.train:build --flamegraph profiles --fail-under 90%",
+    ),
+    "tune": (
+        "bottleneck tune train.py:build",
+        "bottleneck tune train.py:build --try num_workers --try prefetch_factor --budget 2m",
+        "bottleneck tune train.py:build --safe --markdown tuning.md",
     ),
     "report": (
         "bottleneck report result.json",

@@ -6,26 +6,41 @@ import sys
 from collections.abc import Sequence
 
 from bottleneck.errors import ResultFileError, UsageError
-from bottleneck.results.codec import from_json, load
-from bottleneck.results.files import read_stream, reason
+from bottleneck.results.codec import from_json, saved_from_json
+from bottleneck.results.files import read_stream, read_text, reason
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 STANDARD_INPUT = "-"
 
 
 def read_result(path: str) -> Result:
-    """The result in a file, or on standard input where `path` is '-'.
+    """The result in a file, or on standard input where `path` is '-'; of a tuning, that of the tuned job.
 
     Raises:
         ResultFileError: It cannot be read or is no result.
     """
+    return from_json(*_read(path))
+
+
+def read_saved(path: str) -> Result | TuningResult:
+    """The result or the tuning in a file, or on standard input where `path` is '-'.
+
+    Raises:
+        ResultFileError: It cannot be read or is neither.
+    """
+    return saved_from_json(*_read(path))
+
+
+def _read(path: str) -> tuple[str, str]:
+    """The text, and what it is called in messages."""
     if path != STANDARD_INPUT:
-        return load(path)
+        return read_text(path), path
     if sys.stdin is None or sys.stdin.closed:  # None where the process was started without one
         raise ResultFileError("Standard input is closed.", "Give the path of a saved result.")
     try:
         # Bytes, of which no more are read than a result may take.
-        return from_json(read_stream(sys.stdin.buffer, "standard input"), "standard input")
+        return read_stream(sys.stdin.buffer, "standard input"), "standard input"
     except OSError as error:
         raise ResultFileError(
             f"Cannot read standard input: {reason(error)}.", "Give the path of a saved result."

@@ -25,6 +25,10 @@ COMMANDS = {
         "bottleneck.cli.diagnose:diagnose_command",
         "Find the bottleneck of a training job that a function describes.",
     ),
+    "tune": (
+        "bottleneck.cli.tune:tune_command",
+        "Try the known fixes on a training job, and keep those that surely help.",
+    ),
     "report": ("bottleneck.cli.report:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.compare:compare_command", "Compare saved results."),
     "doctor": ("bottleneck.cli.doctor:doctor_command", "Check that this machine, and a job, are ready to be measured."),

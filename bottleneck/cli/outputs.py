@@ -15,6 +15,7 @@ from bottleneck.errors import UsageError
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.files import write_text
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 STANDARD_OUTPUT = "-"
 
@@ -89,7 +90,7 @@ def _why_not_writable(path: str) -> str | None:
     return None
 
 
-def write_outputs(result: Result, paths: Mapping[str, str], *, verbose: bool = False) -> None:
+def write_outputs(result: Result | TuningResult, paths: Mapping[str, str], *, verbose: bool = False) -> None:
     """Write a report to the path of each format, and that of the terminal unless standard output is taken.
 
     Files are written first, so that nothing is lost, and named last, where they are seen.
@@ -112,7 +113,7 @@ def write_outputs(result: Result, paths: Mapping[str, str], *, verbose: bool = F
         raise failure
 
 
-def write_report(result: Result, format: str, path: str, *, verbose: bool = False) -> None:
+def write_report(result: Result | TuningResult, format: str, path: str, *, verbose: bool = False) -> None:
     """Write one report to a file or to standard output.
 
     Raises:

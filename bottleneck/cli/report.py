@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.help import Command
-from bottleneck.cli.inputs import read_result, refuse_two_from_standard_input
+from bottleneck.cli.inputs import read_result, read_saved, refuse_two_from_standard_input
 from bottleneck.cli.options import card_option, price_option, traceback_option, verbose_option
 from bottleneck.cli.outputs import (
     STANDARD_OUTPUT,
@@ -25,6 +26,7 @@ from bottleneck.reports.render import CARD, FORMATS, render
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
@@ -77,7 +79,11 @@ def report_command(  # noqa: PLR0913, PLR0917 - one for each option
         refuse_to_replace(card, (result, base), "a result that is read")
         plan_outputs({"output": output, CARD: card})
     refuse_two_from_standard_input((result, base))
-    loaded = read_result(result)
+    saved = read_saved(result)
+    if isinstance(saved, TuningResult):
+        _report_tuning(saved, format_, output, {"--base": base, "--card": card, "--link-prefix": link_prefix})
+        return ExitStatus.OK
+    loaded = saved
     if gpu_hour_price is not None:
         loaded = with_price(loaded, gpu_hour_price)
     compared = _against(base, loaded, force=force) if base is not None else None
@@ -91,6 +97,15 @@ def report_command(  # noqa: PLR0913, PLR0917 - one for each option
     else:
         write_report(loaded, format_, output, verbose=verbose)
     return ExitStatus.OK
+
+
+def _report_tuning(tuning: TuningResult, format_: str, output: str, asked: Mapping[str, str | None]) -> None:
+    for option, value in asked.items():
+        if value is not None:
+            raise UsageError(
+                f"{option} is for the result of one diagnosis, and this is a tuning.", f"Leave {option} out."
+            )
+    write_report(tuning, format_, output)
 
 
 def _against(base: str, head: Result, *, force: bool) -> Comparison:

@@ -9,6 +9,7 @@ from bottleneck.errors import UsageError
 from bottleneck.results.codec import to_json
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 if TYPE_CHECKING:
     from bottleneck.reports.document import Document, Form, Link
@@ -18,7 +19,7 @@ FORMATS = ("text", "markdown", "html", "json")
 CARD = "card"
 """No form of the report, but a picture of its answer."""
 
-Reported = Result | Comparison | Sweep
+Reported = Result | Comparison | Sweep | TuningResult
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
@@ -70,8 +71,10 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
 def _document(
     reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    from bottleneck.reports.content.outline import comparison_document, result_document
+    from bottleneck.reports.content.outline import comparison_document, result_document, tuning_document
 
     if isinstance(reported, Result):
         return result_document(reported, format, compared, links)
+    if isinstance(reported, TuningResult):
+        return tuning_document(reported)
     return comparison_document(reported)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from bottleneck.errors import ResultFileError
 from bottleneck.results.comparison import Comparison, Sweep
-from bottleneck.results.decoding import REMEDY, read_result
+from bottleneck.results.decoding import REMEDY, read_result, read_tuning
 from bottleneck.results.encoding import indented, plain
 from bottleneck.results.files import GIVE_A_RESULT, check_size, read_text, write_text
 from bottleneck.results.records import (
@@ -26,12 +26,13 @@ from bottleneck.results.records import (
     Result,
     StageSpan,
 )
+from bottleneck.results.tuning import TuningResult
 
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def to_json(result: Result | Comparison | Sweep) -> str:
-    """The result, or a comparison, as JSON of version 1, indented by two, its keys in the order of the contract.
+def to_json(result: Result | Comparison | Sweep | TuningResult) -> str:
+    """A record as JSON of version 1, indented by two, its keys in the order of the contract.
 
     An interval with a bound that is not finite is unknown and becomes null, as does such a number inside
     `environment`, `pipeline` and `evidence`. Values there that JSON does not know become strings.
@@ -39,7 +40,9 @@ def to_json(result: Result | Comparison | Sweep) -> str:
     Raises:
         BottleneckError: Another number is not finite; a fault of ours.
     """
-    record = next(kind for kind in (Result, Comparison, Sweep) if isinstance(result, kind))  # not what adds to it
+    record = next(
+        kind for kind in (Result, Comparison, Sweep, TuningResult) if isinstance(result, kind)
+    )  # not what adds to it
     text = indented({field.name: plain(getattr(result, field.name), field.name) for field in fields(record)})
     # A path that is not UTF-8 holds lone surrogates, which no file takes; JSON escapes them as Python does.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -80,7 +83,30 @@ def from_json(text: str, source: str = "result") -> Result:
     check_size(len(text), source)
     document = _parse(text, source)
     _check_version(document, source)
+    if isinstance(document, dict) and document.get("kind") == "tuning":
+        return _tuned(read_tuning(document, source), source)
     return read_result(document, source)
+
+
+def saved_from_json(text: str, source: str = "result") -> Result | TuningResult:
+    """The result or the tuning that `text` holds.
+
+    Raises:
+        ResultFileError: As `from_json`.
+    """
+    check_size(len(text), source)
+    document = _parse(text, source)
+    _check_version(document, source)
+    if isinstance(document, dict) and document.get("kind") == "tuning":
+        return read_tuning(document, source)
+    return read_result(document, source)
+
+
+def _tuned(tuning: TuningResult, source: str) -> Result:
+    """The diagnosis of the tuned job: what a tuning stands for where one diagnosis is asked for."""
+    if tuning.after is None:
+        raise ResultFileError(f"{source} is a tuning without a diagnosis of the tuned job.", GIVE_A_RESULT)
+    return tuning.after
 
 
 def _parse(text: str, source: str) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 from bottleneck.errors import ResultFileError
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 Record = TypeVar("Record")
 
@@ -28,13 +29,30 @@ def read_result(document: Any, source: str) -> Result:
     Raises:
         ResultFileError: A key is missing or has a value of the wrong type, or one that is nested too deep.
     """
-    if isinstance(document, dict):
-        for part in ("environment", "pipeline", "advice", "evidence"):
-            if _is_deeper(document.get(part), MAX_DEPTH):
-                raise ResultFileError(f"{source} is not a valid result: {part} is nested too deep.", REMEDY)
-        if "evidence" in document:
-            document["evidence"] = _without_nulls(document["evidence"])
+    _prepare(document, source)
     return _decode(document, Result, source)
+
+
+def read_tuning(document: Any, source: str) -> TuningResult:
+    """The tuning in a document whose version has been checked; its content is changed.
+
+    Raises:
+        ResultFileError: As `read_result`.
+    """
+    for part in (document, document.get("before"), document.get("after")):
+        _prepare(part, source)
+    return _decode(document, TuningResult, source)
+
+
+def _prepare(document: Any, source: str) -> None:
+    """Refuse what is nested too deep, and let defaults stand for what is null in the evidence."""
+    if not isinstance(document, dict):
+        return
+    for part in ("environment", "pipeline", "advice", "evidence"):
+        if _is_deeper(document.get(part), MAX_DEPTH):
+            raise ResultFileError(f"{source} is not a valid result: {part} is nested too deep.", REMEDY)
+    if "evidence" in document:
+        document["evidence"] = _without_nulls(document["evidence"])
 
 
 def read_evidence(document: Any) -> Evidence:

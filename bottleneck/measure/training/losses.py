@@ -30,17 +30,7 @@ class Losses:
 
     def keep(self, returned: Any) -> None:
         """Keep the loss in what a step returned, if there is one; does not wait for the device."""
-        if returned is None or type(returned) is float:
-            self._last = returned
-            return
-        try:
-            loss = returned if isinstance(returned, torch.Tensor) else _loss_in(returned)
-        except Exception:  # noqa: BLE001 - a step may return anything, and reading it must not fail
-            loss = None
-        if isinstance(loss, torch.Tensor):
-            # Without its graph, which may keep what a step computed until the next one has computed the same.
-            loss = loss.detach() if loss.numel() == 1 else None
-        self._last = loss if isinstance(loss, torch.Tensor | float) else None
+        self._last = loss_in(returned)
 
     def begin_block(self, scalers: tuple[Any, ...]) -> None:
         """Note the scales, and forget the loss of the block before."""
@@ -91,7 +81,21 @@ def _is_finite(loss: torch.Tensor | float) -> bool:
     return math.isfinite(loss)
 
 
-def _loss_in(returned: Any) -> Any:
+def loss_in(returned: Any) -> torch.Tensor | float | None:
+    """Return the loss in what a step returned, if there is one; does not wait for the device."""
+    if returned is None or type(returned) is float:
+        return returned
+    try:
+        loss = returned if isinstance(returned, torch.Tensor) else _called_loss(returned)
+    except Exception:  # noqa: BLE001 - a step may return anything, and reading it must not fail
+        return None
+    if isinstance(loss, torch.Tensor):
+        # Without its graph, which may keep what a step computed until the next one has computed the same.
+        return loss.detach() if loss.numel() == 1 else None
+    return loss if isinstance(loss, float) else None
+
+
+def _called_loss(returned: Any) -> Any:
     """Return what a step calls its loss, from one of the usual containers or else as an attribute."""
     if isinstance(returned, Mapping):
         return returned.get("loss")

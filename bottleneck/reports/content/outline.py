@@ -21,11 +21,13 @@ from bottleneck.reports.content.overview import overview
 from bottleneck.reports.content.payload import moved_bytes, payload
 from bottleneck.reports.content.stages import stages
 from bottleneck.reports.content.transforms import transforms
+from bottleneck.reports.content.tuning import tuning
 from bottleneck.reports.content.usage import utilisation
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.format import UNKNOWN
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 _Part = Callable[[Result], Iterable[Section]]
 
@@ -109,6 +111,11 @@ def result_document(
     elif compared is not None:
         sections[1:1] = changes(compared, as_part=True)
     return Document(tuple(sections), f"bottleneck: {result.verdict.bottleneck or UNKNOWN}")
+
+
+def tuning_document(result: TuningResult) -> Document:
+    """The report of a tuning, the same in every format."""
+    return Document(tuple(tuning(result)), "bottleneck tune")
 
 
 def comparison_document(compared: Comparison | Sweep) -> Document:

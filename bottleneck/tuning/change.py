@@ -1,0 +1,150 @@
+"""A change to a job that can be tried, and what is known where it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bottleneck.errors import UsageError
+from bottleneck.results.tuning import Alters, ChangeOn, Outcome
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import DataLoader
+
+    from bottleneck.job.description import Pipeline
+
+
+@dataclass(frozen=True)
+class Here:
+    """The job that a change would be made to, and what is known of it."""
+
+    pipeline: Pipeline
+    """With the changes that have been kept so far."""
+    given: Pipeline
+    """As it was before any."""
+    loader: DataLoader[Any]
+    """Of `pipeline`; it is never iterated."""
+    device: torch.device
+    cores: int
+    workers_wait: bool = False
+    """Whoever loads mostly waits for something else than a core, so that there may be more of them than cores."""
+    start_s: float = 0.0
+    """From starting the workers to their first batch."""
+    epoch_s: float | None = None
+    """About how long an epoch takes; None where it has no known length."""
+
+
+def _applies(_: Here) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Something to try on a job.
+
+    Attributes:
+        name: What it is called: `--try NAME`.
+        apply: Makes a changed Pipeline of one, and leaves that one as it is; with a value as its second argument where
+            the change has values.
+        on: What it changes.
+        alters: What it may alter beside the speed: `numbers` is what is learned.
+        line: What changes in the user's code, with `{value}` where there are values.
+        advice: Ids of the advice that it proves.
+        why_not: Says why it does not apply, as the end of a sentence; None where it does.
+        next_value: The next value to try, from what became of those tried on the same job; None: there is none.
+        least_s: Time without which it is not worth beginning.
+        whole_epochs: It shows only over whole epochs.
+    """
+
+    name: str
+    apply: Callable[..., Pipeline]
+    on: ChangeOn = "loader"
+    alters: Alters = "numbers"
+    line: str = ""
+    advice: tuple[str, ...] = ()
+    why_not: Callable[[Here], str | None] = _applies
+    next_value: Callable[[Here, Mapping[Any, Outcome]], Any] | None = None
+    least_s: float = 0.0
+    whole_epochs: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise UsageError(f"A change needs a name, not {self.name!r}.", "Write Change('half-size', apply=half).")
+        if not callable(self.apply):
+            raise UsageError(
+                f"apply of the change {self.name!r} cannot be called.",
+                f"Write Change({self.name!r}, apply=lambda pipeline: pipeline.replace(batch_size=64)).",
+            )
+
+    def propose(self, here: Here, judged: Mapping[Any, Outcome]) -> Setting | None:
+        """What to try next of this change, if anything.
+
+        Args:
+            here: The job that it would be made to; the change applies there.
+            judged: What became of its values on this job; of the change itself under None.
+        """
+        if self.next_value is None:
+            return None if None in judged else Setting(self)
+        value = self.next_value(here, judged)
+        return None if value is None else Setting(self, value)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A change with its value, if it has values."""
+
+    change: Change
+    value: Any = None
+
+    @property
+    def label(self) -> str:
+        """For people, such as `num_workers=4`."""
+        return self.change.name if self.value is None else f"{self.change.name}={self.value}"
+
+    @property
+    def line(self) -> str:
+        """What changes in the user's code; empty where that is not known."""
+        return self.change.line.replace("{value}", str(self.value))
+
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        """The changed pipeline.
+
+        Raises:
+            UsageError: The change gives something else.
+        """
+        from bottleneck.job.description import Pipeline
+
+        changed = self.change.apply(pipeline) if self.value is None else self.change.apply(pipeline, self.value)
+        if isinstance(changed, Pipeline):
+            return changed
+        raise UsageError(f"The change {self.change.name!r} returned a {type(changed).__name__}, not a Pipeline.")
+
+
+Settings = tuple[Setting, ...]
+
+
+def with_settings(settings: Settings, further: Iterable[Setting]) -> Settings:
+    """The settings with others, each in the place of an earlier one of the same change."""
+    kept = {setting.change: setting for setting in settings}
+    kept.update({setting.change: setting for setting in further})
+    return tuple(kept.values())
+
+
+def without_change(settings: Settings, change: Change) -> Settings:
+    """The settings of all others."""
+    return tuple(setting for setting in settings if setting.change is not change)
+
+
+def labels(settings: Iterable[Setting]) -> tuple[str, ...]:
+    """The settings for people."""
+    return tuple(setting.label for setting in settings)
+
+
+def build(given: Pipeline, settings: Settings) -> Pipeline:
+    """The job with these settings, made anew from the one that was given."""
+    pipeline = given
+    for setting in settings:
+        pipeline = setting.apply(pipeline)
+    return pipeline

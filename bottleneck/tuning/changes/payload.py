@@ -1,0 +1,164 @@
+"""Changes to what a batch holds on its way to the device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, Subset
+
+from bottleneck.job.description import Pipeline
+from bottleneck.job.transfer import move_to_device
+from bottleneck.loader import trees
+from bottleneck.measure.preserve.process import keep_random
+from bottleneck.measure.preserve.restoration import Notes
+from bottleneck.tuning.change import Change, Here
+
+_SCALING = ("ToTensor", "ToDtype", "ConvertImageDtype")
+"""Transforms of torchvision's that make floats from 0 to 1 of bytes."""
+_AFTER = ("Normalize", "ToPureTensor")
+"""What may follow them, and be done on the device as well."""
+_TOLERANCE = 1e-4
+_IMAGE_DIMENSIONS = 3
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """The end of a transform, from where pixels are floats."""
+
+    head: tuple[Any, ...]
+    """What stays in the workers; the pixels that it gives are bytes."""
+    normalizing: tuple[tuple[Sequence[float], Sequence[float]], ...]
+    """Mean and standard deviation of each normalization, by channel."""
+
+
+def _holder(dataset: Any) -> Any:
+    """The dataset inside of subsets, which has the transform."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset
+
+
+def _split(transform: Any) -> _Tail | None:
+    """The end of a torchvision `Compose`, where it is what pixels become floats by; None of anything else."""
+    if type(transform).__name__ != "Compose" or not type(transform).__module__.startswith("torchvision.transforms"):
+        return None
+    steps = list(transform.transforms)
+    kinds = [type(step).__name__ if _is_torchvisions(step) else "" for step in steps]
+    at = next((at for at, kind in enumerate(kinds) if kind in _SCALING), None)
+    if at is None or not _makes_floats(steps[at]) or any(kind not in _AFTER for kind in kinds[at + 1 :]):
+        return None
+    head = [*steps[:at], *_as_bytes(kinds[at])]
+    normalizing = [(step.mean, step.std) for step, kind in zip(steps, kinds, strict=True) if kind == "Normalize"]
+    return _Tail(tuple(head), tuple(normalizing))
+
+
+def _is_torchvisions(step: Any) -> bool:
+    return type(step).__module__.startswith("torchvision.transforms")
+
+
+def _makes_floats(step: Any) -> bool:
+    if type(step).__name__ == "ToDtype":
+        return step.dtype is torch.float32 and bool(step.scale)
+    return type(step).__name__ == "ToTensor" or step.dtype is torch.float32
+
+
+def _as_bytes(kind: str) -> list[Any]:
+    """What takes the place of the scaling transform: only `ToTensor` is also what makes a tensor."""
+    from torchvision.transforms import PILToTensor
+
+    return [PILToTensor()] if kind == "ToTensor" else []
+
+
+def _floats(image: torch.Tensor, tail: _Tail) -> torch.Tensor:
+    """Floats of bytes, of shape (..., channels, height, width), where the image is."""
+    image = image.float().div_(255)
+    for mean, std in tail.normalizing:
+        means, stds = (torch.as_tensor(each, device=image.device).view(-1, 1, 1) for each in (mean, std))
+        image = image.sub_(means).div_(stds)
+    return image
+
+
+def _converter(tail: _Tail, dimensions: int) -> Callable[[Any], Any]:
+    def convert(leaf: Any) -> Any:
+        is_image = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.uint8 and leaf.dim() == dimensions
+        return _floats(leaf, tail) if is_image else leaf
+
+    return convert
+
+
+def _with_transform(dataset: Any, transform: Any) -> Any:
+    """A shallow copy of the dataset, and of the subsets around it, that has another transform."""
+    changed = copy.copy(dataset)
+    if isinstance(changed, Subset):
+        changed.dataset = _with_transform(changed.dataset, transform)
+        return changed
+    both = getattr(changed, "transforms", None)  # as torchvision's own datasets have it beside
+    if getattr(both, "transform", None) is not None and both.transform is changed.transform:
+        changed.transforms = copy.copy(both)
+        changed.transforms.transform = transform
+    changed.transform = transform
+    return changed
+
+
+def _bytes_until_device(pipeline: Pipeline) -> Pipeline:
+    transform = _holder(pipeline.dataset).transform
+    tail = _split(transform)
+    assert tail is not None  # as `_why_not` has seen
+    move, convert = pipeline.to_device, _converter(tail, _IMAGE_DIMENSIONS + 1)
+
+    def to_device(batch: Any, device: Any) -> Any:
+        moved = move_to_device(batch, device, non_blocking=True) if move is None else move(batch, device)
+        return trees.map_leaves(convert, moved)
+
+    bytewise = type(transform)(list(tail.head))
+    return pipeline.replace(dataset=_with_transform(pipeline.dataset, bytewise), to_device=to_device)
+
+
+def _why_not(here: Here) -> str | None:
+    dataset = here.pipeline.dataset
+    if isinstance(dataset, IterableDataset):
+        return "the dataset is a stream"
+    tail = _split(getattr(_holder(dataset), "transform", None))
+    if tail is None:
+        return "the dataset has no `transform` of torchvision's that ends in ToTensor or ToDtype, and Normalize"
+    return None if _is_the_same(here.pipeline, tail) else "the pixels would not be the same: the dataset does more"
+
+
+def _is_the_same(pipeline: Pipeline, tail: _Tail) -> bool:
+    """Whether a sample is the same when its floats are made afterwards, with the same random numbers."""
+    changed = _with_transform(pipeline.dataset, type(_holder(pipeline.dataset).transform)(list(tail.head)))
+    convert = _converter(tail, _IMAGE_DIMENSIONS)
+    random = keep_random(torch.device("cpu"), Notes())
+    try:
+        sample = pipeline.dataset[0]
+        for kept in random:
+            kept.restore()
+        other = trees.map_leaves(convert, changed[0])
+    except Exception:  # noqa: BLE001 - the user's dataset, on pixels that it does not expect
+        return False
+    finally:
+        for kept in random:
+            kept.restore()
+    pairs = list(zip(trees.leaves(sample), trees.leaves(other), strict=False))
+    images = [a for a, _ in pairs if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    return bool(images) and all(map(_alike, *zip(*pairs, strict=True)))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        same_kind = isinstance(other, torch.Tensor) and one.dtype == other.dtype and one.shape == other.shape
+        return same_kind and torch.allclose(one, other, atol=_TOLERANCE)
+    return type(one) is type(other)
+
+
+CHANGES = (
+    Change(
+        "uint8_images", _bytes_until_device, on="payload", alters="nothing",
+        line="PILToTensor() for ToTensor(), and after the copy: images = images.float().div_(255), then Normalize",
+        advice=("smaller-copy", "smaller-payload", "smaller-handoff", "augment-on-device"), why_not=_why_not,
+    ),
+)  # fmt: skip

@@ -1,0 +1,395 @@
+"""One tuning from beginning to end: diagnose, climb, measure the ladder, diagnose again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from bottleneck.errors import BottleneckError, PipelineError, UsageError
+from bottleneck.job.description import Pipeline
+from bottleneck.job.transfer import resolve_device
+from bottleneck.loader.switched_loader import can_skip_batches
+from bottleneck.measure.explain_errors import one_line
+from bottleneck.measure.interrupts import interrupts_deferred
+from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.system.cores import usable_cores
+from bottleneck.results.format import gain as as_gain
+from bottleneck.results.records import Block, Interval, Result
+from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
+from bottleneck.tuning.change import Change, Here, Setting, Settings, build, labels
+from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
+from bottleneck.tuning.lane import Lane, open_lane
+from bottleneck.tuning.losses import compare_losses
+from bottleneck.tuning.pairs import FEWEST_PAIRS, MOST_PAIRS, gain, judge
+
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
+"""Of the ladder."""
+_ATTEMPT_SHARE = 0.3
+"""What one change may take of the time that is left."""
+_DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
+_WAITS_MATTER = 0.1
+"""Share of its time that a job waits for batches, from which on the loader comes first."""
+_NO_TIME = "there was no time left for it"
+
+Diagnose = Callable[[Pipeline, float], Result]
+OpenLane = Callable[..., Lane]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a lane has shown; it outlives the lane."""
+
+    workers_wait: bool
+    start_s: float
+    step_s: float
+    waits_share: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """The job with all settings up to this one."""
+
+    added: Settings
+    settings: Settings
+    blocks: tuple[Block, ...]
+    losses: Losses | None
+    peak_device_bytes: int | None
+    setup_s: float
+
+
+@dataclass
+class Tuned:
+    """What a tuning has found so far; complete when `run` has ended without a failure."""
+
+    before: Result | None = None
+    after: Result | None = None
+    trials: list[Trial] = field(default_factory=list)
+    ladder: list[Step] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class TuningSession:
+    """The state of one tuning while it runs.
+
+    Args:
+        given: The job; what it holds is kept by the caller.
+        changes: What may be tried.
+        budget_s: Time for all of it.
+        diagnose: Diagnoses a job within so many seconds.
+        tell: Called between blocks.
+        opener: Starts a variant of the job.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(
+        self,
+        given: Pipeline,
+        changes: Sequence[Change],
+        budget_s: float,
+        *,
+        diagnose: Diagnose,
+        tell: ProgressCallback,
+        opener: OpenLane = open_lane,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._given, self._changes, self._budget_s = given, changes, budget_s
+        self._diagnose, self._tell, self._open_lane, self._clock = diagnose, tell, opener, clock
+        self._began_s = clock()
+        self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
+        self._climb = Climb(changes, self._propose, self._by_promise)
+        self._lanes: dict[tuple[Settings, bool], Lane] = {}
+        self._known: dict[Settings, _Known] = {}
+        self._whys: dict[tuple[Change, Settings], str | None] = {}
+        self._visit_s = self._start_s = 0.0
+        self.found = Tuned()
+
+    # --- the whole -----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Tune; what has been found until a failure stays in `found`.
+
+        Raises:
+            UsageError: The budget is too short for one change.
+            MeasurementError: The job as it is fails.
+        """
+        try:
+            self._open_first()
+            self._close_lanes()
+            self._say("diagnosing the job")
+            self.found.before = self._diagnose(self._given, self._diagnosis_s)
+            self._climb_up()
+            self._list_untried()
+            self._measure_ladder()
+            self._close_lanes()
+            self._say("diagnosing the tuned job")
+            self._diagnose_tuned()
+        finally:
+            with interrupts_deferred():
+                self._close_lanes()
+            self.found.seconds = self._clock() - self._began_s
+
+    @property
+    def best(self) -> Settings:
+        """What was kept."""
+        return self._climb.best
+
+    @property
+    def _left_s(self) -> float:
+        """For attempts: what the ladder and the last diagnosis need is taken off."""
+        rungs = len(self._climb.rungs) + 1
+        ladder_s = (rungs + 1) * (self._start_s + _FEWEST_ROUNDS * self._visit_s) if rungs > 1 else 0.0
+        return self._budget_s - (self._clock() - self._began_s) - ladder_s - self._diagnosis_s
+
+    def _say(self, phase: str, known: str | None = None) -> None:
+        elapsed_s = self._clock() - self._began_s
+        self._tell(ProgressUpdate(phase, experiment=known, elapsed_s=elapsed_s, budget_s=self._budget_s))
+
+    def _open_first(self) -> None:
+        began_s = self._clock()
+        lane = self._lane((), whole=False)
+        self._start_s = self._clock() - began_s
+        lane.block(0)
+        began_s = self._clock()
+        lane.block(0)
+        self._visit_s = self._clock() - began_s
+        self._learn((), lane)
+        needed_s = self._diagnosis_s + self._attempt_s()
+        if needed_s > self._left_s:
+            wanted_s = self._budget_s - self._left_s + needed_s
+            raise UsageError(
+                f"The budget of {self._budget_s:.0f} s is too short to try one change.",
+                f"Give it {int(2 * wanted_s) // 60 + 1} minutes: --budget {int(2 * wanted_s) // 60 + 1}m.",
+            )
+
+    def _attempt_s(self) -> float:
+        """What an attempt takes at least, unless it is hopeless."""
+        return self._start_s + 2 * FEWEST_PAIRS * self._visit_s
+
+    def _climb_up(self) -> None:
+        steps = self._climb.steps()
+        try:
+            attempt = next(steps)
+            while self._attempt_s() <= self._left_s:
+                attempt = steps.send(self._measure(attempt))
+        except StopIteration:
+            return
+
+    def _diagnose_tuned(self) -> None:
+        try:
+            self.found.after = self._diagnose(build(self._given, self.best), self._diagnosis_s)
+        except BottleneckError as error:
+            self._warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
+
+    def _warn(self, id_: str, message: str) -> None:
+        self.found.warnings.append((id_, message))
+
+    # --- what to try ---------------------------------------------------------------------------------------
+
+    def _propose(self, change: Change, settings: Settings, judged: Mapping[Any, Outcome]) -> Setting | None:
+        here = self._here(settings)
+        key = (change, settings)
+        if key not in self._whys:
+            self._whys[key] = change.why_not(here)
+        if self._whys[key] is not None or change.least_s > self._left_s:
+            return None
+        return change.propose(here, judged)
+
+    def _here(self, settings: Settings) -> Here:
+        pipeline = build(self._given, settings)
+        loader = pipeline.make_loader()
+        known, batches = self._known[settings], _batches_of_epoch(loader)
+        return Here(
+            pipeline, self._given, loader, resolve_device(pipeline.device),
+            cores=max(1, int(usable_cores())), workers_wait=known.workers_wait, start_s=known.start_s,
+            epoch_s=None if batches is None else batches * known.step_s,
+        )  # fmt: skip
+
+    def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
+        waits = self._known[self.best].waits_share > _WAITS_MATTER
+
+        def promise(change: Change) -> tuple[bool, float, float]:
+            predicted = self._predicted(change)
+            return (change.on == "step") == waits, change.least_s, -(predicted.estimate if predicted else 1.0)
+
+        return sorted(changes, key=promise)
+
+    def _predicted(self, change: Change) -> Interval | None:
+        advice = self.found.before.advice if self.found.before is not None else ()
+        gains = [each.gain for each in advice if each.id in change.advice and each.gain is not None]
+        return max(gains, key=lambda each: each.estimate, default=None)
+
+    # --- one attempt ---------------------------------------------------------------------------------------
+
+    def _measure(self, attempt: Attempt) -> Verdict:
+        self._say(f"trying {describe(attempt.tried)}")
+        self._keep_lanes(attempt.base)
+        whole = any(setting.change.whole_epochs for setting in attempt.tried)
+        base = self._lane(attempt.base, whole=whole)
+        pairs: list[Pair] = []
+        setup_s, reason = None, None
+        try:
+            changed = self._lane(attempt.changed, whole=whole)
+            setup_s = changed.setup_s
+            outcome = self._pair_up(attempt, base, changed, pairs)
+            for settings, lane in ((attempt.base, base), (attempt.changed, changed)):
+                self._learn(settings, lane, self._known.get(attempt.base) if whole else None)
+        except Exception as error:  # noqa: BLE001 - whatever fails with a change is told, and the tuning goes on
+            outcome, reason = "failed", _reason(error)
+            self._close_lanes()  # the job as it is may have been harmed by it, and starts anew
+        self._note(attempt, outcome, reason, pairs, setup_s)
+        found = gain(pairs)
+        return Verdict(outcome, found.estimate if found is not None else None)
+
+    def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
+        deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
+        while True:
+            number = len(pairs)
+            # In turns, so that a drift of the machine cancels.
+            both = [lane.block(number) for lane in ((base, changed) if number % 2 == 0 else (changed, base))]
+            pairs.append(Pair(*(both if number % 2 == 0 else both[::-1])))
+            late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
+            outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
+            found = gain(pairs)
+            self._say(f"trying {describe(attempt.tried)}", f"{as_gain(found.estimate)} so far" if found else None)
+            if outcome is not None:
+                return outcome
+
+    def _note(
+        self, attempt: Attempt, outcome: Outcome, reason: str | None, pairs: Sequence[Pair], setup_s: float | None
+    ) -> None:
+        predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
+        changes = [setting.change for setting in attempt.tried]
+        altering = next((c for c in changes if c.alters == "numbers"), changes[0])
+        self.found.trials.append(
+            Trial(
+                describe(attempt.tried), labels(attempt.base), changes[0].on, altering.alters, outcome, reason,
+                gain(pairs), predicted, tuple(pairs), setup_s,
+            )
+        )  # fmt: skip
+
+    def _list_untried(self) -> None:
+        """Say of each change that was never tried why."""
+        tried = {name for trial in self.found.trials for name in _names_in(trial.setting)}
+        for change in self._changes:
+            if change.name in tried:
+                continue
+            whys = [why for (other, _), why in self._whys.items() if other is change]
+            outcome: Outcome = "not_applicable" if whys and None not in whys else "not_tried"
+            reason = whys[-1] if outcome == "not_applicable" else _NO_TIME
+            self.found.trials.append(
+                Trial(
+                    change.name, (), change.on, change.alters, outcome, reason, None, self._predicted(change), (), None
+                )
+            )
+
+    # --- lanes ---------------------------------------------------------------------------------------------
+
+    def _lane(self, settings: Settings, *, whole: bool) -> Lane:
+        key = (settings, whole)
+        if key not in self._lanes:
+            pipeline = build(self._given, settings)
+            self._lanes[key] = self._open_lane(pipeline, self._budget_s, whole_epochs=whole)
+        return self._lanes[key]
+
+    def _keep_lanes(self, *kept: Settings) -> None:
+        for key in [key for key in self._lanes if key[0] not in kept]:
+            self._lanes.pop(key).close()
+
+    def _close_lanes(self) -> None:
+        self._keep_lanes()
+
+    def _learn(self, settings: Settings, lane: Lane, instead: _Known | None = None) -> None:
+        """Keep what a lane has shown; one of whole epochs shows nothing of how it waits."""
+        self._known[settings] = instead or _Known(lane.workers_wait, lane.first_batch_s, lane.step_s, lane.waits_share)
+
+    # --- the ladder ----------------------------------------------------------------------------------------
+
+    def _measure_ladder(self) -> None:
+        """Measure all rungs in turns: what each was kept for was its luckiest moment, too."""
+        added: list[Settings] = [(), *self._climb.rungs]
+        rungs = [_united(added[: at + 1]) for at in range(len(added))]
+        self._say("measuring the ladder")
+        try:
+            lanes = self._open_all(rungs)
+        except BottleneckError as error:
+            if len(rungs) < 3:
+                raise
+            self._close_lanes()
+            self._warn("rungs-left-out", f"The steps between were not measured beside each other: {error.message}")
+            added, rungs = [(), self.best], [(), self.best]
+            lanes = self._open_all(rungs)
+        blocks: list[list[Block]] = [[] for _ in lanes]
+        deadline_s = self._began_s + self._budget_s - self._diagnosis_s
+        for round_ in range(1, _MOST_ROUNDS + 1):
+            order = range(len(lanes)) if round_ % 2 else range(len(lanes) - 1, -1, -1)
+            for at in order:
+                blocks[at].append(lanes[at].block(round_))
+            if round_ >= _FEWEST_ROUNDS and self._clock() > deadline_s:
+                break
+        measured = [(lane.peak_device_bytes, lane.setup_s) for lane in lanes]
+        self._close_lanes()
+        for at, settings in enumerate(rungs):
+            losses = self._losses(added[at], rungs[at - 1], settings) if at else None
+            self.found.ladder.append(Step(added[at], settings, tuple(blocks[at]), losses, *measured[at]))
+
+    def _open_all(self, rungs: Sequence[Settings]) -> list[Lane]:
+        self._keep_lanes(*rungs)
+        whole = any(setting.change.whole_epochs for setting in self.best)
+        return [self._lane(settings, whole=whole) for settings in rungs]
+
+    def _losses(self, added: Settings, base: Settings, changed: Settings) -> Losses | None:
+        if all(setting.change.on == "loader" for setting in added):
+            return None
+        self._say("comparing losses")
+        try:
+            return compare_losses(self._given, build(self._given, base), build(self._given, changed))
+        except Exception as error:  # noqa: BLE001 - a dataset may not allow it; the throughput is known all the same
+            self._warn("losses-not-compared", f"The losses with {describe(added)} were not compared: {_reason(error)}")
+            return None
+
+
+def _united(added: Sequence[Settings]) -> Settings:
+    united: dict[Change, Setting] = {}
+    for settings in added:
+        united.update({setting.change: setting for setting in settings})
+    return tuple(united.values())
+
+
+def _names_in(setting: str) -> list[str]:
+    return [each.partition("=")[0] for each in setting.split(" + ")]
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, BottleneckError) else one_line(error)
+
+
+def _batches_of_epoch(loader: DataLoader[Any]) -> int | None:
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
+        return None
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def check_can_be_varied(pipeline: Pipeline) -> None:
+    """Refuse a job of which no variants can run beside each other.
+
+    Raises:
+        PipelineError: Its loader is of a class with an iteration of its own, or it is one of several ranks.
+    """
+    from torch import distributed
+
+    loader = pipeline.make_loader()
+    if not can_skip_batches(loader):
+        raise PipelineError(
+            f"The loader is a {type(loader).__name__} with an __iter__ of its own, which cannot be varied.",
+            "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
+        )
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise UsageError("A job of several ranks cannot be tuned.", "Tune it on one device, in a process of its own.")

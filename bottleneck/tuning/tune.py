@@ -1,0 +1,140 @@
+"""`bottleneck.tune`: the fixes applied one after the other and measured, as one call from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
+from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.job.checks import check
+from bottleneck.job.settings import parse_duration
+from bottleneck.job.transfer import resolve_device
+from bottleneck.measure.describe import describe_pipeline
+from bottleneck.measure.explain_errors import explain_escape
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.preserve.preserved import preserved
+from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.system.environment import describe_environment
+from bottleneck.results.tuning import TuningResult
+from bottleneck.tuning.change import Change
+from bottleneck.tuning.changes import choose
+from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.session import TuningSession, check_can_be_varied
+
+if TYPE_CHECKING:
+    from bottleneck.job.description import Pipeline
+    from bottleneck.results.records import Result
+
+BUDGET_S = 300.0
+
+
+@dataclass(frozen=True, repr=False)
+class Tuning(Reported, TuningResult):
+    """A complete tuning. Immutable; `print` shows the report of the terminal."""
+
+    def __repr__(self) -> str:
+        return f"<Tuning of {self.created}: {self.sentence}>"
+
+
+@dataclass(frozen=True)
+class TuningAttempt:
+    """A tuning that may have ended early."""
+
+    tuning: Tuning
+    """What was found, be it only a part."""
+    failure: BaseException | None
+    """Why it ended early: a BottleneckError or a KeyboardInterrupt; None when it is complete."""
+
+
+def tune(
+    pipeline: Pipeline | Mapping[str, Any],
+    *,
+    try_: Sequence[str | Change] | None = None,
+    skip: Sequence[str] = (),
+    budget: str | float = BUDGET_S,
+    safe: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Tuning:
+    """Try changes on a training job, keep what surely makes it over 2 % faster, and measure what all of them gain.
+
+    The caller's model, optimizer, random numbers, loader and process are left as they were found.
+
+    Args:
+        pipeline: The job, as a Pipeline or a mapping with the same keys.
+        try_: Names of changes, and changes of your own; None: all that `bottleneck` knows.
+        skip: Names of changes not to try.
+        budget: Time that it may take: '5m', '90s' or seconds.
+        safe: Leave out the changes of `bottleneck` that alter what is learned, such as a larger batch.
+        progress: Called with a ProgressUpdate between blocks, never inside one.
+
+    Raises:
+        UsageError: An unknown change, a budget too short to try one, or a description that cannot be run.
+        MeasurementError: The job itself failed. What was found until then is its `tuning` attribute, as it is for a
+            KeyboardInterrupt.
+    """
+    chosen = choose(_listed("try_", try_), _listed("skip", skip) or (), safe=safe)
+    attempt = attempt_tuning(as_pipeline(pipeline), chosen, parse_duration(budget), progress)
+    if attempt.failure is not None:
+        attempt.failure.tuning = attempt.tuning  # type: ignore[attr-defined]  # an attribute that we add
+        raise attempt.failure
+    return attempt.tuning
+
+
+def _listed(name: str, given: Any) -> Any:
+    if isinstance(given, str | Change):
+        raise UsageError(f"{name} must be a list, not {given!r}.", f"Write {name}=[{given!r}].")
+    return given
+
+
+def attempt_tuning(
+    pipeline: Pipeline,
+    changes: Sequence[Change],
+    budget_s: float,
+    progress: ProgressCallback | None = None,
+    *,
+    restore: bool = True,
+) -> TuningAttempt:
+    """Tune; a failure of the job is handed back beside what was found until then.
+
+    Args:
+        restore: Leave everything as it was found; nobody needs that where the process ends.
+
+    Raises:
+        UsageError: What cannot be tuned, found before anything is known of it.
+    """
+    check(pipeline)
+    check_can_be_varied(pipeline)
+    device, loader = resolve_device(pipeline.device), pipeline.make_loader()
+    left_as_found = preserved(
+        model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
+        dataset=loader.dataset, device=device,
+        others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
+    )  # fmt: skip
+    session = TuningSession(
+        pipeline, changes, budget_s, diagnose=_diagnose, tell=progress or (lambda _: None),
+    )  # fmt: skip
+    failure: BaseException | None = None
+    try:
+        with left_as_found if restore else nullcontext():
+            session.run()
+    except (MeasurementError, KeyboardInterrupt) as error:
+        failure = error
+    except SystemExit as error:
+        failure = explain_escape(error)
+    found = conclude(session.found, session.best, describe_environment(device), describe_pipeline(pipeline, loader))
+    return TuningAttempt(Tuning(**vars(found)), failure)
+
+
+def _diagnose(pipeline: Pipeline, budget_s: float) -> Result:
+    """Diagnose a job, and leave it as it is.
+
+    Raises:
+        MeasurementError: It fails.
+    """
+    attempt = attempt_diagnosis(pipeline, MeasureOptions(budget_s=budget_s, quick=True))
+    if attempt.failure is not None:
+        raise attempt.failure
+    return attempt.diagnosis
