@@ -1,0 +1,62 @@
+"""What pairs of blocks say: kept, dropped, undecided, in how many of a hundred noisy jobs."""
+
+import math
+import random
+
+import pytest
+
+from bottleneck.results.records import Block
+from bottleneck.results.tuning import Pair
+from bottleneck.tuning.pairs import MOST_PAIRS, gain, judge
+
+
+def noisy_pairs(true_gain, noise, seed):
+    generator = random.Random(seed)
+    while True:
+        base_s, changed_s = (math.exp(generator.gauss(0, noise)) for _ in range(2))
+        yield Pair(Block(0, 100, base_s), Block(0, 100, changed_s / true_gain))
+
+
+def decided(true_gain, noise=0.02, seed=0):
+    """The outcome, and the pairs that it took."""
+    pairs = []
+    for pair in noisy_pairs(true_gain, noise, seed):
+        pairs.append(pair)
+        outcome = judge(pairs)
+        if outcome is not None:
+            return outcome, pairs
+
+
+@pytest.mark.parametrize(("true_gain", "outcome"), [(1.3, "kept"), (1.0, "dropped"), (0.7, "dropped")])
+def test_clear_changes_are_judged_rightly(true_gain, outcome):
+    found = [decided(true_gain, seed=seed)[0] for seed in range(100)]
+    assert found.count(outcome) >= 90
+
+
+def test_what_gains_nothing_is_hardly_ever_kept():
+    assert [decided(1.0, noise=0.05, seed=seed)[0] for seed in range(300)].count("kept") <= 3
+
+
+def test_a_change_that_is_far_slower_takes_two_pairs_only():
+    assert [len(decided(0.6, seed=seed)[1]) for seed in range(20)] == [2] * 20
+
+
+def test_what_cannot_be_told_ends_undecided_and_only_then():
+    outcome, pairs = decided(1.02, noise=0.02, seed=1)
+    assert outcome in ("undecided", "dropped")
+    assert len(pairs) <= MOST_PAIRS
+    assert judge(pairs[:3]) is None
+    assert judge(pairs[:4], most_pairs=4) is not None
+
+
+def test_the_interval_of_what_is_kept_lies_above_two_per_cent():
+    for seed in range(50):
+        outcome, pairs = decided(1.1, seed=seed)
+        if outcome == "kept":
+            assert gain(pairs).low > 1.02
+
+
+def test_a_pair_more_of_samples_in_the_same_time_is_a_gain():
+    pairs = [Pair(Block(0, 100, 1.0), Block(0, 200, 1.0))] * 4
+    assert gain(pairs).estimate == pytest.approx(2.0)
+    assert gain(pairs[:1]) is None

@@ -1,0 +1,162 @@
+"""Real jobs with a planted answer: what is kept, what the tuned job then gets by itself, and what is left as it was."""
+
+import copy
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import bottleneck
+from bottleneck.cli.main import run
+from bottleneck.errors import ExitStatus, MeasurementError
+from tests.support.sessions import known_helpers, workers_left
+
+pytestmark = pytest.mark.integration
+
+
+class Slow(Dataset):
+    """Waits for each sample, as for a disk: it takes no core."""
+
+    def __init__(self, sample_s=0.005):
+        self.sample_s = sample_s
+
+    def __len__(self):
+        return 4096
+
+    def __getitem__(self, index):
+        time.sleep(self.sample_s)
+        return torch.randn(8) + random.random() + float(np.random.rand()), index % 2
+
+
+class Job:
+    """A job in the middle of its training, whose step takes no core either, as that of a GPU."""
+
+    def __init__(self, step_s=0.01, **fields):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.step_s = step_s
+        loss = nn.CrossEntropyLoss()
+        loss(self.model(torch.randn(4, 8)), torch.zeros(4, dtype=torch.long)).backward()
+        self.optimizer.step()
+
+        def waiting_loss(output, target):
+            time.sleep(self.step_s)
+            return loss(output, target)
+
+        given = {"dataset": Slow(), "batch_size": 8, "num_workers": 1, "shuffle": True, "device": "cpu"}
+        self.pipeline = bottleneck.Pipeline(
+            model=self.model, loss_fn=waiting_loss, optimizer=self.optimizer, **{**given, **fields}
+        )
+
+    def state(self):
+        return copy.deepcopy((
+            self.model.state_dict(), self.optimizer.state_dict(), [p.grad for p in self.model.parameters()],
+            torch.get_rng_state(), random.getstate(), np.random.get_state()[1], self.pipeline.dataset.__dict__,
+        ))  # fmt: skip
+
+
+def alike(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return one == other
+
+
+def plain_loop_s(pipeline, batches=60, warm_up=20):
+    """Seconds of a batch in a loop that anybody would write."""
+    loader, model, times = pipeline.make_loader(), pipeline.model, []
+    for number, (inputs, targets) in enumerate(loader):
+        if number == warm_up:
+            began_s = time.perf_counter()
+        if number == warm_up + batches:
+            return (time.perf_counter() - began_s) / batches
+        pipeline.loss_fn(model(inputs), targets).backward()
+        pipeline.optimizer.step()
+        pipeline.optimizer.zero_grad()
+    raise AssertionError(times)
+
+
+def slower(pipeline):
+    return pipeline.replace(dataset=Slow(2 * pipeline.dataset.sample_s))
+
+
+def test_a_job_short_of_workers_gets_them_and_is_left_as_it_was():
+    # One worker takes 40 ms for a batch, a step 10 ms.
+    known_helpers()
+    job = Job()
+    before = job.state()
+    changes = ["num_workers", bottleneck.Change("slower", apply=slower, alters="nothing")]
+    tuning = bottleneck.tune(job.pipeline, try_=changes, budget="60s")
+    assert alike(job.state(), before)
+    assert not workers_left()
+    kept = [setting for rung in tuning.ladder for setting in rung.settings]
+    assert kept in (["num_workers=4"], ["num_workers=6"], ["num_workers=8"], ["num_workers=5"])
+    assert {trial.outcome for trial in tuning.trials if "slower" in trial.setting} == {"dropped"}
+    workers = int(kept[0].partition("=")[2])
+    plain_s = [plain_loop_s(job.pipeline.replace(num_workers=count)) for count in (1, workers)]
+    assert tuning.gain.estimate == pytest.approx(plain_s[0] / plain_s[1], rel=0.15)
+    assert "num_workers" in str(tuning)
+
+
+JOB = """
+import time, torch
+from torch import nn
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 512
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.zeros(4), 0
+
+def build():
+    model = nn.Linear(4, 2)
+    return {"dataset": Data(), "model": model, "loss_fn": nn.CrossEntropyLoss(), "batch_size": 8, "num_workers": 1,
+            "device": "cpu"}
+"""
+
+
+def test_the_command_writes_what_report_and_compare_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text(JOB)
+    assert run(["tune", "job.py:build", "--try", "num_workers", "--budget", "45s", "--json", "t.json"]) == ExitStatus.OK
+    out, err = capsys.readouterr()
+    assert "num_workers=" in out
+    assert "Wrote t.json" in err
+    for form in ("text", "markdown", "html"):
+        assert run(["report", "t.json", "--format", form]) == ExitStatus.OK
+    assert run(["compare", "t.json", "t.json"]) == ExitStatus.OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--try", "num_worker"], "Did you mean 'num_workers'?"),
+        (["--skip", "nothing-of-the-kind"], "There are num_workers"),
+        (["--budget", "1s"], "too short to try one change"),
+        (["--json", "no/such/folder/t.json"], "Cannot write"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text(JOB)
+    assert run(["tune", "job.py:build", *arguments]) == ExitStatus.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_a_job_that_fails_has_what_was_found():
+    job = Job()
+    job.pipeline = job.pipeline.replace(loss_fn=lambda output, target: 1 / 0)
+    with pytest.raises(MeasurementError, match="division by zero") as caught:
+        bottleneck.tune(job.pipeline, try_=["num_workers"], budget="60s")
+    assert caught.value.tuning.ladder == ()

@@ -1,0 +1,253 @@
+"""A whole tuning in invented time: jobs whose truth is known, what fails, and what the record and the report say."""
+
+import json
+import math
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bottleneck.errors import MeasurementError, PipelineError, ResultFileError, UsageError
+from bottleneck.job.description import Pipeline
+from bottleneck.reports.render import FORMATS, render
+from bottleneck.results.codec import from_json, saved_from_json, to_json
+from bottleneck.results.records import Block, Interval
+from bottleneck.tuning.change import Change
+from bottleneck.tuning.changes import choose
+from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.session import TuningSession, check_can_be_varied
+from tests.support.clock import FakeClock
+from tests.support.results_factory import make_result
+
+
+class World:
+    """Lanes in invented time: the slower of loading and stepping decides."""
+
+    def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5):
+        self.clock = FakeClock()
+        self.load_s, self.step_s, self.noise, self.start_s = load_s, step_s, noise, start_s
+        self.random = random.Random(0)
+        self.open = []
+        self.most_open = 0
+        self.refused = None
+        """Opening a lane of such a pipeline fails."""
+
+    def opener(self, pipeline, budget_s, *, whole_epochs):
+        self.clock.advance(self.start_s)
+        if self.refused is not None and self.refused(pipeline):
+            raise MeasurementError("The train step raised: CUDA out of memory.")
+        lane = Lane(self, pipeline)
+        self.open.append(lane)
+        self.most_open = max(self.most_open, len(self.open))
+        return lane
+
+    def pace_s(self, pipeline):
+        loader = pipeline.make_loader()
+        load_s = self.load_s / max(1, loader.num_workers)
+        step_s = self.step_s * (0.5 if getattr(pipeline.model, "quick", False) else 1)
+        return max(load_s, step_s)
+
+
+class Lane:
+    first_batch_s, setup_s, peak_device_bytes, workers_wait = 0.1, 0.0, None, True
+
+    def __init__(self, world, pipeline):
+        self.world, self.pace_s = world, world.pace_s(pipeline)
+        self.step_s = 10 * self.pace_s
+        self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
+
+    def block(self, number):
+        seconds = 1000 * self.pace_s * math.exp(self.world.random.gauss(0, self.world.noise))
+        self.world.clock.advance(1.2 * seconds)
+        return Block(number, 1000, seconds, 100)
+
+    def close(self):
+        self.world.open.remove(self)
+
+
+def job(**fields):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    dataset = TensorDataset(torch.rand(400, 3), torch.randint(0, 2, (400,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given = {"dataset": dataset, "model": model, "loss_fn": nn.CrossEntropyLoss(), "optimizer": optimizer}
+    return Pipeline(**{**given, "batch_size": 10, "num_workers": 1, "device": "cpu", **fields})
+
+
+def quicker_model(pipeline):
+    model = nn.Sequential(pipeline.model)
+    model.quick = True
+    return pipeline.replace(model=model)
+
+
+QUICKER = Change("quicker_model", quicker_model, on="step", line="model = quicker(model)")
+
+
+def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, **asked):
+    """Tune, and return the record and the session."""
+    given = pipeline or job()
+    told = []
+
+    def diagnose(pipeline, budget_s):
+        world.clock.advance(budget_s)
+        return before or make_result()
+
+    session = TuningSession(
+        given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
+        clock=world.clock,
+    )  # fmt: skip
+    session.told = told
+    try:
+        session.run()
+    finally:
+        assert world.open == []
+        session.record = conclude(session.found, session.best, {}, {})
+    return session.record, session
+
+
+@pytest.fixture(autouse=True)
+def eight_cores(monkeypatch):
+    monkeypatch.setattr("bottleneck.tuning.session.usable_cores", lambda: 8.0)
+
+
+def outcomes(record):
+    return {trial.setting: trial.outcome for trial in record.trials}
+
+
+def test_two_that_pay_only_together_after_one_that_pays_alone():
+    names = ["prefetch_factor", "num_workers", "in_order", "pin_memory", QUICKER]
+    record, session = tuned(World(), names, budget_s=900.0)
+    # Four workers feed the model as it is. Then neither more of them nor a quicker model pays alone.
+    assert record.ladder[0].settings == ()
+    assert record.ladder[1].settings == ("num_workers=4",)
+    assert {setting for rung in record.ladder[2:] for setting in rung.settings} >= {"num_workers=8", "quicker_model"}
+    assert record.gain.low <= 8.0 <= record.gain.high
+    assert record.ladder[1].gain.low <= 4.0 <= record.ladder[1].gain.high
+    assert outcomes(record)["pin_memory"] == "not_applicable"
+    assert outcomes(record)["in_order"] == "dropped"
+    assert record.lines == ("DataLoader(..., num_workers=8)", "model = quicker(model)")
+    with_model = next(rung for rung in record.ladder if "quicker_model" in rung.settings)
+    assert with_model.losses.base == with_model.losses.changed
+    assert len(with_model.losses.base) == 20
+    assert record.ladder[1].losses is None
+    assert record.warnings == ()
+    assert any(
+        update.phase == "trying num_workers=2" and "so far" in (update.experiment or "") for update in session.told
+    )
+    assert record.seconds < 900.0
+
+
+def test_a_job_that_nothing_helps_is_told_so():
+    record, _ = tuned(World(load_s=0.001, step_s=0.002))
+    assert record.gain is None
+    assert record.sentence.startswith("No change makes this job surely over 2 % faster: 2 settings tried.")
+    assert [rung.settings for rung in record.ladder] == [()]
+    assert record.lines == ()
+
+
+def test_no_more_than_the_job_and_one_variant_run_beside_each_other_until_the_ladder():
+    world = World()
+    tuned(world, ["num_workers", "prefetch_factor"])
+    assert world.most_open == 2
+
+
+def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
+    world = World()
+    world.refused = lambda pipeline: pipeline.loader_args["num_workers"] > 3
+
+    def broken(pipeline):
+        raise ZeroDivisionError("by zero")
+
+    record, _ = tuned(world, ["num_workers", Change("broken", broken)])
+    assert outcomes(record)["broken"] == "failed"
+    assert outcomes(record)["num_workers=4"] == "failed"
+    reasons = {trial.setting: trial.reason for trial in record.trials}
+    assert "out of memory" in reasons["num_workers=4"]
+    assert "ZeroDivisionError: by zero" in reasons["broken"]
+    assert record.ladder[-1].settings == ("num_workers=3",)
+
+
+def test_a_job_that_fails_itself_ends_it_with_what_was_found():
+    world = World()
+    world.refused = lambda pipeline: True
+    with pytest.raises(MeasurementError):
+        tuned(world)
+
+
+def test_the_budget_holds_and_what_there_was_no_time_for_is_told():
+    world = World(load_s=0.04, step_s=0.01)
+    record, _ = tuned(world, ["num_workers", "prefetch_factor", "in_order"], budget_s=700.0)
+    assert world.clock() < 800.0
+    assert "not_tried" in outcomes(record).values()
+    assert all(trial.reason for trial in record.trials if trial.outcome == "not_tried")
+
+
+def test_a_budget_too_short_for_one_change_is_refused_with_one_that_is_not():
+    with pytest.raises(UsageError, match=r"budget of 20 s is too short.*--budget \d+m"):
+        tuned(World(), budget_s=20.0)
+
+
+def test_predicted_gains_stand_beside_realised_ones():
+    advice = make_result().advice[0]
+    promised = replace(advice, id="more-workers", gain=Interval(3.0, 2.0, 3.5), gain_basis="estimated")
+    record, _ = tuned(World(), before=replace(make_result(), advice=(promised,)))
+    assert record.ladder[1].predicted == promised.gain
+    assert record.trials[0].predicted == promised.gain
+
+
+def test_a_compiled_step_is_earned_back(monkeypatch):
+    monkeypatch.setattr(Lane, "setup_s", property(lambda self: 30.0 if self.step_s < 0.009 else 0.5), raising=False)
+    record, _ = tuned(World(load_s=0.0001), [QUICKER])
+    report = render(record, "text")
+    assert "the first step takes 29.5 s longer, which is earned back after 5,9" in " ".join(report.split())
+
+
+# --- the record and its reports -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def record():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bottleneck.tuning.session.usable_cores", lambda: 8.0)
+        return tuned(World(), ["num_workers", "pin_memory", QUICKER], budget_s=600.0)[0]
+
+
+def test_the_json_holds_all_of_it_and_stands_for_the_tuned_job(record):
+    text = to_json(record)
+    assert json.loads(text)["kind"] == "tuning"
+    assert saved_from_json(text) == record
+    assert from_json(text) == record.after
+    with pytest.raises(ResultFileError, match="without a diagnosis"):
+        from_json(to_json(replace(record, after=None)))
+    broken = json.loads(text)
+    broken["trials"][0]["outcome"] = "perhaps"
+    with pytest.raises(ResultFileError, match=r"trials\[0\]\.outcome"):
+        saved_from_json(json.dumps(broken))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_has_the_ladder_the_lines_and_what_was_not_kept(record, form):
+    report = render(record, form)
+    for said in ("num_workers=4", "quicker_model", "pin_memory", "model = quicker(model)"):
+        assert said in report, said
+    if form != "json":
+        assert "on the CPU" in report
+        assert "as it is" in report
+
+
+# --- what cannot be varied ----------------------------------------------------------------------------------
+
+
+class OwnLoader(DataLoader):
+    def __iter__(self):
+        return (batch for batch in super().__iter__())
+
+
+def test_a_loader_with_an_iteration_of_its_own_is_refused():
+    loader = OwnLoader(TensorDataset(torch.zeros(10)), batch_size=2)
+    with pytest.raises(PipelineError, match="OwnLoader with an __iter__ of its own"):
+        check_can_be_varied(Pipeline.from_loader(loader, train_step=print))
+    check_can_be_varied(job())
