@@ -15,7 +15,7 @@ import pytest
 import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
-from bottleneck.results import comparison, evidence, records
+from bottleneck.results import comparison, evidence, records, tuning
 from bottleneck.results.codec import to_json
 from tests.support.results_factory import make_result
 
@@ -114,7 +114,7 @@ def test_every_public_name_has_a_section_or_a_row():
     assert not headed & errors
 
 
-@pytest.mark.parametrize("name", ["diagnose", "diagnosing", "watch", "load", "compare", "stage", "register_recipe"])
+@pytest.mark.parametrize("name", ["diagnose", "diagnosing", "tune", "watch", "load", "compare", "stage", "register_recipe"])
 def test_the_signature_of_a_function_is_that_of_the_code(name):
     signature = inspect.signature(getattr(bottleneck, name))
     bare = signature.replace(
@@ -126,7 +126,7 @@ def test_the_signature_of_a_function_is_that_of_the_code(name):
     assert f"`{name}{bare}{gives}`" in section("api", f"`{name}`")
 
 
-@pytest.mark.parametrize("name", ["diagnose", "compare"])
+@pytest.mark.parametrize("name", ["diagnose", "tune", "compare"])
 def test_every_argument_of_a_function_has_a_row(name):
     told = [names(row[0])[0] for row in rows(section("api", f"`{name}`"))]
     assert told == list(inspect.signature(getattr(bottleneck, name)).parameters)
@@ -187,9 +187,15 @@ RECORDS = {
     "Change": comparison.Change,
     r"`stages\[\]` of a comparison": comparison.StageChange,
     r"`unlike\[\]`": comparison.Difference,
+    "Tuning": tuning.TuningResult,
+    "Rung": tuning.Rung,
+    "Trial": tuning.Trial,
+    "Pair": tuning.Pair,
+    "Losses": tuning.Losses,
 }
 KINDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "State": "string"}
 KINDS |= {"Count": "integer", "Amount": "number", "Number": "number"}
+KINDS |= {"Outcome": "string", "Alters": "string", "ChangeOn": "string"}
 KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
 LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
 LATER |= {"queue_before", "queue_after", "collecting_s"}
@@ -215,7 +221,7 @@ def test_every_key_of_a_record_has_a_row_with_its_type(heading):
 def test_every_record_that_is_written_has_a_section():
     written = {
         type_
-        for module in (records, comparison)
+        for module in (records, comparison, tuning)
         for type_ in vars(module).values()
         if hasattr(type_, "__dataclass_fields__") and type_ is not evidence.Evidence
     }
