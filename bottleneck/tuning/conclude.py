@@ -27,7 +27,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         environment=environment,
         pipeline=pipeline,
-        sentence=_sentence(ladder, found.trials),
+        sentence=_sentence(ladder, found.trials, best),
         gain=total,
         ladder=ladder,
         trials=tuple(found.trials),
@@ -78,9 +78,10 @@ def _doubts(ladder: Sequence[Rung]) -> Iterator[tuple[str, str]]:
             )
 
 
-def _sentence(ladder: Sequence[Rung], trials: Sequence[Trial]) -> str:
+def _sentence(ladder: Sequence[Rung], trials: Sequence[Trial], best: Settings) -> str:
     if not ladder:
-        return "The tuning ended before anything was known."
+        kept = f"kept so far: {names(labels(best))}" if best else "nothing was kept so far"
+        return f"The tuning ended early; {kept}."
     now = f"{count(ladder[0].rate.samples_per_s)} samples/s"
     if len(ladder) > 1:
         kept = names([setting for rung in ladder[1:] for setting in rung.settings])

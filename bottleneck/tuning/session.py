@@ -141,8 +141,8 @@ class TuningSession:
     @property
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
-        rungs = len(self._climb.rungs) + 1
-        ladder_s = (rungs + 1) * (self._start_s + _FEWEST_ROUNDS * self._visit_s) if rungs > 1 else 0.0
+        rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
+        ladder_s = rungs * (self._start_s + _FEWEST_ROUNDS * self._visit_s)
         return self._budget_s - (self._clock() - self._began_s) - ladder_s - self._diagnosis_s
 
     def _say(self, phase: str, known: str | None = None) -> None:
@@ -202,7 +202,7 @@ class TuningSession:
     def _here(self, settings: Settings) -> Here:
         pipeline = build(self._given, settings)
         loader = pipeline.make_loader()
-        known, batches = self._known[settings], _batches_of_epoch(loader)
+        known, batches = self._known_of(settings), _batches_of_epoch(loader)
         return Here(
             pipeline, self._given, loader, resolve_device(pipeline.device),
             cores=max(1, int(usable_cores())), workers_wait=known.workers_wait, start_s=known.start_s,
@@ -210,7 +210,7 @@ class TuningSession:
         )  # fmt: skip
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
-        waits = self._known[self.best].waits_share > _WAITS_MATTER
+        waits = self._known_of(self.best).waits_share > _WAITS_MATTER
 
         def promise(change: Change) -> tuple[bool, float, float]:
             predicted = self._predicted(change)
@@ -306,6 +306,10 @@ class TuningSession:
     def _learn(self, settings: Settings, lane: Lane, instead: _Known | None = None) -> None:
         """Keep what a lane has shown; one of whole epochs shows nothing of how it waits."""
         self._known[settings] = instead or _Known(lane.workers_wait, lane.first_batch_s, lane.step_s, lane.waits_share)
+
+    def _known_of(self, settings: Settings) -> _Known:
+        """What is known of a job; where it failed, what is known of the job as it was given."""
+        return self._known.get(settings, self._known[()])
 
     # --- the ladder ----------------------------------------------------------------------------------------
 

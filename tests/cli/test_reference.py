@@ -114,7 +114,9 @@ def test_every_public_name_has_a_section_or_a_row():
     assert not headed & errors
 
 
-@pytest.mark.parametrize("name", ["diagnose", "diagnosing", "tune", "watch", "load", "compare", "stage", "register_recipe"])
+@pytest.mark.parametrize(
+    "name", ["diagnose", "diagnosing", "tune", "watch", "load", "compare", "stage", "register_recipe"]
+)
 def test_the_signature_of_a_function_is_that_of_the_code(name):
     signature = inspect.signature(getattr(bottleneck, name))
     bare = signature.replace(

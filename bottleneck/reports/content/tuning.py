@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from bottleneck.reports.content.job import job_facts, job_name
 from bottleneck.reports.content.verdict import headline
-from bottleneck.reports.document import FULL, Bar, Column, Items, Paragraph, Section, Step, Steps, Table
+from bottleneck.reports.document import ALL, FULL, Bar, Column, Items, Paragraph, Section, Step, Steps, Table
 from bottleneck.results.format import (
     count,
     duration,
     gain_interval,
     known,
     long_duration,
+    names,
     percent,
     plural,
     rate_with_half_width,
@@ -24,10 +25,6 @@ from bottleneck.results.tuning import Losses, Rung, Trial, TuningResult
 
 _AS_IT_IS = "as it is"
 _ALTERS = {"numbers": "what is learned", "order": "order of samples", "memory": "memory", "nothing": ""}
-_OUTCOMES = {
-    "dropped": "dropped", "undecided": "undecided", "failed": "failed",
-    "not_applicable": "does not apply", "not_tried": "not tried",
-}  # fmt: skip
 _LEAST_SETUP_S = 1.0
 """A first step that takes less longer than another one is not worth a sentence."""
 
@@ -41,7 +38,7 @@ def tuning(result: TuningResult) -> Iterator[Section]:
     yield Section("", (Items(tuple(w.message for w in result.warnings), "Warning", warn=True),), folded=False)
     yield Section("What was kept", (_ladder(result.ladder), _note(result.ladder), _facts(result.ladder)), folded=False)
     yield Section("The changed lines", (Steps(tuple(_lines(result))),), folded=False)
-    yield Section("Tried and not kept", (_others(result.trials),), folded=False)
+    yield Section("Tried and not kept", (_others(result.trials), *_without_a_gain(result.trials)), folded=False)
     if result.after is not None:
         yield Section("What holds the job now", (Paragraph(" ".join(headline(result.after))),), folded=False)
     took = f"Tuned in {long_duration(result.seconds)}, {plural(_tried(result.trials), 'setting')} tried."
@@ -147,10 +144,23 @@ def _others(trials: Sequence[Trial]) -> Table:
         Column("gain", "interval"),
         Column("promised", "interval", on=FULL),
         Column("outcome", "finding"),
-        Column("why"),
     )
-    rows = tuple(_other(trial) for trial in _latest(trials) if trial.outcome != "kept")
-    return Table(columns, rows)
+    return Table(
+        columns, tuple(_other(trial) for trial in _latest(trials) if trial.outcome in ("dropped", "undecided"))
+    )
+
+
+def _without_a_gain(trials: Sequence[Trial]) -> Iterator[Items]:
+    """What was not measured, and why; what does not apply has no place in a terminal."""
+    for outcome, verb, on in (("failed", "failed", ALL), ("not_applicable", "does not apply", FULL)):
+        found = [trial for trial in _latest(trials) if trial.outcome == outcome]
+        yield Items(tuple(_said(trial, verb) for trial in found), on=on)
+    untried = names([trial.setting for trial in trials if trial.outcome == "not_tried"])
+    yield Items((f"There was no time left for {untried}: give it a longer --budget.",) if untried else ())
+
+
+def _said(trial: Trial, verb: str) -> str:
+    return f"{trial.setting} {verb}: {(trial.reason or '').rstrip('.')}."
 
 
 def _latest(trials: Sequence[Trial]) -> list[Trial]:
@@ -161,6 +171,4 @@ def _latest(trials: Sequence[Trial]) -> list[Trial]:
 def _other(trial: Trial) -> tuple[str, ...]:
     gained = "" if trial.gain is None or not known(trial.gain.estimate) else gain_interval(trial.gain)
     predicted = "" if trial.predicted is None else gain_interval(trial.predicted)
-    return (
-        trial.setting, " + ".join(trial.on_top_of), gained, predicted, _OUTCOMES[trial.outcome], trial.reason or "",
-    )  # fmt: skip
+    return trial.setting, " + ".join(trial.on_top_of), gained, predicted, trial.outcome
