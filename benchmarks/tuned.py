@@ -1,0 +1,196 @@
+"""Tunings of planted jobs: what is kept and what is not, and the gain beside that of plain loops.
+
+python -m benchmarks.tuned [--quick]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from benchmarks import small_jobs
+from benchmarks.checks import Check, distance_outside, markdown_table, off_list
+from benchmarks.datasets import Step
+from benchmarks.gains import factor_interval
+from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, realise
+from benchmarks.uneven import UnevenLoader
+from benchmarks.work import wait
+from bottleneck.errors import BottleneckError
+from bottleneck.job.description import Pipeline
+from bottleneck.results.tuning import TuningResult
+from bottleneck.tuning.change import Change
+from bottleneck.tuning.tune import tune
+
+TOLERANCE = 0.03
+"""Share of the realised gain by which it may lie outside of the interval."""
+_BUDGET_S, _BUDGET_QUICK_S = 240.0, 90.0
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A job of which the right settings are known.
+
+    Attributes:
+        name: For people.
+        build: The fields of the pipeline, anew at each call.
+        tried: Names of changes of ours.
+        own: Further changes, each as the fields that it replaces.
+        kept: Names of the changes that have to be kept, and no others.
+        at_least: The value that one of them has to have.
+        at_most: The value that one may have.
+    """
+
+    name: str
+    build: Callable[[], Fields]
+    tried: tuple[str, ...]
+    own: dict[str, Fields] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    at_least: int = 0
+    at_most: int = 1024
+
+
+_SLOW_STEP, _QUICK_STEP = Step(wait(0.040)), Step(wait(0.010))
+_QUICK_LOADING = UnevenLoader(1, 0.010, 0.05, 0.020).build()["dataset"]
+_OTHERS = ("prefetch_factor", "in_order", "pin_memory", "persistent_workers")
+
+JOBS: tuple[Planted, ...] = (
+    Planted(
+        "one worker, where the step takes as many as four", UnevenLoader(1, 0.040, 0.10, 0.011).build,
+        ("num_workers", *_OTHERS), kept=frozenset({"num_workers"}), at_least=4,
+    ),
+    Planted(
+        "two workers whose hand-off costs more than they load", small_jobs.table_in_workers,
+        ("num_workers", "pin_memory"), kept=frozenset({"num_workers"}), at_most=1,
+    ),
+    Planted(
+        "a step that decides, and a change that slows it", UnevenLoader(2, 0.010, 0.10, 0.020).build,
+        ("num_workers", *_OTHERS), {"slower-step": {"train_step": _SLOW_STEP}},
+    ),
+    Planted(
+        "loading and step alike: two that pay only together", UnevenLoader(1, 0.020, 0.05, 0.020).build,
+        ("pin_memory",), {"quick-loading": {"dataset": _QUICK_LOADING}, "quick-step": {"train_step": _QUICK_STEP}},
+        kept=frozenset({"quick-loading", "quick-step"}),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A planted job that was tuned, and the gain that plain loops have from it."""
+
+    planted: Planted
+    tuning: TuningResult | None
+    realised: Realised | None
+    failure: str = ""
+
+    @property
+    def kept(self) -> dict[str, int | None]:
+        """The changes that were kept, with their values."""
+        labels = [label for rung in self.tuning.ladder for label in rung.settings] if self.tuning else []
+        split = [label.partition("=") for label in labels]
+        return {name: int(value) if value else None for name, _, value in split}
+
+    @property
+    def miss(self) -> str:
+        """What is wrong; empty where nothing is."""
+        if self.tuning is None:
+            return self.failure
+        if set(self.kept) != self.planted.kept:
+            return f"kept {_names(self.kept)}, right is {_names(self.planted.kept)}"
+        if any(not self.planted.at_least <= value <= self.planted.at_most for value in self.kept.values() if value):
+            return f"kept {self.kept}"
+        if self.realised is None or self.tuning.gain is None:
+            return ""
+        truth = self.realised.gain
+        if distance_outside(self.tuning.gain, truth.estimate) > TOLERANCE * truth.estimate:
+            return f"{factor_interval(self.tuning.gain)}, plain loops {factor_interval(truth)}"
+        return ""
+
+
+def _names(changes: Iterable[str]) -> str:
+    return ", ".join(sorted(changes)) or "nothing"
+
+
+def tune_all(jobs: Iterable[Planted] = JOBS, *, quick: bool = False) -> list[Tried]:
+    """Tune each job, and run plain loops of it as it is and with what was kept."""
+    found = []
+    for planted in jobs:
+        click.echo(f"tuning {planted.name} … ", err=True, nl=False)
+        found.append(_tune(planted, quick=quick))
+        click.echo(found[-1].miss or "held", err=True)
+    return found
+
+
+def _tune(planted: Planted, *, quick: bool) -> Tried:
+    own = [Change(name, _replacing(fields), alters="nothing") for name, fields in planted.own.items()]
+    try:
+        tuning = tune(planted.build(), try_=[*planted.tried, *own], budget=_BUDGET_QUICK_S if quick else _BUDGET_S)
+    except BottleneckError as error:
+        return Tried(planted, None, None, str(error))
+    tried = Tried(planted, tuning, None)
+    if not tried.kept:
+        return tried
+    changed = changed_fields(planted, tried.kept)
+    return Tried(planted, tuning, realise(planted.build(), changed, pairs=PAIRS_QUICK if quick else PAIRS))
+
+
+def _replacing(fields: Fields) -> Callable[[Pipeline], Pipeline]:
+    return lambda pipeline: pipeline.replace(**fields)
+
+
+def changed_fields(planted: Planted, kept: dict[str, int | None]) -> Fields:
+    """The fields of the job with what was kept."""
+    fields = planted.build()
+    for name, value in kept.items():
+        fields |= planted.own.get(name, {name: True if value is None else value})
+    if not fields["num_workers"]:
+        fields.pop("prefetch_factor", None)
+    return fields
+
+
+def tuned_table(tried: Sequence[Tried]) -> str:
+    """What was kept, and both gains, in markdown."""
+    rows = [
+        (
+            one.planted.name,
+            ", ".join(name if value is None else f"{name}={value}" for name, value in one.kept.items()) or "nothing",
+            factor_interval(one.tuning.gain) if one.tuning and one.tuning.gain else "–",
+            factor_interval(one.realised.gain) if one.realised else "–",
+            f"{one.tuning.seconds:.0f} s" if one.tuning else "–",
+            "**off**" if one.miss else "held",
+        )
+        for one in tried
+    ]
+    return markdown_table(("job", "kept", "gain", "of plain loops", "took", ""), rows)
+
+
+def check_tuned(tried: Sequence[Tried]) -> Check:
+    """The bar on tunings."""
+    missed = [one for one in tried if one.miss]
+    return Check(
+        "what a tuning keeps of planted changes, and what it gains",
+        "just those that pay; the gain of plain loops within its interval widened by 3 %",
+        f"{len(tried) - len(missed)} of {len(tried)}",
+        not missed,
+        tuple(f"{one.planted.name}: {one.miss}" for one in missed),
+    )
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Shorter tunings and fewer pairs.")
+def main(quick: bool) -> None:
+    """Tune the planted jobs, and print what was found."""
+    tried = tune_all(quick=quick)
+    check = check_tuned(tried)
+    click.echo(f"{tuned_table(tried)}\n\n{check.measured}\n\n{off_list([check])}")
+    sys.exit(not check.held)
+
+
+if __name__ == "__main__":
+    main()
