@@ -72,7 +72,6 @@ def tune_command(
 
 
 def _tune(target: str, tried: tuple[str, ...], skip: tuple[str, ...], budget_s: float, *, safe: bool) -> TuningAttempt:
-    """Tune in a process that ends afterwards: the job's state is not put back."""
     require_torch()
     from bottleneck.job.target import build_pipeline
     from bottleneck.tuning.changes import choose
@@ -82,4 +81,4 @@ def _tune(target: str, tried: tuple[str, ...], skip: tuple[str, ...], budget_s: 
     with working_directory_kept(), standard_output_kept():
         pipeline = build_pipeline(target)
         with open_progress() as progress:
-            return attempt_tuning(pipeline, changes, budget_s, progress, restore=False)
+            return attempt_tuning(pipeline, changes, budget_s, progress)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.errors import BottleneckError, PipelineError, UsageError
 from bottleneck.job.description import Pipeline
+from bottleneck.job.train_step import FrameworkStep
 from bottleneck.job.transfer import resolve_device
 from bottleneck.loader.switched_loader import can_skip_batches
 from bottleneck.measure.explain_errors import one_line
@@ -77,11 +80,12 @@ class TuningSession:
     """The state of one tuning while it runs.
 
     Args:
-        given: The job; what it holds is kept by the caller.
+        given: The job.
         changes: What may be tried.
         budget_s: Time for all of it.
         diagnose: Diagnoses a job within so many seconds.
         tell: Called between blocks.
+        left_as_found: Keeps the state of the job, and puts it back.
         opener: Starts a variant of the job.
         clock: Seconds from any beginning.
     """
@@ -94,11 +98,13 @@ class TuningSession:
         *,
         diagnose: Diagnose,
         tell: ProgressCallback,
+        left_as_found: Callable[[], AbstractContextManager[object]],
         opener: OpenLane = open_lane,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._given, self._changes, self._budget_s = given, changes, budget_s
         self._diagnose, self._tell, self._open_lane, self._clock = diagnose, tell, opener, clock
+        self._left_as_found, self._base = left_as_found, given
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise)
@@ -118,20 +124,29 @@ class TuningSession:
             MeasurementError: The job as it is fails.
         """
         try:
-            self._open_first()
-            self._close_lanes()
+            with self._lanes_open():
+                self._open_first()
             self._say("diagnosing the job")
             self.found.before = self._diagnose(self._given, self._diagnosis_s)
-            self._climb_up()
-            self._list_untried()
-            self._measure_ladder()
-            self._close_lanes()
+            with self._lanes_open():
+                self._climb_up()
+                self._list_untried()
+                self._measure_ladder()
             self._say("diagnosing the tuned job")
             self._diagnose_tuned()
         finally:
-            with interrupts_deferred():
-                self._close_lanes()
             self.found.seconds = self._clock() - self._began_s
+
+    @contextmanager
+    def _lanes_open(self) -> Iterator[None]:
+        """Leave everything as it is now, when all lanes are closed again."""
+        with self._left_as_found():
+            self._base = _preparing_once(self._given)
+            try:
+                yield
+            finally:
+                with interrupts_deferred():
+                    self._close_lanes()
 
     @property
     def best(self) -> Settings:
@@ -200,11 +215,11 @@ class TuningSession:
         return change.propose(here, judged)
 
     def _here(self, settings: Settings) -> Here:
-        pipeline = build(self._given, settings)
+        pipeline = build(self._base, settings)
         loader = pipeline.make_loader()
         known, batches = self._known_of(settings), _batches_of_epoch(loader)
         return Here(
-            pipeline, self._given, loader, resolve_device(pipeline.device),
+            pipeline, self._base, loader, resolve_device(pipeline.device),
             cores=max(1, int(usable_cores())), workers_wait=known.workers_wait, start_s=known.start_s,
             epoch_s=None if batches is None else batches * known.step_s,
         )  # fmt: skip
@@ -292,7 +307,7 @@ class TuningSession:
     def _lane(self, settings: Settings, *, whole: bool) -> Lane:
         key = (settings, whole)
         if key not in self._lanes:
-            pipeline = build(self._given, settings)
+            pipeline = build(self._base, settings)
             self._lanes[key] = self._open_lane(pipeline, self._budget_s, whole_epochs=whole)
         return self._lanes[key]
 
@@ -351,10 +366,29 @@ class TuningSession:
             return None
         self._say("comparing losses")
         try:
-            return compare_losses(self._given, build(self._given, base), build(self._given, changed))
+            return compare_losses(self._base, build(self._base, base), build(self._base, changed))
         except Exception as error:  # noqa: BLE001 - a dataset may not allow it; the throughput is known all the same
             self._warn("losses-not-compared", f"The losses with {describe(added)} were not compared: {_reason(error)}")
             return None
+
+
+class _PreparedOnce(FrameworkStep):
+    """The step of a framework's loop, for several variants of one job: to prepare it again would wrap it twice."""
+
+    def __init__(self, inner: FrameworkStep) -> None:
+        super().__init__(inner.model)
+        self._inner = inner
+        self._run: Callable[[Any], Any] | None = None
+
+    def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
+        if self._run is None:
+            self._run = self._inner.prepare(optimizer, device)
+        return self._run
+
+
+def _preparing_once(pipeline: Pipeline) -> Pipeline:
+    step = pipeline.train_step
+    return pipeline.replace(train_step=_PreparedOnce(step)) if isinstance(step, FrameworkStep) else pipeline
 
 
 def _united(added: Sequence[Settings]) -> Settings:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
@@ -94,13 +94,8 @@ def attempt_tuning(
     changes: Sequence[Change],
     budget_s: float,
     progress: ProgressCallback | None = None,
-    *,
-    restore: bool = True,
 ) -> TuningAttempt:
-    """Tune; a failure of the job is handed back beside what was found until then.
-
-    Args:
-        restore: Leave everything as it was found; nobody needs that where the process ends.
+    """Tune, and leave everything as it was found; a failure of the job comes beside what was found until then.
 
     Raises:
         UsageError: What cannot be tuned, found before anything is known of it.
@@ -108,18 +103,17 @@ def attempt_tuning(
     check(pipeline)
     check_can_be_varied(pipeline)
     device, loader = resolve_device(pipeline.device), pipeline.make_loader()
-    left_as_found = preserved(
-        model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
+    left_as_found = partial(
+        preserved, model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
         dataset=loader.dataset, device=device,
         others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
     )  # fmt: skip
     session = TuningSession(
-        pipeline, changes, budget_s, diagnose=_diagnose, tell=progress or (lambda _: None),
-    )  # fmt: skip
+        pipeline, changes, budget_s, diagnose=_diagnose, tell=progress or (lambda _: None), left_as_found=left_as_found
+    )
     failure: BaseException | None = None
     try:
-        with left_as_found if restore else nullcontext():
-            session.run()
+        session.run()
     except (MeasurementError, KeyboardInterrupt) as error:
         failure = error
     except SystemExit as error:

@@ -21,11 +21,11 @@ pytestmark = pytest.mark.integration
 class Slow(Dataset):
     """Waits for each sample, as for a disk: it takes no core."""
 
-    def __init__(self, sample_s=0.005):
-        self.sample_s = sample_s
+    def __init__(self, sample_s=0.005, length=4096):
+        self.sample_s, self.length = sample_s, length
 
     def __len__(self):
-        return 4096
+        return self.length
 
     def __getitem__(self, index):
         time.sleep(self.sample_s)
@@ -106,6 +106,14 @@ def test_a_job_short_of_workers_gets_them_and_is_left_as_it_was():
     plain_s = [plain_loop_s(job.pipeline.replace(num_workers=count)) for count in (1, workers)]
     assert tuning.gain.estimate == pytest.approx(plain_s[0] / plain_s[1], rel=0.15)
     assert "num_workers" in str(tuning)
+
+
+def test_workers_are_kept_between_short_epochs():
+    # An epoch of 20 batches takes 0.1 s, and so does starting its workers.
+    job = Job(step_s=0.0, dataset=Slow(0.001, length=160), num_workers=2)
+    tuning = bottleneck.tune(job.pipeline, try_=["persistent_workers"], budget="60s")
+    assert [rung.settings for rung in tuning.ladder] == [(), ("persistent_workers",)]
+    assert tuning.gain.low > 1.1
 
 
 JOB = """
