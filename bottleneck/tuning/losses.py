@@ -43,7 +43,8 @@ def compare_losses(
     if any(isinstance(loader.dataset, IterableDataset) for loader in loaders) or not _batches_alike(*loaders):
         return None
     same = loaders[0].dataset is loaders[1].dataset and loaders[0].collate_fn is loaders[1].collate_fn
-    batches, deadline_s = [], clock() + _LONGEST_S
+    batches: list[list[Any]] = []
+    deadline_s = clock() + _LONGEST_S
     for first in range(STEPS):
         if batches and clock() > deadline_s:
             break

@@ -1,7 +1,9 @@
 """What pairs of blocks say of a change: surely worth it, surely not, or not known yet.
 
-Blocks of a pair are seconds apart, so that what the machine does meanwhile cancels in their ratio. It is looked at a
-few times only, and strictly: each look is a chance to be fooled.
+Blocks of a pair are seconds apart, so that what the machine does meanwhile cancels in their ratio, unless it hits one
+of the two: the mean is trimmed by a fifth at each end, with the interval of Tukey and McLaughlin (1963). What was kept
+is measured again with all that it does, stalls included, when the ladder is. It is looked at a few times only, and
+strictly: each look is a chance to be fooled.
 """
 
 from __future__ import annotations
@@ -10,21 +12,25 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.stats import mstats
 
-from bottleneck.analysis.estimates.statistics import FloatArray, mean_spread
+from bottleneck.analysis.estimates.statistics import FloatArray
 from bottleneck.results.records import Block, Interval
 from bottleneck.results.tuning import Outcome, Pair
 
 WORTH = 1.02
 """The factor of throughput that a change has to gain, surely, to be kept."""
-FEWEST_PAIRS, MOST_PAIRS = 4, 16
-LOOKS = (4, 6, 8, 10, 13, MOST_PAIRS)
+FEWEST_PAIRS, MOST_PAIRS = 4, 24
+_LOOKS = (4, 6, 8, 10, 13, 16, 20)
 _SURELY = 0.99
 """Confidence of what is kept."""
 _HARDLY = 0.9
 """Confidence of what is dropped: to lose a change costs its gain only."""
 _HOPELESS = 0.85
-"""The factor from which on two pairs settle it."""
+"""The factor from which on three pairs settle it."""
+_TRIMMED = 0.2
+_WIDEST = 50.0
+"""Of a logarithm: two pairs that disagree have an interval over many orders of magnitude."""
 
 
 def log_gains(pairs: Sequence[Pair]) -> FloatArray:
@@ -38,20 +44,29 @@ def _pace_s(block: Block) -> float:
 
 def gain(pairs: Sequence[Pair]) -> Interval | None:
     """The factor of throughput with its 95 % interval; None with fewer than two pairs."""
-    return mean_spread(log_gains(pairs)).exponentiated() if len(pairs) > 1 else None
+    if len(pairs) < 2:
+        return None
+    found = _mean(log_gains(pairs), 0.95)
+    return Interval(*(math.exp(min(_WIDEST, max(-_WIDEST, v))) for v in (found.estimate, found.low, found.high)))
+
+
+def _mean(gains: FloatArray, confidence: float) -> Interval:
+    """The trimmed mean; with fewer than five values nothing is trimmed."""
+    limits = (_TRIMMED, _TRIMMED)
+    low, high = mstats.trimmed_mean_ci(gains, limits, alpha=1 - confidence)
+    return Interval(float(mstats.trimmed_mean(gains, limits)), float(low), float(high))
 
 
 def judge(pairs: Sequence[Pair], *, most_pairs: int = MOST_PAIRS) -> Outcome | None:
     """Whether a change is kept or dropped, or undecided after the most pairs; None while it takes more of them."""
     gains = log_gains(pairs)
-    if len(gains) >= 2 and gains.max() < math.log(_HOPELESS):
+    if len(gains) >= 3 and gains.max() < math.log(_HOPELESS):
         return "dropped"
     last = len(gains) >= most_pairs
-    if len(gains) < 2 or (len(gains) not in LOOKS and not last):
+    if len(gains) < FEWEST_PAIRS or (len(gains) not in _LOOKS and not last):
         return None
-    spread = mean_spread(gains)
-    if len(gains) >= FEWEST_PAIRS and spread.interval(_SURELY).low > math.log(WORTH):
+    if _mean(gains, _SURELY).low > math.log(WORTH):
         return "kept"
-    if spread.interval(_HARDLY).high < math.log(WORTH):
+    if _mean(gains, _HARDLY).high < math.log(WORTH):
         return "dropped"
     return "undecided" if last else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -124,18 +125,24 @@ class TuningSession:
             MeasurementError: The job as it is fails.
         """
         try:
-            with self._lanes_open():
-                self._open_first()
-            self._say("diagnosing the job")
-            self.found.before = self._diagnose(self._given, self._diagnosis_s)
-            with self._lanes_open():
-                self._climb_up()
-                self._list_untried()
-                self._measure_ladder()
-            self._say("diagnosing the tuned job")
-            self._diagnose_tuned()
+            with warnings.catch_warnings():
+                # More workers than cores are tried on purpose.
+                warnings.filterwarnings("ignore", message="This DataLoader will create")
+                self._run()
         finally:
             self.found.seconds = self._clock() - self._began_s
+
+    def _run(self) -> None:
+        with self._lanes_open():
+            self._open_first()
+        self._say("diagnosing the job")
+        self.found.before = self._diagnose(self._given, self._diagnosis_s)
+        with self._lanes_open():
+            self._climb_up()
+            self._list_untried()
+            self._measure_ladder()
+        self._say("diagnosing the tuned job")
+        self._diagnose_tuned()
 
     @contextmanager
     def _lanes_open(self) -> Iterator[None]:

@@ -10,17 +10,21 @@ from bottleneck.results.tuning import Pair
 from bottleneck.tuning.pairs import MOST_PAIRS, gain, judge
 
 
-def noisy_pairs(true_gain, noise, seed):
+def noisy_pairs(true_gain, noise, seed, disturbed):
     generator = random.Random(seed)
+
+    def block_s():
+        return math.exp(generator.gauss(0, noise)) * (2.0 if generator.random() < disturbed else 1.0)
+
     while True:
-        base_s, changed_s = (math.exp(generator.gauss(0, noise)) for _ in range(2))
+        base_s, changed_s = block_s(), block_s()
         yield Pair(Block(0, 100, base_s), Block(0, 100, changed_s / true_gain))
 
 
-def decided(true_gain, noise=0.02, seed=0):
+def decided(true_gain, noise=0.02, seed=0, disturbed=0.0):
     """The outcome, and the pairs that it took."""
     pairs = []
-    for pair in noisy_pairs(true_gain, noise, seed):
+    for pair in noisy_pairs(true_gain, noise, seed, disturbed):
         pairs.append(pair)
         outcome = judge(pairs)
         if outcome is not None:
@@ -33,12 +37,18 @@ def test_clear_changes_are_judged_rightly(true_gain, outcome):
     assert found.count(outcome) >= 90
 
 
+def test_blocks_that_the_machine_disturbs_hide_no_large_gain_and_make_none():
+    large, none = ([decided(true_gain, seed=seed, disturbed=0.1)[0] for seed in range(200)] for true_gain in (1.5, 1.0))
+    assert large.count("kept") >= 180
+    assert none.count("kept") <= 3
+
+
 def test_what_gains_nothing_is_hardly_ever_kept():
     assert [decided(1.0, noise=0.05, seed=seed)[0] for seed in range(300)].count("kept") <= 3
 
 
-def test_a_change_that_is_far_slower_takes_two_pairs_only():
-    assert [len(decided(0.6, seed=seed)[1]) for seed in range(20)] == [2] * 20
+def test_a_change_that_is_far_slower_takes_three_pairs_only():
+    assert [len(decided(0.6, seed=seed)[1]) for seed in range(20)] == [3] * 20
 
 
 def test_what_cannot_be_told_ends_undecided_and_only_then():

@@ -97,7 +97,7 @@ def _with_transform(dataset: Any, transform: Any) -> Any:
         changed.dataset = _with_transform(changed.dataset, transform)
         return changed
     both = getattr(changed, "transforms", None)  # as torchvision's own datasets have it beside
-    if getattr(both, "transform", None) is not None and both.transform is changed.transform:
+    if both is not None and getattr(both, "transform", None) is changed.transform:
         changed.transforms = copy.copy(both)
         changed.transforms.transform = transform
     changed.transform = transform
