@@ -31,7 +31,9 @@ _RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS = 2
-_WAITING_SHARE = 0.5
+_WAITS_MATTER = 0.1
+"""Share of its time that the job waits for batches, below which whoever loads may be idle."""
+_BUSY_SHARE = 0.5
 """Share of a core below which whoever loads mostly waits for something else."""
 
 
@@ -164,7 +166,7 @@ class RunningLane(_Runs):
         self.waits_share = math.fsum(waits) / max(seconds, 1e-9)
         busy = (self._loading_cpu_s() - cpu_before_s) / (max(1, self._loader.num_workers) * max(seconds, 1e-9))
         # Workers that are ahead wait for their turn, which says nothing.
-        self.workers_wait = self.waits_share > _WAITING_SHARE and busy < _WAITING_SHARE
+        self.workers_wait = self.waits_share > _WAITS_MATTER and busy < _BUSY_SHARE
 
     def close(self) -> None:
         self._loader.close()

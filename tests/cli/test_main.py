@@ -155,7 +155,7 @@ def test_a_fault_of_ours_asks_to_report_it(monkeypatch, capsys):
     def broken(path):
         raise AssertionError("unexpected")
 
-    monkeypatch.setattr("bottleneck.cli.report.read_result", broken)
+    monkeypatch.setattr("bottleneck.cli.report.read_saved", broken)
     assert run(["report", "r.json"]) == ExitStatus.INTERNAL
     assert "AssertionError: unexpected. This is a fault of bottleneck: please report it" in capsys.readouterr().err
 

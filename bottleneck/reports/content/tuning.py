@@ -37,7 +37,8 @@ def tuning(result: TuningResult) -> Iterator[Section]:
     yield Section("", (*name, Paragraph(result.sentence, "answer"), *facts), folded=False)
     yield Section("", (Items(tuple(w.message for w in result.warnings), "Warning", warn=True),), folded=False)
     yield Section("What was kept", (_ladder(result.ladder), _note(result.ladder), _facts(result.ladder)), folded=False)
-    yield Section("The changed lines", (Steps(tuple(_lines(result))),), folded=False)
+    changed = (Step("Change these lines", "", "\n".join(result.lines)),) if result.lines else ()
+    yield Section("The changed lines", (Steps(changed),), folded=False)
     yield Section("Tried and not kept", (_others(result.trials), *_without_a_gain(result.trials)), folded=False)
     if result.after is not None:
         yield Section("What holds the job now", (Paragraph(" ".join(headline(result.after))),), folded=False)
@@ -130,11 +131,6 @@ def _difference(losses: Losses) -> float:
     """The largest difference between the two losses of a step, as a part of the one before the change."""
     pairs = zip(losses.base, losses.changed, strict=False)
     return max((abs(b - a) / max(abs(a), 1e-12) for a, b in pairs), default=0.0)
-
-
-def _lines(result: TuningResult) -> Iterator[Step]:
-    for line in result.lines:
-        yield Step("Change", "", line)
 
 
 def _others(trials: Sequence[Trial]) -> Table:
