@@ -27,7 +27,7 @@ from bottleneck.measure.training.training_state import TrainingState
 from bottleneck.measure.usage.process import cpu_seconds
 from bottleneck.results.records import Block
 
-_RAW = Arm(modes.ALL, "loader")
+RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS = 2
@@ -136,13 +136,13 @@ class RunningLane(_Runs):
     def block(self, number: int) -> Block:
         with job_failures("raw"):
             self._begin()
-            self._bench.prepare(_RAW)
+            self._bench.prepare(RAW)
             if not self.step_s:  # a first block, which says how long one is
-                self._bench.measure(_RAW, 0, max(1, self._loader.num_workers))
+                self._bench.measure(RAW, 0, max(1, self._loader.num_workers))
                 self.step_s = self._mean_step_s()
-            self._bench.settle(_RAW)
+            self._bench.settle(RAW)
             cpu_s, began_s = self._loading_cpu_s(), self._clock()
-            block = self._bench.measure(_RAW, number, self._length())
+            block = self._bench.measure(RAW, number, self._length())
             self._note_waiting(cpu_s, self._clock() - began_s)
             self._loader.rest()
         return self._end(block)
@@ -153,7 +153,7 @@ class RunningLane(_Runs):
 
     def _length(self) -> int:
         target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _BLOCK_STEPS * self.step_s))
-        return block_batches(_RAW, self.step_s, target_s, self._loader.num_workers)
+        return block_batches(RAW, self.step_s, target_s, self._loader.num_workers)
 
     def _loading_cpu_s(self) -> float:
         """CPU seconds of whoever loads so far."""

@@ -20,13 +20,15 @@ from bottleneck.loader.switched_loader import can_skip_batches
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime
 from bottleneck.measure.system.cores import usable_cores
+from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
 from bottleneck.tuning.change import Change, Here, Setting, Settings, build, labels
 from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
-from bottleneck.tuning.lane import Lane, open_lane
+from bottleneck.tuning.lane import RAW, Lane, open_lane
 from bottleneck.tuning.losses import compare_losses
 from bottleneck.tuning.pairs import FEWEST_PAIRS, MOST_PAIRS, gain, judge
 
@@ -37,6 +39,8 @@ _ATTEMPT_SHARE = 0.3
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
 _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
+_OTHERS_MATTER = 0.1
+"""Share of the cores that others take, from which on it is told."""
 _NO_TIME = "there was no time left for it"
 
 Diagnose = Callable[[Pipeline, float], Result]
@@ -88,6 +92,7 @@ class TuningSession:
         tell: Called between blocks.
         left_as_found: Keeps the state of the job, and puts it back.
         opener: Starts a variant of the job.
+        others: Reads what other processes take of the cores.
         clock: Seconds from any beginning.
     """
 
@@ -101,11 +106,13 @@ class TuningSession:
         tell: ProgressCallback,
         left_as_found: Callable[[], AbstractContextManager[object]],
         opener: OpenLane = open_lane,
+        others: OtherLoad | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._given, self._changes, self._budget_s = given, changes, budget_s
         self._diagnose, self._tell, self._open_lane, self._clock = diagnose, tell, opener, clock
         self._left_as_found, self._base = left_as_found, given
+        self._others, self._repeats, self._cores = others or OtherLoad(), RepeatPolicy(clock), usable_cores()
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise)
@@ -141,6 +148,7 @@ class TuningSession:
             self._climb_up()
             self._list_untried()
             self._measure_ladder()
+            self._tell_of_others()
         self._say("diagnosing the tuned job")
         self._diagnose_tuned()
 
@@ -201,6 +209,15 @@ class TuningSession:
         except StopIteration:
             return
 
+    def _tell_of_others(self) -> None:
+        share = self._repeats.stolen_share
+        if share > _OTHERS_MATTER:
+            self._warn(
+                "other-load",
+                f"Other processes, or virtual machines, kept {share * self._cores:.1f} cores busy while blocks were "
+                "measured, so that small gains could not be told. Stop them, or tune again when they are done.",
+            )
+
     def _diagnose_tuned(self) -> None:
         try:
             self.found.after = self._diagnose(build(self._given, self.best), self._diagnosis_s)
@@ -227,7 +244,7 @@ class TuningSession:
         known, batches = self._known_of(settings), _batches_of_epoch(loader)
         return Here(
             pipeline, self._base, loader, resolve_device(pipeline.device),
-            cores=max(1, int(usable_cores())), workers_wait=known.workers_wait, start_s=known.start_s,
+            cores=max(1, int(self._cores)), workers_wait=known.workers_wait, start_s=known.start_s,
             epoch_s=None if batches is None else batches * known.step_s,
         )  # fmt: skip
 
@@ -272,14 +289,28 @@ class TuningSession:
         while True:
             number = len(pairs)
             # In turns, so that a drift of the machine cancels.
-            both = [lane.block(number) for lane in ((base, changed) if number % 2 == 0 else (changed, base))]
-            pairs.append(Pair(*(both if number % 2 == 0 else both[::-1])))
+            order = (base, changed) if number % 2 == 0 else (changed, base)
+            blocks = self._undisturbed(order, number)
+            pairs.append(Pair(*(blocks if number % 2 == 0 else blocks[::-1])))
             late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
             outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
             found = gain(pairs)
             self._say(f"trying {describe(attempt.tried)}", f"{as_gain(found.estimate)} so far" if found else None)
             if outcome is not None:
                 return outcome
+
+    def _undisturbed(self, lanes: Sequence[Lane], number: int) -> list[Block]:
+        """A block of each lane; all of them again where others took far more of the cores than they usually do."""
+        while True:
+            began_s = self._clock()
+            self._others.start()
+            blocks = [lane.block(number) for lane in lanes]
+            seconds, cores = self._clock() - began_s, self._others.stop()
+            taken = StealTime(cores * seconds, cores / self._cores)
+            if not (self._repeats.wanted(RAW, taken) and self._repeats.affordable(seconds, self._left_s)):
+                self._repeats.keep(RAW, taken)
+                return blocks
+            self._repeats.repeat(seconds)
 
     def _note(
         self, attempt: Attempt, outcome: Outcome, reason: str | None, pairs: Sequence[Pair], setup_s: float | None
@@ -352,16 +383,16 @@ class TuningSession:
         blocks: list[list[Block]] = [[] for _ in lanes]
         deadline_s = self._began_s + self._budget_s - self._diagnosis_s
         for round_ in range(1, _MOST_ROUNDS + 1):
-            order = range(len(lanes)) if round_ % 2 else range(len(lanes) - 1, -1, -1)
-            for at in order:
-                blocks[at].append(lanes[at].block(round_))
+            measured = self._undisturbed(lanes if round_ % 2 else lanes[::-1], round_)
+            for kept, block in zip(blocks, measured if round_ % 2 else measured[::-1], strict=True):
+                kept.append(block)
             if round_ >= _FEWEST_ROUNDS and self._clock() > deadline_s:
                 break
-        measured = [(lane.peak_device_bytes, lane.setup_s) for lane in lanes]
+        facts = [(lane.peak_device_bytes, lane.setup_s) for lane in lanes]
         self._close_lanes()
         for at, settings in enumerate(rungs):
             losses = self._losses(added[at], rungs[at - 1], settings) if at else None
-            self.found.ladder.append(Step(added[at], settings, tuple(blocks[at]), losses, *measured[at]))
+            self.found.ladder.append(Step(added[at], settings, tuple(blocks[at]), losses, *facts[at]))
 
     def _open_all(self, rungs: Sequence[Settings]) -> list[Lane]:
         self._keep_lanes(*rungs)

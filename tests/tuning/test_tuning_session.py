@@ -6,6 +6,7 @@ import random
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,11 +29,13 @@ from tests.support.results_factory import make_result
 class World:
     """Lanes in invented time: the slower of loading and stepping decides."""
 
-    def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5):
+    def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5, busy=lambda: 0.0):
         self.clock = FakeClock()
         self.load_s, self.step_s, self.noise, self.start_s = load_s, step_s, noise, start_s
         self.random = random.Random(0)
         self.open = []
+        # How many cores others use meanwhile.
+        self.others = SimpleNamespace(start=lambda: None, stop=busy)
         self.most_open = 0
         self.refused = None
         """Opening a lane of such a pipeline fails."""
@@ -99,7 +102,7 @@ def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=N
 
     session = TuningSession(
         given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
-        clock=world.clock, left_as_found=nullcontext,
+        clock=world.clock, left_as_found=nullcontext, others=world.others,
     )  # fmt: skip
     session.told = told
     try:
@@ -148,6 +151,16 @@ def test_a_job_that_nothing_helps_is_told_so():
     assert record.sentence.startswith("No change makes this job surely over 2 % faster: 2 settings tried.")
     assert [rung.settings for rung in record.ladder] == [()]
     assert record.lines == ()
+
+
+def test_pairs_that_others_disturb_are_measured_again_and_a_busy_machine_is_told():
+    calls = iter(range(10**6))
+    record, session = tuned(World(busy=lambda: 3.0 if next(calls) % 8 == 5 else 0.1))
+    assert record.warnings == ()
+    assert session._repeats.repeated > 0
+    record, session = tuned(World(busy=lambda: 3.0))
+    assert [warning.id for warning in record.warnings] == ["other-load"]
+    assert session._repeats.repeated <= 1
 
 
 def test_no_more_than_the_job_and_one_variant_run_beside_each_other_until_the_ladder():
