@@ -19,6 +19,15 @@ from tests.support.sessions import known_helpers, workers_left
 pytestmark = pytest.mark.integration
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads of a step on the CPU wait for each other by computing, which takes the cores from the workers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 class Slow(Dataset):
     """Waits for each sample, as for a disk: it takes no core."""
 
@@ -149,9 +158,8 @@ def build():
 """
 
 
-def test_the_command_writes_what_report_and_compare_read(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.py").write_text(JOB)
+def test_the_command_writes_what_report_and_compare_read(folder, capsys):
+    (folder / "job.py").write_text(JOB)
     assert run(["tune", "job.py:build", "--try", "num_workers", "--budget", "45s", "--json", "t.json"]) == ExitStatus.OK
     out, err = capsys.readouterr()
     assert "num_workers=" in out
@@ -170,9 +178,8 @@ def test_the_command_writes_what_report_and_compare_read(tmp_path, monkeypatch, 
         (["--json", "no/such/folder/t.json"], "Cannot write"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.py").write_text(JOB)
+def test_bad_input_is_one_sentence(arguments, said, folder, capsys):
+    (folder / "job.py").write_text(JOB)
     assert run(["tune", "job.py:build", *arguments]) == ExitStatus.USAGE
     assert said in capsys.readouterr().err
 
