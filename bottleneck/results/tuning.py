@@ -35,7 +35,7 @@ class Trial:
     alters: Alters
     outcome: Outcome
     reason: str | None
-    """Why it failed, does not apply, or was not tried; None otherwise."""
+    """Why it failed, does not apply, was not tried, or was not confirmed; None otherwise."""
     gain: Interval | None
     """The factor of throughput; None without two pairs."""
     predicted: Interval | None

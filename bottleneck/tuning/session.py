@@ -6,12 +6,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from bottleneck.analysis.estimates.statistics import ratio, series
 from bottleneck.errors import BottleneckError, PipelineError, UsageError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.train_step import FrameworkStep
@@ -24,6 +25,7 @@ from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime
 from bottleneck.measure.system.cores import usable_cores
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.format import gain as as_gain
+from bottleneck.results.format import gain_interval
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
 from bottleneck.tuning.change import Change, Here, Setting, Settings, build, labels
@@ -41,6 +43,7 @@ _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on it is told."""
+_NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 _NO_TIME = "there was no time left for it"
 
 Diagnose = Callable[[Pipeline, float], Result]
@@ -120,6 +123,8 @@ class TuningSession:
         self._known: dict[Settings, _Known] = {}
         self._whys: dict[tuple[Change, Settings], str | None] = {}
         self._visit_s = self._start_s = 0.0
+        self.best: Settings = ()
+        """What was kept."""
         self.found = Tuned()
 
     # --- the whole -----------------------------------------------------------------------------------------
@@ -164,11 +169,6 @@ class TuningSession:
                     self._close_lanes()
 
     @property
-    def best(self) -> Settings:
-        """What was kept."""
-        return self._climb.best
-
-    @property
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
@@ -206,8 +206,9 @@ class TuningSession:
             attempt = next(steps)
             while self._attempt_s() <= self._left_s:
                 attempt = steps.send(self._measure(attempt))
+                self.best = self._climb.best
         except StopIteration:
-            return
+            self.best = self._climb.best
 
     def _tell_of_others(self) -> None:
         share = self._repeats.stolen_share
@@ -249,7 +250,7 @@ class TuningSession:
         )  # fmt: skip
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
-        waits = self._known_of(self.best).waits_share > _WAITS_MATTER
+        waits = self._known_of(self._climb.best).waits_share > _WAITS_MATTER
 
         def promise(change: Change) -> tuple[bool, float, float]:
             predicted = self._predicted(change)
@@ -290,7 +291,7 @@ class TuningSession:
             number = len(pairs)
             # In turns, so that a drift of the machine cancels.
             order = (base, changed) if number % 2 == 0 else (changed, base)
-            blocks = self._undisturbed(order, number)
+            blocks = self._undisturbed(order, number, self._left_s)
             pairs.append(Pair(*(blocks if number % 2 == 0 else blocks[::-1])))
             late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
             outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
@@ -299,7 +300,7 @@ class TuningSession:
             if outcome is not None:
                 return outcome
 
-    def _undisturbed(self, lanes: Sequence[Lane], number: int) -> list[Block]:
+    def _undisturbed(self, lanes: Sequence[Lane], number: int, left_s: float) -> list[Block]:
         """A block of each lane; all of them again where others took far more of the cores than they usually do."""
         while True:
             began_s = self._clock()
@@ -307,7 +308,7 @@ class TuningSession:
             blocks = [lane.block(number) for lane in lanes]
             seconds, cores = self._clock() - began_s, self._others.stop()
             taken = StealTime(cores * seconds, cores / self._cores)
-            if not (self._repeats.wanted(RAW, taken) and self._repeats.affordable(seconds, self._left_s)):
+            if not (self._repeats.wanted(RAW, taken) and self._repeats.affordable(seconds, left_s)):
                 self._repeats.keep(RAW, taken)
                 return blocks
             self._repeats.repeat(seconds)
@@ -383,16 +384,34 @@ class TuningSession:
         blocks: list[list[Block]] = [[] for _ in lanes]
         deadline_s = self._began_s + self._budget_s - self._diagnosis_s
         for round_ in range(1, _MOST_ROUNDS + 1):
-            measured = self._undisturbed(lanes if round_ % 2 else lanes[::-1], round_)
+            measured = self._undisturbed(lanes if round_ % 2 else lanes[::-1], round_, deadline_s - self._clock())
             for kept, block in zip(blocks, measured if round_ % 2 else measured[::-1], strict=True):
                 kept.append(block)
             if round_ >= _FEWEST_ROUNDS and self._clock() > deadline_s:
                 break
         facts = [(lane.peak_device_bytes, lane.setup_s) for lane in lanes]
         self._close_lanes()
-        for at, settings in enumerate(rungs):
+        confirmed = confirmed_rungs(blocks)
+        if confirmed < len(rungs):
+            self._leave_out(added[confirmed:], blocks[0], blocks[-1])
+        self.best = rungs[confirmed - 1]
+        for at, settings in enumerate(rungs[:confirmed]):
             losses = self._losses(added[at], rungs[at - 1], settings) if at else None
             self.found.ladder.append(Step(added[at], settings, tuple(blocks[at]), losses, *facts[at]))
+
+    def _leave_out(self, added: Sequence[Settings], given: Sequence[Block], tuned: Sequence[Block]) -> None:
+        """Take back what was kept after the last rung that is surely faster than the job as it is."""
+        settings = {describe(each) for each in added}
+        for at, trial in enumerate(self.found.trials):
+            if trial.outcome == "kept" and trial.setting in settings:
+                self.found.trials[at] = replace(trial, outcome="undecided", reason=_NOT_CONFIRMED)
+        gained = gain_interval(ratio(series(given), series(tuned)))
+        self._warn(
+            "gain-not-confirmed",
+            f"{' + '.join(map(describe, added))} seemed to pay, and is left out: measured in turns with the job as it "
+            f"is, all that was kept has {gained}. Tune again with a longer --budget, on a machine that nobody else "
+            "uses.",
+        )
 
     def _open_all(self, rungs: Sequence[Settings]) -> list[Lane]:
         self._keep_lanes(*rungs)
@@ -408,6 +427,14 @@ class TuningSession:
         except Exception as error:  # noqa: BLE001 - a dataset may not allow it; the throughput is known all the same
             self._warn("losses-not-compared", f"The losses with {describe(added)} were not compared: {_reason(error)}")
             return None
+
+
+def confirmed_rungs(blocks: Sequence[Sequence[Block]]) -> int:
+    """How many rungs to keep: up to the last one that is surely faster than the job as it is, which is the first."""
+    measured = [series(each) for each in blocks]
+    totals = [ratio(measured[0], each) for each in measured[1:]]
+    sure = [at for at, total in enumerate(totals, 1) if total is not None and total.low > 1]
+    return 1 + max(sure, default=0)
 
 
 class _PreparedOnce(FrameworkStep):

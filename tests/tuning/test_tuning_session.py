@@ -21,7 +21,7 @@ from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change
 from bottleneck.tuning.changes import choose
 from bottleneck.tuning.conclude import conclude
-from bottleneck.tuning.session import TuningSession, check_can_be_varied
+from bottleneck.tuning.session import TuningSession, check_can_be_varied, confirmed_rungs
 from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
 
@@ -29,11 +29,12 @@ from tests.support.results_factory import make_result
 class World:
     """Lanes in invented time: the slower of loading and stepping decides."""
 
-    def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5, busy=lambda: 0.0):
+    def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5, busy=lambda: 0.0, lucky_until_s=0.0):
         self.clock = FakeClock()
         self.load_s, self.step_s, self.noise, self.start_s = load_s, step_s, noise, start_s
         self.random = random.Random(0)
         self.open = []
+        self.lucky_until_s = lucky_until_s
         # How many cores others use meanwhile.
         self.others = SimpleNamespace(start=lambda: None, stop=busy)
         self.most_open = 0
@@ -61,11 +62,13 @@ class Lane:
 
     def __init__(self, world, pipeline):
         self.world, self.pace_s = world, world.pace_s(pipeline)
+        self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
         self.step_s = 10 * self.pace_s
         self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
 
     def block(self, number):
-        seconds = 1000 * self.pace_s * math.exp(self.world.random.gauss(0, self.world.noise))
+        luck = (0.7 if self.world.clock() < self.world.lucky_until_s else 1.05) if self.has_luck else 1.0
+        seconds = 1000 * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
         self.world.clock.advance(1.2 * seconds)
         return Block(number, 1000, seconds, 100)
 
@@ -213,6 +216,19 @@ def test_predicted_gains_stand_beside_realised_ones():
     assert record.trials[0].predicted == promised.gain
 
 
+def test_what_the_last_rounds_do_not_confirm_is_left_out():
+    # Loading decides. The quicker model seems to pay in its four pairs, which take until 31 s.
+    record, _ = tuned(World(load_s=0.001, step_s=0.001, lucky_until_s=30.6), [QUICKER])
+    (trial,) = record.trials
+    assert (trial.outcome, trial.reason) == ("undecided", "its gain was not confirmed when the ladder was measured")
+    assert trial.gain.low > 1.02
+    assert [warning.id for warning in record.warnings] == ["gain-not-confirmed"]
+    assert "quicker_model seemed to pay, and is left out" in record.warnings[0].message
+    assert [rung.settings for rung in record.ladder] == [()]
+    assert record.lines == ()
+    assert record.sentence.startswith("No change makes this job")
+
+
 def test_a_compiled_step_is_earned_back(monkeypatch):
     monkeypatch.setattr(Lane, "setup_s", property(lambda self: 30.0 if self.step_s < 0.009 else 0.5), raising=False)
     record, _ = tuned(World(load_s=0.0001), [QUICKER])
@@ -221,6 +237,23 @@ def test_a_compiled_step_is_earned_back(monkeypatch):
     assert re.search(
         r"quicker_model: the first step takes 29\.5 s longer, which is earned back after [56],\d+ steps", said
     )
+
+
+@pytest.mark.parametrize(
+    ("paces", "kept"),
+    [
+        ((1.0,), 1),
+        ((1.0, 0.5), 2),
+        ((1.0, 1.0), 1),
+        ((1.0, 1.02, 0.6), 3),  # the first step up is a condition of the second
+        ((1.0, 0.6, 1.1), 2),
+        ((1.0, 1.2, 1.1), 1),
+    ],
+)
+def test_rungs_are_kept_up_to_the_last_that_is_surely_faster(paces, kept):
+    wobble = (0.99, 1.01, 1.0, 1.005, 0.995)
+    blocks = [[Block(n, 100, pace * wobble[(n + at) % 5]) for n in range(1, 6)] for at, pace in enumerate(paces)]
+    assert confirmed_rungs(blocks) == kept
 
 
 # --- the record and its reports -----------------------------------------------------------------------------
