@@ -12,7 +12,8 @@ from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Warning
 from bottleneck.results.tuning import Rung, Trial, TuningResult
 from bottleneck.tuning.change import Setting, Settings, labels
-from bottleneck.tuning.session import Step, Tuned
+from bottleneck.tuning.rungs import Step
+from bottleneck.tuning.session import Tuned
 
 
 def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipeline: Mapping[str, Any]) -> TuningResult:

@@ -9,33 +9,29 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset
-
 from bottleneck.analysis.estimates.statistics import ratio, series
-from bottleneck.errors import BottleneckError, PipelineError, UsageError
+from bottleneck.errors import BottleneckError, UsageError
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep
 from bottleneck.job.transfer import resolve_device
-from bottleneck.loader.switched_loader import can_skip_batches
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
-from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime
-from bottleneck.measure.system.cores import usable_cores
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.format import gain_interval
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
-from bottleneck.tuning.change import Change, Here, Setting, Settings, build, labels
+from bottleneck.tuning.change import Change, Here, Setting, Settings, build
 from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
-from bottleneck.tuning.lane import RAW, Lane, open_lane
+from bottleneck.tuning.lane import Lane, open_lane
+from bottleneck.tuning.lanes import Lanes, OpenLane
 from bottleneck.tuning.losses import compare_losses
 from bottleneck.tuning.pairs import FEWEST_PAIRS, MOST_PAIRS, gain, judge
+from bottleneck.tuning.rungs import FEWEST_ROUNDS, Step, confirmed_rungs, measure_rungs
+from bottleneck.tuning.trials import tried, untried
+from bottleneck.tuning.turns import Turns
+from bottleneck.tuning.variants import batches_of_epoch, preparing_once
 
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
-"""Of the ladder."""
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
@@ -44,32 +40,8 @@ _WAITS_MATTER = 0.1
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on it is told."""
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
-_NO_TIME = "there was no time left for it"
 
 Diagnose = Callable[[Pipeline, float], Result]
-OpenLane = Callable[..., Lane]
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What a lane has shown; it outlives the lane."""
-
-    workers_wait: bool
-    start_s: float
-    step_s: float
-    waits_share: float
-
-
-@dataclass(frozen=True)
-class Step:
-    """The job with all settings up to this one."""
-
-    added: Settings
-    settings: Settings
-    blocks: tuple[Block, ...]
-    losses: Losses | None
-    peak_device_bytes: int | None
-    setup_s: float
 
 
 @dataclass
@@ -113,14 +85,13 @@ class TuningSession:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._given, self._changes, self._budget_s = given, changes, budget_s
-        self._diagnose, self._tell, self._open_lane, self._clock = diagnose, tell, opener, clock
-        self._left_as_found, self._base = left_as_found, given
-        self._others, self._repeats, self._cores = others or OtherLoad(), RepeatPolicy(clock), usable_cores()
+        self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
+        self._turns = Turns(clock, others)
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise)
-        self._lanes: dict[tuple[Settings, bool], Lane] = {}
-        self._known: dict[Settings, _Known] = {}
+        self._lanes = Lanes(given, opener, budget_s)
+        self._tried: set[Change] = set()
         self._whys: dict[tuple[Change, Settings], str | None] = {}
         self._visit_s = self._start_s = 0.0
         self.best: Settings = ()
@@ -161,18 +132,18 @@ class TuningSession:
     def _lanes_open(self) -> Iterator[None]:
         """Leave everything as it is now, when all lanes are closed again."""
         with self._left_as_found():
-            self._base = _preparing_once(self._given)
+            self._lanes.base = preparing_once(self._given)
             try:
                 yield
             finally:
                 with interrupts_deferred():
-                    self._close_lanes()
+                    self._lanes.close()
 
     @property
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
-        ladder_s = rungs * (self._start_s + _FEWEST_ROUNDS * self._visit_s)
+        ladder_s = rungs * (self._start_s + FEWEST_ROUNDS * self._visit_s)
         return self._budget_s - (self._clock() - self._began_s) - ladder_s - self._diagnosis_s
 
     def _say(self, phase: str, known: str | None = None) -> None:
@@ -181,13 +152,13 @@ class TuningSession:
 
     def _open_first(self) -> None:
         began_s = self._clock()
-        lane = self._lane((), whole=False)
+        lane = self._lanes.open((), whole_epochs=False)
         self._start_s = self._clock() - began_s
         lane.block(0)
         began_s = self._clock()
         lane.block(0)
         self._visit_s = self._clock() - began_s
-        self._learn((), lane)
+        self._lanes.learn((), lane)
         needed_s = self._diagnosis_s + self._attempt_s()
         if needed_s > self._left_s:
             wanted_s = self._budget_s - self._left_s + needed_s
@@ -211,12 +182,13 @@ class TuningSession:
             self.best = self._climb.best
 
     def _tell_of_others(self) -> None:
-        share = self._repeats.stolen_share
+        share = self._turns.taken_share
+        cores = share * self._turns.cores
         if share > _OTHERS_MATTER:
             self._warn(
                 "other-load",
-                f"Other processes, or virtual machines, kept {share * self._cores:.1f} cores busy while blocks were "
-                "measured, so that small gains could not be told. Stop them, or tune again when they are done.",
+                f"Other processes, or virtual machines, kept {cores:.1f} cores busy while blocks were measured, so "
+                "that small gains could not be told. Stop them, or tune again when they are done.",
             )
 
     def _diagnose_tuned(self) -> None:
@@ -240,17 +212,17 @@ class TuningSession:
         return change.propose(here, judged)
 
     def _here(self, settings: Settings) -> Here:
-        pipeline = build(self._base, settings)
+        pipeline = build(self._lanes.base, settings)
         loader = pipeline.make_loader()
-        known, batches = self._known_of(settings), _batches_of_epoch(loader)
+        known, batches = self._lanes.shown(settings), batches_of_epoch(loader)
         return Here(
-            pipeline, self._base, loader, resolve_device(pipeline.device),
-            cores=max(1, int(self._cores)), workers_wait=known.workers_wait, start_s=known.start_s,
+            pipeline, self._lanes.base, loader, resolve_device(pipeline.device),
+            cores=max(1, int(self._turns.cores)), workers_wait=known.workers_wait, start_s=known.start_s,
             epoch_s=None if batches is None else batches * known.step_s,
         )  # fmt: skip
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
-        waits = self._known_of(self._climb.best).waits_share > _WAITS_MATTER
+        waits = self._lanes.shown(self._climb.best).waits_share > _WAITS_MATTER
 
         def promise(change: Change) -> tuple[bool, float, float]:
             predicted = self._predicted(change)
@@ -267,32 +239,30 @@ class TuningSession:
 
     def _measure(self, attempt: Attempt) -> Verdict:
         self._say(f"trying {describe(attempt.tried)}")
-        self._keep_lanes(attempt.base)
+        self._lanes.keep(attempt.base)
         whole = any(setting.change.whole_epochs for setting in attempt.tried)
-        base = self._lane(attempt.base, whole=whole)
+        base = self._lanes.open(attempt.base, whole_epochs=whole)
         pairs: list[Pair] = []
         setup_s, reason = None, None
         try:
-            changed = self._lane(attempt.changed, whole=whole)
+            changed = self._lanes.open(attempt.changed, whole_epochs=whole)
             setup_s = changed.setup_s
             outcome = self._pair_up(attempt, base, changed, pairs)
             for settings, lane in ((attempt.base, base), (attempt.changed, changed)):
-                self._learn(settings, lane, self._known.get(attempt.base) if whole else None)
+                self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
         except Exception as error:  # noqa: BLE001 - whatever fails with a change is told, and the tuning goes on
             outcome, reason = "failed", _reason(error)
-            self._close_lanes()  # the job as it is may have been harmed by it, and starts anew
-        self._note(attempt, outcome, reason, pairs, setup_s)
+            self._lanes.close()  # the job as it is may have been harmed by it, and starts anew
+        self._tried.update(setting.change for setting in attempt.tried)
+        predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
+        self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
         found = gain(pairs)
         return Verdict(outcome, found.estimate if found is not None else None)
 
     def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
         while True:
-            number = len(pairs)
-            # In turns, so that a drift of the machine cancels.
-            order = (base, changed) if number % 2 == 0 else (changed, base)
-            blocks = self._undisturbed(order, number, self._left_s)
-            pairs.append(Pair(*(blocks if number % 2 == 0 else blocks[::-1])))
+            pairs.append(Pair(*self._turns.measure((base, changed), len(pairs), self._left_s)))
             late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
             outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
             found = gain(pairs)
@@ -300,70 +270,12 @@ class TuningSession:
             if outcome is not None:
                 return outcome
 
-    def _undisturbed(self, lanes: Sequence[Lane], number: int, left_s: float) -> list[Block]:
-        """A block of each lane; all of them again where others took far more of the cores than they usually do."""
-        while True:
-            began_s = self._clock()
-            self._others.start()
-            blocks = [lane.block(number) for lane in lanes]
-            seconds, cores = self._clock() - began_s, self._others.stop()
-            taken = StealTime(cores * seconds, cores / self._cores)
-            if not (self._repeats.wanted(RAW, taken) and self._repeats.affordable(seconds, left_s)):
-                self._repeats.keep(RAW, taken)
-                return blocks
-            self._repeats.repeat(seconds)
-
-    def _note(
-        self, attempt: Attempt, outcome: Outcome, reason: str | None, pairs: Sequence[Pair], setup_s: float | None
-    ) -> None:
-        predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
-        changes = [setting.change for setting in attempt.tried]
-        altering = next((c for c in changes if c.alters == "numbers"), changes[0])
-        self.found.trials.append(
-            Trial(
-                describe(attempt.tried), labels(attempt.base), changes[0].on, altering.alters, outcome, reason,
-                gain(pairs), predicted, tuple(pairs), setup_s,
-            )
-        )  # fmt: skip
-
     def _list_untried(self) -> None:
         """Say of each change that was never tried why."""
-        tried = {name for trial in self.found.trials for name in _names_in(trial.setting)}
         for change in self._changes:
-            if change.name in tried:
-                continue
-            whys = [why for (other, _), why in self._whys.items() if other is change]
-            outcome: Outcome = "not_applicable" if whys and None not in whys else "not_tried"
-            reason = whys[-1] if outcome == "not_applicable" else _NO_TIME
-            self.found.trials.append(
-                Trial(
-                    change.name, (), change.on, change.alters, outcome, reason, None, self._predicted(change), (), None
-                )
-            )
-
-    # --- lanes ---------------------------------------------------------------------------------------------
-
-    def _lane(self, settings: Settings, *, whole: bool) -> Lane:
-        key = (settings, whole)
-        if key not in self._lanes:
-            pipeline = build(self._base, settings)
-            self._lanes[key] = self._open_lane(pipeline, self._budget_s, whole_epochs=whole)
-        return self._lanes[key]
-
-    def _keep_lanes(self, *kept: Settings) -> None:
-        for key in [key for key in self._lanes if key[0] not in kept]:
-            self._lanes.pop(key).close()
-
-    def _close_lanes(self) -> None:
-        self._keep_lanes()
-
-    def _learn(self, settings: Settings, lane: Lane, instead: _Known | None = None) -> None:
-        """Keep what a lane has shown; one of whole epochs shows nothing of how it waits."""
-        self._known[settings] = instead or _Known(lane.workers_wait, lane.first_batch_s, lane.step_s, lane.waits_share)
-
-    def _known_of(self, settings: Settings) -> _Known:
-        """What is known of a job; where it failed, what is known of the job as it was given."""
-        return self._known.get(settings, self._known[()])
+            if change not in self._tried:
+                whys = [why for (other, _), why in self._whys.items() if other is change]
+                self.found.trials.append(untried(change, whys, self._predicted(change)))
 
     # --- the ladder ----------------------------------------------------------------------------------------
 
@@ -373,24 +285,18 @@ class TuningSession:
         rungs = [_united(added[: at + 1]) for at in range(len(added))]
         self._say("measuring the ladder")
         try:
-            lanes = self._open_all(rungs)
+            lanes = self._open_rungs(rungs)
         except BottleneckError as error:
             if len(rungs) < 3:
                 raise
-            self._close_lanes()
+            self._lanes.close()
             self._warn("rungs-left-out", f"The steps between were not measured beside each other: {error.message}")
             added, rungs = [(), self.best], [(), self.best]
-            lanes = self._open_all(rungs)
-        blocks: list[list[Block]] = [[] for _ in lanes]
+            lanes = self._open_rungs(rungs)
         deadline_s = self._began_s + self._budget_s - self._diagnosis_s
-        for round_ in range(1, _MOST_ROUNDS + 1):
-            measured = self._undisturbed(lanes if round_ % 2 else lanes[::-1], round_, deadline_s - self._clock())
-            for kept, block in zip(blocks, measured if round_ % 2 else measured[::-1], strict=True):
-                kept.append(block)
-            if round_ >= _FEWEST_ROUNDS and self._clock() > deadline_s:
-                break
+        blocks = measure_rungs(self._turns, lanes, deadline_s, self._clock)
         facts = [(lane.peak_device_bytes, lane.setup_s) for lane in lanes]
-        self._close_lanes()
+        self._lanes.close()
         confirmed = confirmed_rungs(blocks)
         if confirmed < len(rungs):
             self._leave_out(added[confirmed:], blocks[0], blocks[-1])
@@ -413,47 +319,20 @@ class TuningSession:
             "uses.",
         )
 
-    def _open_all(self, rungs: Sequence[Settings]) -> list[Lane]:
-        self._keep_lanes(*rungs)
+    def _open_rungs(self, rungs: Sequence[Settings]) -> list[Lane]:
         whole = any(setting.change.whole_epochs for setting in self.best)
-        return [self._lane(settings, whole=whole) for settings in rungs]
+        return self._lanes.open_only(*rungs, whole_epochs=whole)
 
     def _losses(self, added: Settings, base: Settings, changed: Settings) -> Losses | None:
         if all(setting.change.on == "loader" for setting in added):
             return None
         self._say("comparing losses")
+        given = self._lanes.base
         try:
-            return compare_losses(self._base, build(self._base, base), build(self._base, changed))
+            return compare_losses(given, build(given, base), build(given, changed))
         except Exception as error:  # noqa: BLE001 - a dataset may not allow it; the throughput is known all the same
             self._warn("losses-not-compared", f"The losses with {describe(added)} were not compared: {_reason(error)}")
             return None
-
-
-def confirmed_rungs(blocks: Sequence[Sequence[Block]]) -> int:
-    """How many rungs to keep: up to the last one that is surely faster than the job as it is, which is the first."""
-    measured = [series(each) for each in blocks]
-    totals = [ratio(measured[0], each) for each in measured[1:]]
-    sure = [at for at, total in enumerate(totals, 1) if total is not None and total.low > 1]
-    return 1 + max(sure, default=0)
-
-
-class _PreparedOnce(FrameworkStep):
-    """The step of a framework's loop, for several variants of one job: to prepare it again would wrap it twice."""
-
-    def __init__(self, inner: FrameworkStep) -> None:
-        super().__init__(inner.model)
-        self._inner = inner
-        self._run: Callable[[Any], Any] | None = None
-
-    def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
-        if self._run is None:
-            self._run = self._inner.prepare(optimizer, device)
-        return self._run
-
-
-def _preparing_once(pipeline: Pipeline) -> Pipeline:
-    step = pipeline.train_step
-    return pipeline.replace(train_step=_PreparedOnce(step)) if isinstance(step, FrameworkStep) else pipeline
 
 
 def _united(added: Sequence[Settings]) -> Settings:
@@ -463,36 +342,5 @@ def _united(added: Sequence[Settings]) -> Settings:
     return tuple(united.values())
 
 
-def _names_in(setting: str) -> list[str]:
-    return [each.partition("=")[0] for each in setting.split(" + ")]
-
-
 def _reason(error: Exception) -> str:
     return error.message if isinstance(error, BottleneckError) else one_line(error)
-
-
-def _batches_of_epoch(loader: DataLoader[Any]) -> int | None:
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
-        return None
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
-
-
-def check_can_be_varied(pipeline: Pipeline) -> None:
-    """Refuse a job of which no variants can run beside each other.
-
-    Raises:
-        PipelineError: Its loader is of a class with an iteration of its own, or it is one of several ranks.
-    """
-    from torch import distributed
-
-    loader = pipeline.make_loader()
-    if not can_skip_batches(loader):
-        raise PipelineError(
-            f"The loader is a {type(loader).__name__} with an __iter__ of its own, which cannot be varied.",
-            "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
-        )
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise UsageError("A job of several ranks cannot be tuned.", "Tune it on one device, in a process of its own.")

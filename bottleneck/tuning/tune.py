@@ -22,7 +22,8 @@ from bottleneck.results.tuning import TuningResult
 from bottleneck.tuning.change import Change
 from bottleneck.tuning.changes import choose
 from bottleneck.tuning.conclude import conclude
-from bottleneck.tuning.session import TuningSession, check_can_be_varied
+from bottleneck.tuning.session import TuningSession
+from bottleneck.tuning.variants import check_can_be_varied
 
 if TYPE_CHECKING:
     from bottleneck.job.description import Pipeline

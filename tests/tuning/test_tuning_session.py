@@ -21,7 +21,9 @@ from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change
 from bottleneck.tuning.changes import choose
 from bottleneck.tuning.conclude import conclude
-from bottleneck.tuning.session import TuningSession, check_can_be_varied, confirmed_rungs
+from bottleneck.tuning.rungs import confirmed_rungs
+from bottleneck.tuning.session import TuningSession
+from bottleneck.tuning.variants import check_can_be_varied
 from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
 
@@ -118,7 +120,7 @@ def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=N
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuning.session.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("bottleneck.tuning.turns.usable_cores", lambda: 8.0)
 
 
 def outcomes(record):
@@ -160,10 +162,10 @@ def test_pairs_that_others_disturb_are_measured_again_and_a_busy_machine_is_told
     calls = iter(range(10**6))
     record, session = tuned(World(busy=lambda: 3.0 if next(calls) % 8 == 5 else 0.1))
     assert record.warnings == ()
-    assert session._repeats.repeated > 0
+    assert session._turns.repeated > 0
     record, session = tuned(World(busy=lambda: 3.0))
     assert [warning.id for warning in record.warnings] == ["other-load"]
-    assert session._repeats.repeated <= 1
+    assert session._turns.repeated <= 1
 
 
 def test_no_more_than_the_job_and_one_variant_run_beside_each_other_until_the_ladder():
@@ -262,7 +264,7 @@ def test_rungs_are_kept_up_to_the_last_that_is_surely_faster(paces, kept):
 @pytest.fixture(scope="module")
 def record():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bottleneck.tuning.session.usable_cores", lambda: 8.0)
+        patch.setattr("bottleneck.tuning.turns.usable_cores", lambda: 8.0)
         return tuned(World(), ["num_workers", "pin_memory", QUICKER], budget_s=600.0)[0]
 
 

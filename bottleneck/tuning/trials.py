@@ -1,0 +1,44 @@
+"""The record of what became of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bottleneck.results.records import Interval
+from bottleneck.results.tuning import Outcome, Pair, Trial
+from bottleneck.tuning.change import Change, labels
+from bottleneck.tuning.climb import Attempt, describe
+from bottleneck.tuning.pairs import gain
+
+_NO_TIME = "there was no time left for it"
+
+
+def tried(
+    attempt: Attempt,
+    outcome: Outcome,
+    reason: str | None,
+    pairs: Sequence[Pair],
+    setup_s: float | None,
+    predicted: Interval | None,
+) -> Trial:
+    """One that was measured, or failed."""
+    changes = [setting.change for setting in attempt.tried]
+    altering = next((change for change in changes if change.alters == "numbers"), changes[0])
+    return Trial(
+        describe(attempt.tried), labels(attempt.base), changes[0].on, altering.alters, outcome, reason,
+        gain(pairs), predicted, tuple(pairs), setup_s,
+    )  # fmt: skip
+
+
+def untried(change: Change, whys: Sequence[str | None], predicted: Interval | None) -> Trial:
+    """One that was not: it nowhere applied, or there was no time.
+
+    Args:
+        change: The change.
+        whys: Why it did not apply, for each time that it was considered; None where it did.
+        predicted: What advice promises of it.
+    """
+    nowhere = bool(whys) and None not in whys
+    outcome: Outcome = "not_applicable" if nowhere else "not_tried"
+    reason = whys[-1] if nowhere else _NO_TIME
+    return Trial(change.name, (), change.on, change.alters, outcome, reason, None, predicted, (), None)

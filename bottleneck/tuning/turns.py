@@ -1,0 +1,51 @@
+"""Blocks of several lanes in turns, measured again where other processes took the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime
+from bottleneck.measure.system.cores import usable_cores
+from bottleneck.measure.system.environment import OtherLoad
+from bottleneck.results.records import Block
+from bottleneck.tuning.lane import RAW, Lane
+
+
+class Turns:
+    """Measures a block of each lane, one directly after the other.
+
+    Args:
+        clock: Seconds from any beginning.
+        others: Reads what other processes take of the cores.
+    """
+
+    def __init__(self, clock: Callable[[], float], others: OtherLoad | None = None) -> None:
+        self._clock, self._others, self._repeats = clock, others or OtherLoad(), RepeatPolicy(clock)
+        self.cores = usable_cores()
+
+    def measure(self, lanes: Sequence[Lane], number: int, left_s: float) -> list[Block]:
+        """A block of each lane; all of them again where others took far more of the cores than they usually do.
+
+        Every second time the last lane comes first, so that a drift of the machine cancels.
+        """
+        forth = 1 if number % 2 else -1
+        while True:
+            began_s = self._clock()
+            self._others.start()
+            blocks = [lane.block(number) for lane in lanes[::forth]][::forth]
+            seconds, cores = self._clock() - began_s, self._others.stop()
+            taken = StealTime(cores * seconds, cores / self.cores)
+            if not (self._repeats.wanted(RAW, taken) and self._repeats.affordable(seconds, left_s)):
+                self._repeats.keep(RAW, taken)
+                return blocks
+            self._repeats.repeat(seconds)
+
+    @property
+    def repeated(self) -> int:
+        """How many blocks were measured again."""
+        return self._repeats.repeated
+
+    @property
+    def taken_share(self) -> float:
+        """Share of the cores that others took while blocks were measured."""
+        return self._repeats.stolen_share
