@@ -68,6 +68,9 @@ gpu-check: $(INSTALLED)  ## pipelines and traps on a real accelerator; writes be
 	$(BIN)/python -m pytest -m gpu
 	$(BIN)/python -m benchmarks.gpu
 
+gpu-tune: $(INSTALLED)  ## tune the job of PyTorch's tutorial on a real accelerator; adds its ladder to benchmarks/GPU.md
+	$(BIN)/python -m benchmarks.gpu_tune
+
 clean:  ## remove what the other targets made here, the virtual environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage report.md report.html
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -34,6 +34,8 @@ JOBS = (
     Settings(workers=8, batch_size=512),
 )
 """All but that of bytes have batches of more than 150 MB."""
+TUNED = "\n## The same, climbed by tune\n"
+"""The heading of what `benchmarks.gpu_tune` adds."""
 WARM_UP_S, LOOP_S = 10.0, 40.0
 TOLERANCE = 0.01
 """What the truth may be outside of an interval: a point."""
@@ -230,6 +232,13 @@ def render_page(trials: Sequence[Trial], rungs: Sequence[Rung], machine: dict[st
     )
 
 
+def tuned_part(page: Path) -> str:
+    """What `benchmarks.gpu_tune` has added to the page; empty where it has not."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    _, found, rest = text.partition(TUNED)
+    return found + rest
+
+
 def _revision() -> str:
     command = ["git", "-C", str(PAGE.parent), "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
@@ -253,7 +262,7 @@ def main(output: Path, loop_seconds: float) -> None:
     machine = {**describe_machine(), "revision": _revision()}
     when = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     page = render_page(trials, rungs, machine, when)
-    output.write_text(page, encoding="utf-8")
+    output.write_text(page + tuned_part(output), encoding="utf-8")
     click.echo(page)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import gpu
+from benchmarks import gpu, gpu_tune
 from benchmarks.gpu import NO_GPU, Rung, Trial, check_trials, climb, render_page, run_trial, samples_per_s
 from benchmarks.gpu_job import FIRST, LADDER, Job, Settings
 from bottleneck.results.records import Interval
@@ -108,9 +108,20 @@ def test_a_job_that_fails_is_a_row():
     assert not found.right
 
 
-def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path, monkeypatch):
+def test_a_tuning_is_kept_at_the_end_of_the_page(tmp_path):
+    page = tmp_path / "GPU.md"
+    gpu_tune.add_to_page(page, "first")
+    assert page.read_text().startswith("# On a GPU\n")
+    gpu_tune.add_to_page(page, "second")
+    assert gpu.tuned_part(page).startswith("\n## The same, climbed by tune\n\nsecond\n")
+    assert "3,268" in page.read_text()
+    assert gpu.tuned_part(tmp_path / "none.md") == ""
+
+
+@pytest.mark.parametrize("module", [gpu, gpu_tune])
+def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path, monkeypatch, module):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     page = tmp_path / "GPU.md"
-    done = CliRunner().invoke(gpu.main, ["--output", str(page)])
+    done = CliRunner().invoke(module.main, ["--output", str(page)])
     assert (done.exit_code, done.output) == (0, f"{NO_GPU}\n")
     assert not page.exists()

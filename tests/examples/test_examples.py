@@ -13,7 +13,7 @@ from tests.support.looks import diagnose_until
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = {
     "image_folder": {"images": 32, "size": 32, "batch_size": 4, "num_workers": 1},
-    "cifar_resnet": {"images": 256, "size": 32, "batch_size": 4},
+    "seed_ladder": {"images": 256, "size": 32, "batch_size": 4},
     "text_padding": {"sentences": 500, "longest": 48, "width": 16, "batch_size": 8},
     "marked_stages": {"images": 32, "size": 32, "batch_size": 4, "num_workers": 1},
     "iterable_shards": {"images": 32, "shards": 2, "size": 32, "batch_size": 4, "num_workers": 1},
