@@ -28,7 +28,7 @@ class Turns:
 
         Every second time the last lane comes first, so that a drift of the machine cancels.
         """
-        forth = 1 if number % 2 else -1
+        forth = -1 if number % 2 else 1
         while True:
             began_s = self._clock()
             self._others.start()
