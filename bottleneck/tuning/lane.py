@@ -140,7 +140,8 @@ class RunningLane(_Runs):
             if not self.step_s:  # a first block, which says how long one is
                 self._bench.measure(RAW, 0, max(1, self._loader.num_workers))
                 self.step_s = self._mean_step_s()
-            self._bench.settle(RAW)
+            if self._loader.num_workers:  # the others had no start while the clock was read
+                self._bench.settle(RAW)
             cpu_s, began_s = self._loading_cpu_s(), self._clock()
             block = self._bench.measure(RAW, number, self._length())
             self._note_waiting(cpu_s, self._clock() - began_s)

@@ -119,7 +119,7 @@ def test_a_job_short_of_workers_gets_them_and_is_left_as_it_was():
     job = Job()
     before = job.state()
     changes = ["num_workers", bottleneck.Change("slower", apply=slower, alters="nothing")]
-    tuning = tune_until(kept_by, job.pipeline, ("60s", "180s"), try_=changes)
+    tuning = tune_until(kept_by, job.pipeline, ("36s", "120s"), try_=changes)
     assert alike(job.state(), before)
     assert not workers_left()
     (kept,) = kept_by(tuning)
@@ -135,7 +135,7 @@ def test_a_job_short_of_workers_gets_them_and_is_left_as_it_was():
 def test_workers_are_kept_between_short_epochs():
     # An epoch of 20 batches takes 0.1 s, and so does starting its workers.
     job = Job(step_s=0.0, dataset=Slow(0.001, length=160), num_workers=2)
-    tuning = tune_until(kept_by, job.pipeline, ("60s", "180s"), try_=["persistent_workers"])
+    tuning = tune_until(kept_by, job.pipeline, ("36s", "120s"), try_=["persistent_workers"])
     assert kept_by(tuning) == ["persistent_workers"]
     assert tuning.gain.estimate > 1.1
 
@@ -160,7 +160,7 @@ def build():
 
 def test_the_command_writes_what_report_and_compare_read(folder, capsys):
     (folder / "job.py").write_text(JOB)
-    assert run(["tune", "job.py:build", "--try", "num_workers", "--budget", "45s", "--json", "t.json"]) == ExitStatus.OK
+    assert run(["tune", "job.py:build", "--try", "num_workers", "--budget", "32s", "--json", "t.json"]) == ExitStatus.OK
     out, err = capsys.readouterr()
     assert "num_workers=" in out
     assert "Wrote t.json" in err
