@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -73,6 +73,11 @@ as_share = _parsed_by(_parse_share)
 """Over 0 and up to 1, from '0.9' or '90%'."""
 as_loss = _parsed_by(_parse_loss)
 """From 0 to below 1, from '0.05' or '5%'."""
+
+
+def as_names(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
+    """Names, each text of which may have several with commas between."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
 def traceback_option(function: Function) -> Function:

@@ -8,7 +8,7 @@ import click
 
 from bottleneck.cli.help import Command
 from bottleneck.cli.measuring import require_torch
-from bottleneck.cli.options import as_seconds, traceback_option, verbose_option
+from bottleneck.cli.options import as_names, as_seconds, traceback_option, verbose_option
 from bottleneck.cli.outputs import (
     plan_outputs,
     refuse_to_replace,
@@ -30,8 +30,21 @@ if TYPE_CHECKING:
     epilog="With '-' for FILE, standard output holds that file and nothing else.",
 )
 @click.argument("target")
-@click.option("--try", "tried", metavar="NAME", multiple=True, help="Try this change only; may be repeated.")
-@click.option("--skip", metavar="NAME", multiple=True, help="Do not try this change; may be repeated.")
+@click.option(
+    "--try",
+    "tried",
+    metavar="NAME",
+    multiple=True,
+    callback=as_names,
+    help="Try only this change, or these with commas between; may be repeated.",
+)
+@click.option(
+    "--skip",
+    metavar="NAME",
+    multiple=True,
+    callback=as_names,
+    help="Do not try this change, or these with commas between; may be repeated.",
+)
 @click.option("--safe", is_flag=True, help="Leave out what alters what is learned, such as a larger batch.")
 @click.option(
     "--budget", callback=as_seconds, metavar="TIME", default="5m", show_default=True, help="How long it may take."

@@ -173,6 +173,7 @@ def test_the_command_writes_what_report_and_compare_read(folder, capsys):
     ("arguments", "said"),
     [
         (["--try", "num_worker"], "Did you mean 'num_workers'?"),
+        (["--try", "num_workers,pinmemory"], "Did you mean 'pin_memory'?"),
         (["--skip", "nothing-of-the-kind"], "There are num_workers"),
         (["--budget", "1s"], "too short to try one change"),
         (["--json", "no/such/folder/t.json"], "Cannot write"),
