@@ -26,8 +26,8 @@ _SURELY = 0.99
 """Confidence of what is kept."""
 _HARDLY = 0.9
 """Confidence of what is dropped: to lose a change costs its gain only."""
-_HOPELESS = 0.85
-"""The factor from which on three pairs settle it."""
+_FEW_PAIRS, _HOPELESS = 3, 0.85
+"""Where no pair has a larger factor, fewer pairs settle it."""
 _TRIMMED = 0.2
 _WIDEST = 50.0
 """Of a logarithm: two pairs that disagree have an interval over many orders of magnitude."""
@@ -60,13 +60,17 @@ def _mean(gains: FloatArray, confidence: float) -> Interval:
 def judge(pairs: Sequence[Pair], *, most_pairs: int = MOST_PAIRS) -> Outcome | None:
     """Whether a change is kept or dropped, or undecided after the most pairs; None while it takes more of them."""
     gains = log_gains(pairs)
-    if len(gains) >= 3 and gains.max() < math.log(_HOPELESS):
+    if len(gains) == _FEW_PAIRS and gains.max() < math.log(_HOPELESS) and _surely_not(gains):
         return "dropped"
     last = len(gains) >= most_pairs
     if len(gains) < FEWEST_PAIRS or (len(gains) not in _LOOKS and not last):
         return None
     if _mean(gains, _SURELY).low > math.log(WORTH):
         return "kept"
-    if _mean(gains, _HARDLY).high < math.log(WORTH):
+    if _surely_not(gains):
         return "dropped"
     return "undecided" if last else None
+
+
+def _surely_not(gains: FloatArray) -> bool:
+    return _mean(gains, _HARDLY).high < math.log(WORTH)

@@ -51,6 +51,12 @@ def test_a_change_that_is_far_slower_takes_three_pairs_only():
     assert [len(decided(0.6, seed=seed)[1]) for seed in range(20)] == [3] * 20
 
 
+def test_three_slow_pairs_that_disagree_settle_nothing():
+    pairs = [Pair(Block(0, 100, 1.0), Block(0, 100, seconds)) for seconds in (1.2, 4.0, 1.25)]
+    assert gain(pairs).high > 1.02
+    assert judge(pairs) is None
+
+
 def test_what_cannot_be_told_ends_undecided_and_only_then():
     outcome, pairs = decided(1.02, noise=0.02, seed=1)
     assert outcome in ("undecided", "dropped")
