@@ -20,10 +20,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaks(reason): leaves something behind on purpose, for this reason")
 
 
+def _is_of_frameworks(path: Path) -> bool:
+    return path.is_relative_to(HERE) and path.relative_to(HERE).as_posix().startswith("frameworks")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where no test of the frameworks is to run, none is imported: their packages make each fork slower."""
+    return True if "not frameworks" in config.option.markexpr and _is_of_frameworks(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is in tests/frameworks* runs in a target of its own: `make test-frameworks`."""
     for item in items:
-        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0].startswith("frameworks"):
+        if _is_of_frameworks(item.path):
             item.add_marker("frameworks")
 
 

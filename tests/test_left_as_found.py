@@ -143,7 +143,7 @@ def changed(before, after):
 def test_nothing_is_changed_by_a_diagnosis(num_workers):
     job = Job(num_workers=num_workers)
     before = job.state()
-    diagnosis = diagnose(job.pipeline(), budget="6s")
+    diagnosis = diagnose(job.pipeline(), budget="3s")
     assert changed(before, job.state()) == []
     assert diagnosis.cost.batches > 0
     assert not [warning for warning in diagnosis.warnings if warning.id == "not-restored"]

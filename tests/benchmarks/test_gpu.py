@@ -90,7 +90,7 @@ def test_the_job_trains(changes):
 
 @pytest.mark.integration
 def test_a_trial_is_a_diagnosis_beside_plain_loops():
-    found = run_trial(TINY, make, lambda: None, loop={"warm_up_s": 0.1, "loop_s": 0.2}, budget=4.0)
+    found = run_trial(TINY, make, lambda: None, loop={"warm_up_s": 0.1, "loop_s": 0.2}, budget=2.0)
     assert found.state in ("input_bound", "undecided", "device_bound")
     assert found.raw > 0
     assert 0 < found.truth < 1.5

@@ -102,7 +102,7 @@ WHOLE_JOB = """
 @pytest.mark.integration
 def test_a_whole_diagnosis_with_flamegraphs(folder, capfd):
     (folder / "whole.py").write_text(dedent(WHOLE_JOB))
-    arguments = ["diagnose", "whole.py:build", "--budget", "10s", "--flamegraph", "fg", "--json", "r.json"]
+    arguments = ["diagnose", "whole.py:build", "--budget", "5s", "--flamegraph", "fg", "--json", "r.json"]
     arguments += ["--html", "r.html", "--verbose"]
     assert run(arguments) == 0
     assert {path.name for path in (folder / "fg").iterdir()} == FILES

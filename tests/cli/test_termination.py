@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -39,13 +40,20 @@ def left_by(pid):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("request_", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_request_to_end(tmp_path, request_):
-    (tmp_path / "job.py").write_text(JOB)
-    steps = tmp_path / "steps"
+def test_requests_to_end(tmp_path):
+    requests = ("SIGINT", "SIGTERM", "SIGHUP")
+    with ThreadPoolExecutor(len(requests)) as pool:  # no times are compared
+        for _ in pool.map(lambda request: check_end(tmp_path / request, request), requests):
+            pass
+
+
+def check_end(folder, request):
+    folder.mkdir()
+    (folder / "job.py").write_text(JOB)
+    steps = folder / "steps"
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, request_, "diagnose", "job.py:build", "--budget", "50s", "--json", "result.json"],
-        cwd=tmp_path, env={**os.environ, "STEPS": str(steps)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-c", RUN, request, "diagnose", "job.py:build", "--budget", "50s", "--json", "result.json"],
+        cwd=folder, env={**os.environ, "STEPS": str(steps)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 45
@@ -55,7 +63,7 @@ def test_a_request_to_end(tmp_path, request_):
             time.sleep(0.1)
         workers = psutil.Process(process.pid).children(recursive=True)
         assert left_by(process.pid) or not Path("/dev/shm").is_dir()
-        process.send_signal(getattr(signal, request_))
+        process.send_signal(getattr(signal, request))
         _, errors = process.communicate(timeout=20)
     finally:
         process.kill()
@@ -65,4 +73,4 @@ def test_a_request_to_end(tmp_path, request_):
     assert b"Traceback" not in errors
     assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
     assert not [left for pid in (process.pid, *(worker.pid for worker in workers)) for left in left_by(pid)]
-    assert json.loads((tmp_path / "result.json").read_text())["schema_version"] == 1
+    assert json.loads((folder / "result.json").read_text())["schema_version"] == 1

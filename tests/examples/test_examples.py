@@ -1,5 +1,6 @@
 """Every example runs, at a small size."""
 
+import functools
 import importlib
 import os
 import subprocess
@@ -42,15 +43,20 @@ def test_what_it_builds_can_be_run(name):
     check(build(name, **SMALL[name]))
 
 
+@functools.cache
+def diagnosed(name: str):
+    return diagnose_until(
+        lambda diagnosis: diagnosis.verdict.efficiency is not None and diagnosis.verdict.efficiency.estimate < 1.5,
+        build(name, **SMALL[name]),
+        (4.0, 15.0, 30.0),
+        quick=True,
+    )
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("name", SMALL)
 def test_it_can_be_diagnosed(name):
-    diagnosis = diagnose_until(
-        lambda diagnosis: diagnosis.verdict.efficiency is not None and diagnosis.verdict.efficiency.estimate < 1.5,
-        build(name, **SMALL[name]),
-        (6.0, 15.0, 30.0),
-        quick=True,
-    )
+    diagnosis = diagnosed(name)
     assert diagnosis.verdict.state in ("input_bound", "device_bound", "undecided")
     assert 0 < diagnosis.verdict.efficiency.estimate < 1.5
     raw = next(e for e in diagnosis.experiments if e.name == "raw")
@@ -63,9 +69,7 @@ def stages_of(diagnosis) -> list[str]:
 
 @pytest.mark.integration
 def test_marked_stages_have_rows_of_their_own():
-    from bottleneck.api import diagnose
-
-    diagnosis = diagnose(build("marked_stages", **SMALL["marked_stages"]), budget="6s", quick=True)
+    diagnosis = diagnosed("marked_stages")
     assert stages_of(diagnosis) == [
         "compute", "handoff", "collate", "mix_up", "other", "augment_pixels", "decode", "read"
     ]  # fmt: skip
@@ -75,10 +79,7 @@ def test_marked_stages_have_rows_of_their_own():
 
 @pytest.mark.integration
 def test_a_stage_that_is_marked_within_a_stream_has_a_row():
-    from bottleneck.api import diagnose
-
-    diagnosis = diagnose(build("iterable_shards", **SMALL["iterable_shards"]), budget="6s", quick=True)
-    assert stages_of(diagnosis) == ["compute", "handoff", "collate", "other", "decode"]
+    assert stages_of(diagnosed("iterable_shards")) == ["compute", "handoff", "collate", "other", "decode"]
 
 
 def test_each_worker_streams_shards_of_its_own():
@@ -106,7 +107,7 @@ def test_the_training_script_trains():
 
 @pytest.mark.integration
 def test_the_training_script_diagnoses_itself():
-    done = run_train("--images", "1000", "--diagnose", "--budget", "6s")
+    done = run_train("--images", "1000", "--diagnose", "--budget", "3s")
     assert done.returncode == 0, done.stderr
     assert "one step" in done.stdout
     assert "epoch" not in done.stdout.splitlines()[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from bottleneck.cli.main import cli
+from bottleneck.cli.main import cli, run
 from bottleneck.errors import ExitStatus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,15 +48,6 @@ def table_under(heading: str) -> list[str]:
     return [row.split("|")[1].strip() for row in rows]
 
 
-def run_words(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    code = "import sys; sys.argv[0] = 'bottleneck'; from bottleneck.cli.main import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code, *words]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-
-
 def test_the_two_commands_of_a_checkout_are_there():
     to_try = README.split("\n## ", 2)[1]
     assert "make demo" in to_try
@@ -91,20 +82,20 @@ def test_it_is_short():
 
 
 @pytest.mark.integration
-def test_the_users_module_and_its_commands(tmp_path):
-    (tmp_path / "myjob.py").write_text(f"{PRELUDE}\n{PYTHON_BLOCKS[0]}", encoding="utf-8")
+def test_the_users_module_and_its_commands(folder, capfd):
+    (folder / "myjob.py").write_text(f"{PRELUDE}\n{PYTHON_BLOCKS[0]}", encoding="utf-8")
     assert len(ON_MYJOB) >= 3
     for words in ON_MYJOB:
-        shorter = ["--budget", "5s", "--set", "num_workers=1"] if words[0] == "diagnose" else []
-        done = run_words([*words, *shorter], tmp_path)
-        assert done.returncode == 0, (words, done.stderr)
-        assert done.stdout.strip()
-    assert (tmp_path / "report.md").is_file()
+        shorter = ["--budget", "3s", "--set", "num_workers=1"] if words[0] == "diagnose" else []
+        status, (out, err) = run([*words, *shorter]), capfd.readouterr()
+        assert status == ExitStatus.OK, (words, err)
+        assert out.strip()
+    assert (folder / "report.md").is_file()
 
 
 @pytest.mark.integration
 def test_the_python_of_the_readme(tmp_path):
-    body = PYTHON_BLOCKS[1].replace("bottleneck.diagnose(", "bottleneck.diagnose(budget='5s', pipeline=", 1)
+    body = PYTHON_BLOCKS[1].replace("bottleneck.diagnose(", "bottleneck.diagnose(budget='3s', pipeline=", 1)
     script = f"{PRELUDE}\nif __name__ == '__main__':\n{textwrap.indent(body, '    ')}"
     (tmp_path / "script.py").write_text(script, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

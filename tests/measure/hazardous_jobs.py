@@ -8,7 +8,7 @@ import torch
 import bottleneck
 from tests.support.datasets import Photos
 
-WORK_S = 0.002
+WORK_S = 0.001
 
 
 class Mixing(Photos):

@@ -63,6 +63,10 @@ def test_a_failure_is_told_in_its_own_words(fake, victim):
     assert failure == "it failed with status 1 (Error: no Python here)"
 
 
+def test_one_that_writes_nothing_is_a_failure(fake, victim):
+    assert run(fake("exit 0"), victim).failure == "it wrote nothing"
+
+
 def test_one_that_is_not_there_is_a_failure(victim):
     assert "cannot be started" in run("/no/such/py-spy", victim).failure
 

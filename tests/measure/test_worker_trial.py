@@ -80,7 +80,8 @@ def test_loading_that_waits_is_hidden_by_workers(trial):
 
 
 @pytest.mark.integration
-def test_threads_and_processes_are_left_as_they_were(trial):
+def test_threads_and_processes_are_left_as_they_were(trial, monkeypatch):
+    monkeypatch.setattr(worker_trial, "_MOST_PAIRS", 1)
     threads, children = torch.get_num_threads(), set(psutil.Process().children())
 
     found = trial(Items(cost_s=0.001), step=lambda batch: time.sleep(0.001))
@@ -93,6 +94,7 @@ def test_threads_and_processes_are_left_as_they_were(trial):
 @pytest.mark.integration
 def test_fewer_threads_of_the_step_are_tried_where_it_and_the_workers_share_the_cores(trial, monkeypatch):
     monkeypatch.setattr(worker_trial, "usable_cores", lambda: 2.0)
+    monkeypatch.setattr(worker_trial, "_MOST_PAIRS", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -108,7 +110,8 @@ def test_fewer_threads_of_the_step_are_tried_where_it_and_the_workers_share_the_
 
 
 @pytest.mark.integration
-def test_a_batch_that_cannot_be_handed_over_costs_the_trial_and_nothing_else(trial):
+def test_a_batch_that_cannot_be_handed_over_costs_the_trial_and_nothing_else(trial, monkeypatch):
+    monkeypatch.setattr(emulated_workers, "_HANG_S", 1.0)
     assert "workers_tried" not in trial(Items(cost_s=0.001), batches=[[lambda: None]])
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.integration
 
 def run(tmp_path, *arguments, options=("--budget", "12s"), input=None, **settings):
     """Run a command to its end, of which no process may be left."""
+    tmp_path.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "bottleneck", "run", *options, "--json", "result.json", *map(str, arguments)]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -27,6 +29,15 @@ def run(tmp_path, *arguments, options=("--budget", "12s"), input=None, **setting
     result = tmp_path / "result.json"
     done = subprocess.CompletedProcess(command, process.returncode, out, err)
     return done, json.loads(result.read_text()) if result.exists() else None
+
+
+def side_by_side(folder, runs):
+    """Run commands at the same time, by name: (arguments, options), of which no test compares times."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        begun = {
+            name: pool.submit(run, folder / name, *given, options=options) for name, (given, options) in runs.items()
+        }
+    return {name: each.result() for name, each in begun.items()}
 
 
 def session_of(pid):
@@ -119,14 +130,6 @@ def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):
     assert (result["pipeline"]["dataset"], result["pipeline"]["optimizer"]) == ("generator", None)
 
 
-def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(tmp_path):
-    done, result = run(tmp_path, SCRIPTS / "stubborn.py", options=("--budget", "4s"))
-    assert done.returncode == 0, done.stderr
-    assert result["verdict"]["efficiency"] is not None
-    assert "went on" not in done.stderr
-    assert not (tmp_path / "saved").exists()
-
-
 def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
     # A spawned worker imports torch: of a short budget, its two starts leave nothing for a name.
     done, result = run(tmp_path, SCRIPTS / "reference.py", "--seed", "1", options=("--budget", "40s"))
@@ -135,44 +138,72 @@ def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
     assert (result["pipeline"]["num_workers"], result["evidence"]["payload"]["unread"]) == (1, [])
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("end", "ended before the measuring"),
-        ("exit", "ended before the measuring"),
-        ("os._exit", "ended before the measuring"),
-        ("raise", "the loss is not finite"),
-        ("thread", "ended before the measuring"),
-        ("hang", "asked for no batch for 3.00 s"),
-        ("interrupt", "Interrupted."),
-    ],
-)
-def test_a_script_that_ends_early_gives_what_was_measured(tmp_path, how, said):
-    # On a busy machine too the script ends before the budget does.
-    options = ("--budget", "40s", "--step-timeout", "3s" if how == "hang" else "60s")
-    done, result = run(tmp_path, SCRIPTS / "short.py", "150", how, options=options)
+# --- how scripts end: whatever the time ---------------------------------------------------------------------
+
+EARLY_ENDS = {
+    "end": "ended before the measuring",
+    "exit": "ended before the measuring",
+    "os._exit": "ended before the measuring",
+    "raise": "the loss is not finite",
+    "thread": "ended before the measuring",
+    "hang": "asked for no batch for 3.00 s",
+    "interrupt": "Interrupted.",
+}
+# Beside each other too, scripts end before this budget does.
+LONG = ("--budget", "40s")
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """What is left of scripts that end early, each in its own way, and of one that goes on whatever is raised."""
+    folder = tmp_path_factory.mktemp("ended")
+    runs = {
+        how: ((SCRIPTS / "short.py", "150", how), (*LONG, "--step-timeout", "3s" if how == "hang" else "60s"))
+        for how in EARLY_ENDS
+    }
+    stubborn = {"stubborn": ((SCRIPTS / "stubborn.py",), ("--budget", "4s"))}
+    return {how: (folder / how, *found) for how, found in side_by_side(folder, runs | stubborn).items()}
+
+
+@pytest.mark.parametrize(("how", "said"), EARLY_ENDS.items())
+def test_a_script_that_ends_early_gives_what_was_measured(ended, how, said):
+    folder, done, result = ended[how]
     assert done.returncode == (130 if how == "interrupt" else 3)
     assert said in done.stderr
     # An end that was ours leaves nothing to the script: it would save what it trained for us.
     assert ("cleaned up" in done.stderr) == (how not in ("os._exit", "hang", "interrupt"))
-    assert not (tmp_path / "saved").exists()
+    assert not (folder / "saved").exists()
     assert result["cost"]["batches"] > 10
     assert "ended-early" in [warning["id"] for warning in result["warnings"]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("nothing.py",), "no pass over a DataLoader"),
-        (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
-        (("short.py", "2", "end"), "ended before enough steps"),
-        (("short.py", "2", "raise"), "ValueError: the loss is not finite"),
-        (("missing.py",), "There is no script"),
-    ],
-)
-def test_what_cannot_be_diagnosed_is_said_in_a_sentence(tmp_path, arguments, said):
-    done, result = run(tmp_path, SCRIPTS / arguments[0], *arguments[1:])
-    assert done.returncode == (2 if arguments[0] == "missing.py" else 3), done.stderr
-    assert said in done.stderr
+def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(ended):
+    folder, done, result = ended["stubborn"]
+    assert done.returncode == 0, done.stderr
+    assert result["verdict"]["efficiency"] is not None
+    assert "went on" not in done.stderr
+    assert not (folder / "saved").exists()
+
+
+NOT_DIAGNOSED = {
+    "no loader": (("nothing.py",), "no pass over a DataLoader"),
+    "no optimizer": (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
+    "too few steps": (("short.py", "2", "end"), "ended before enough steps"),
+    "an error": (("short.py", "2", "raise"), "ValueError: the loss is not finite"),
+    "no script": (("missing.py",), "There is no script"),
+}
+
+
+@pytest.fixture(scope="module")
+def not_diagnosed(tmp_path_factory):
+    runs = {name: ((SCRIPTS / words[0], *words[1:]), LONG) for name, (words, _) in NOT_DIAGNOSED.items()}
+    return side_by_side(tmp_path_factory.mktemp("not-diagnosed"), runs)
+
+
+@pytest.mark.parametrize("name", NOT_DIAGNOSED)
+def test_what_cannot_be_diagnosed_is_said_in_a_sentence(not_diagnosed, name):
+    done, result = not_diagnosed[name]
+    assert done.returncode == (2 if name == "no script" else 3), done.stderr
+    assert NOT_DIAGNOSED[name][1] in done.stderr
     assert result is None
     assert "This is a fault of bottleneck" not in done.stderr

@@ -130,7 +130,7 @@ def test_the_training_is_left_as_it_was():
     same = copy.deepcopy(model)
     optimizer, other = (torch.optim.SGD(one.parameters(), lr=1e-3, momentum=0.9) for one in (model, same))
     train(same, other, steps=3)
-    with bottleneck.diagnosing(budget="10s") as run:
+    with bottleneck.diagnosing(budget="5s") as run:
         train(model, optimizer, steps=100_000)
     assert run.diagnosis.verdict.state == "input_bound"
     found = model.state_dict()

@@ -1,15 +1,19 @@
 """Small jobs and their diagnoses, with workers or in invented time."""
 
 import psutil
+import pytest
 
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.rounds import schedule
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement
 from tests.support.clock import FakeClock
 from tests.support.datasets import Photos
 
 QUICK = MeasureOptions(budget_s=4.0)
+SHORTEST_BLOCK_S, MIN_ROUNDS = 0.03, 2
+"""Of a diagnosis in real time, which is asked what it measures and how it ends, and not how precisely."""
 PRECISE = Judgement("device_bound", None, precise=True)
 NAMED = Judgement("input_bound", None, precise=False)
 UNDECIDED = Judgement("undecided", None, precise=False)
@@ -33,8 +37,12 @@ def pipeline_of(dataset=None, **options):
     return Pipeline(**{**given, "device": "cpu", **options})
 
 
-def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: None, **more):
-    return measure(pipeline, options, judge=judge, on_progress=on_progress, **more)
+def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: None, min_rounds=MIN_ROUNDS, **more):
+    with pytest.MonkeyPatch.context() as patch:
+        if "clock" not in more:
+            patch.setattr(schedule, "SHORTEST_BLOCK_S", SHORTEST_BLOCK_S)
+            patch.setattr(schedule, "MIN_ROUNDS", min_rounds)
+        return measure(pipeline, options, judge=judge, on_progress=on_progress, **more)
 
 
 def blocks(outcome):
