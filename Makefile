@@ -7,6 +7,8 @@ DOCS_INSTALLED := $(VENV)/.installed-docs
 # How often a failed test that measures is tried again: on a machine of one's own, never.
 RERUNS ?= 0
 UNIT := not integration and not environments and not gpu and not frameworks
+# Where it is set, every process of the tests compiles the package, and every pytest rewrites all tests, once more.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint coverage test-frameworks test-environments bench docs tutorial pictures gpu-check clean
@@ -29,7 +31,7 @@ demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, wr
 	$(BIN)/bottleneck demo
 
 test: lint  ## lint; unit tests and jobs that sleep side by side; one by one what measures
-	$(BIN)/python -m pytest -n 2 -m "$(UNIT)"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(UNIT)"
 	$(BIN)/python -m pytest -n 3 --reruns $(RERUNS) -m integration tests/kinds
 	$(BIN)/python -m pytest --reruns $(RERUNS) -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
 

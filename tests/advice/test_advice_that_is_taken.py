@@ -54,7 +54,7 @@ def is_clear(diagnosis):
 
 def test_advice_on_a_planted_wait_brings_what_it_promises_when_it_is_taken():
     job = pipeline(augment_s=SAMPLE_S, step_s=0.002)
-    before = diagnose_until(is_clear, job, (10.0, 20.0, 40.0))
+    before = diagnose_until(is_clear, job, (12.0, 24.0, 40.0))
 
     assert before.verdict.bottleneck == "augment", before.verdict.sentence
     assert {advice.stage for advice in before.advice} <= {None, "augment"}

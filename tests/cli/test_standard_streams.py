@@ -171,10 +171,9 @@ def build():
         ("2>&-", "print('said')", ""),
         ("2>/dev/full", "pass", ""),
         ("", "sys.stdout.close()", "Wrote"),
-        ("", "sys.stdout = io.TextIOWrapper(sys.stdout.buffer)", "Wrote"),
-        ("", "sys.stderr.close()", ""),
+        ("", "sys.stdout = io.TextIOWrapper(sys.stdout.buffer); sys.stderr.close()", ""),
     ],
-    ids=["closed", "full", "the job closes it", "the job wraps it", "the job closes the other"],
+    ids=["closed", "full", "the job closes it", "the job wraps it and closes the other"],
 )
 def test_a_diagnosis_does_not_need_standard_error(redirection, line, shown, tmp_path):
     (tmp_path / "job.py").write_text(JOB.format(line=line), encoding="utf-8")

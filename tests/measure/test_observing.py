@@ -188,11 +188,15 @@ def test_marked_stages_wait_and_compute_under_their_own_names():
 # --- in a whole diagnosis ----------------------------------------------------------------------------------
 
 
+def take_a_step(batch):
+    time.sleep(2e-3)
+
+
 def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_much_it_waits():
     dataset = Sleeping()
     dataset.transform = v2.Compose([v2.Identity(), v2.Resize(8)])
-    job = {"dataset": dataset, "train_step": lambda batch: None, "batch_size": 2, "num_workers": 1, "device": "cpu"}
-    diagnosis = diagnose_until(names("load"), job, (10.0, 20.0, 40.0))
+    job = {"dataset": dataset, "train_step": take_a_step, "batch_size": 2, "num_workers": 1, "device": "cpu"}
+    diagnosis = diagnose_until(names("load"), job, (8.0, 20.0, 40.0))
     assert diagnosis.verdict.bottleneck == "load"
     assert "wait-less" in {advice.id for advice in diagnosis.advice}
     load = next(stage for stage in diagnosis.stages if stage.name == "load")

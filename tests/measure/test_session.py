@@ -98,9 +98,7 @@ def test_the_first_six_rounds_leave_time_for_what_is_open():
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short(quick, monkeypatch):
-    monkeypatch.setattr("bottleneck.measure.rounds.schedule.SHORTEST_BLOCK_S", 0.02)
-
+def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short(quick):
     def judge(measurement):
         found = {e.name: e for e in measurement.experiments}["raw"]
         refined = bool(found.workers and found.workers[-1].round > found.coupled[-1].round)
@@ -108,7 +106,7 @@ def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_i
 
     outcome = run(pipeline_of(), MeasureOptions(budget_s=40.0, quick=quick), judge)
     found = {e.name: e for e in outcome.measurement.experiments}["raw"]
-    assert (found.workers[-1].round, found.coupled[-1].round) == ((7, 6) if not quick else (6, 6))
+    assert (found.workers[-1].round, found.coupled[-1].round) == ((3, 2) if not quick else (2, 2))
 
 
 @pytest.mark.parametrize("step_s", [0.002, 0.05, 0.5])
