@@ -38,6 +38,12 @@ def check_slow_part(expected, dataset, budget=None, **options):
     return _check(expected, job_of(dataset, **options), first_s)
 
 
+def check_both_parts(dataset, **options):
+    """The slow part, `load`, is named, and the augmentation is told apart from it."""
+    diagnosis = check_slow_part("load", dataset, **options)
+    assert [stage.name for stage in diagnosis.stages][-2:] == ["augment", "load"]
+
+
 def check_slow_part_of(expected, loader):
     """The same for a loader."""
     _check(expected, bottleneck.Pipeline.from_loader(loader, train_step=train_step, device="cpu"), BUDGETS_S[0])

@@ -14,6 +14,7 @@ from tests.kinds.slow_parts import (
     Pipelined,
     Unpicklable,
     WithItems,
+    check_both_parts,
     check_slow_part,
     collate_of,
 )
@@ -21,19 +22,16 @@ from tests.kinds.slow_parts import (
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_items_fetched_a_batch_at_a_time(slow):
-    check_slow_part(slow, WithItems(slow))
+def test_items_fetched_a_batch_at_a_time():
+    check_both_parts(WithItems("load"))
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_a_subset_of_a_dataset_that_transforms_whole_batches(slow):
-    check_slow_part(slow, Subset(Columns(slow), range(5, 90_000)))
+def test_a_subset_of_a_dataset_that_transforms_whole_batches():
+    check_both_parts(Subset(Columns("load"), range(5, 90_000)))
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_a_list_of_transforms_that_begins_with_loading(slow):
-    check_slow_part(slow, Pipelined(slow))
+def test_a_list_of_transforms_that_begins_with_loading():
+    check_both_parts(Pipelined("load"))
 
 
 def test_a_concatenation():

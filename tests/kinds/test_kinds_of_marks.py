@@ -8,7 +8,7 @@ from tests.kinds.slow_parts import check_slow_part
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("slow", ["read", "crop", "other"])
+@pytest.mark.parametrize("slow", ["read", "other"])
 def test_a_stage_within_getitem(slow):
     diagnosis = check_slow_part(slow, Marked(slow))
     assert [stage.name for stage in diagnosis.stages] == [

@@ -9,6 +9,7 @@ from tests.kinds.slow_parts import (
     Shuffled,
     Steps,
     Stream,
+    check_both_parts,
     check_slow_part,
     collate_of,
     give_shard,
@@ -17,7 +18,7 @@ from tests.kinds.slow_parts import (
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("slow", ["load", "augment", "collate"])
+@pytest.mark.parametrize("slow", ["augment", "collate"])
 def test_a_stream_that_is_shared_out_by_get_worker_info(slow):
     check_slow_part(slow, Stream(slow, 100_000), num_workers=2, collate_fn=collate_of(slow))
 
@@ -26,9 +27,8 @@ def test_a_stream_without_end():
     check_slow_part("load", Stream("load"))
 
 
-@pytest.mark.parametrize("slow", ["load", "augment"])
-def test_a_stream_with_fewer_items_than_one_block_needs(slow):
-    check_slow_part(slow, Stream(slow, 6))
+def test_a_stream_with_fewer_items_than_one_block_needs():
+    check_both_parts(Stream("load", 6))
 
 
 def test_a_stream_of_which_one_worker_gets_nothing():

@@ -132,8 +132,13 @@ def test_a_worker_that_is_stopped_with_nothing_left_to_do_is_killed():
     detach_sigchld(iterator)
     worker = iterator._workers[0]
     os.kill(worker.pid, signal.SIGSTOP)
+    until_s = time.monotonic() + 5.0
+    while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < until_s:
+        time.sleep(0.01)
     pids = [worker.pid for worker in iterator._workers]
+    started = time.monotonic()
     stop_workers(iterator, kill=False)
+    assert time.monotonic() - started < 5.0  # what torch waits for each of them
     assert all_ended(pids)
 
 
