@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 from bottleneck.errors import MeasurementError
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.session import measure
 from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
     PRECISE,
@@ -310,6 +311,7 @@ def test_a_step_of_microseconds_beside_a_slow_loader_ends_in_time():
             return super().augment(image)
 
     started = time.perf_counter()
-    outcome = run(pipeline_of(Slow(), train_step=lambda batch: None, num_workers=1), MeasureOptions(budget_s=3.0))
+    job = pipeline_of(Slow(), train_step=lambda batch: None, num_workers=1)
+    outcome = measure(job, MeasureOptions(budget_s=3.0), judge=lambda _: PRECISE, on_progress=lambda _: None)
     assert outcome.failure is None
     assert time.perf_counter() - started < 30
