@@ -26,7 +26,7 @@ _SHM_REMEDY = (
 _FAILS_TOO = "The job itself would fail there too; fix that, or leave it out."
 PICKLE_REMEDY = (
     "Use functions that a module has at its top, no lambdas, and open files and connections in __getitem__ instead of "
-    "__init__; or let workers be forked: --set multiprocessing_context=fork."
+    "__init__; or let workers be forked: multiprocessing_context='fork'."
 )
 _NOT_PICKLED = re.compile(r"can(?:no|')t (?:pickle|get local object)", re.IGNORECASE)
 _REMEDIES_OF_COLLATING = {
@@ -46,7 +46,7 @@ _PREPARING = {
 }
 """What is done before the experiments, by the name that it has inside."""
 
-_IN_MAIN = "--set num_workers=0 shows where it ends"
+_IN_MAIN = "num_workers=0 shows where it ends"
 _MEMORY = (
     "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), use fewer "
     f"workers or a smaller batch; if not, {_IN_MAIN}."
@@ -164,7 +164,7 @@ def _step_remedy(error: BaseException) -> str:
     if label is not None:
         return f"A label is {label[1]}, and the model has no such output: it needs one for each class, counted from 0."
     if "device-side assert" in text:
-        return "Often a label or an index is out of range: with --device cpu the message says which."
+        return "Often a label or an index is out of range: on the CPU the message says which."
     return "Run the step by itself on one batch of the loader; it must work there first."
 
 

@@ -189,7 +189,7 @@ def test_a_step_that_ran_out_of_memory():
 
 @pytest.mark.parametrize(
     ("text", "remedy"),
-    [("Target 6 is out of bounds.", "A label is 6,"), ("CUDA error: device-side assert triggered", "--device cpu")],
+    [("Target 6 is out of bounds.", "A label is 6,"), ("CUDA error: device-side assert triggered", "on the CPU")],
 )
 def test_labels_out_of_range_have_remedies_of_their_own(text, remedy):
     assert remedy in explain_step_failure(caught(IndexError(text)), "device").remedy

@@ -46,7 +46,7 @@ def make_cold_pool(
         MeasurementError: The user's code failed, or a worker.
     """
     if not loader.num_workers:
-        raise NoColdError("num_workers is 0, and files can be followed in workers only: --set num_workers=1")
+        raise NoColdError("num_workers is 0, and files can be followed in workers only: set num_workers=1")
     if loader.iterable:
         raise NoColdError("the dataset is a stream, which cannot be asked for the same samples again")
     if not can_drop():
