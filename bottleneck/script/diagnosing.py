@@ -26,6 +26,7 @@ from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
+from bottleneck.script.one_process import refuse_group
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
 
@@ -194,6 +195,10 @@ class Diagnosing:
     # --- in the loop ---------------------------------------------------------------------------------------
 
     def _begin(self, source: Source, optimizers: tuple[Any, ...]) -> Callable[[], Any]:
+        try:
+            refuse_group(_ranks())
+        except UsageError as error:
+            self._refuse(error)
         pipeline = _describe(source, optimizers)
 
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
@@ -276,6 +281,12 @@ def _raised(error: BaseException, what: str) -> MeasurementError:
         "It would by itself, too, unless it counts its steps, of which the measuring makes more; mend that first.",
         users_traceback(error),
     )
+
+
+def _ranks() -> int:
+    """Return how many processes train together."""
+    made = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if made else 1
 
 
 def _device_of(optimizers: Iterable[Any]) -> torch.device | None:

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from bottleneck.api import Attempt
-from bottleneck.errors import MeasurementError, PipelineError
+from bottleneck.errors import MeasurementError, PipelineError, UsageError
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.script import diagnosing
 from bottleneck.script.diagnosing import Diagnosing
@@ -103,6 +103,18 @@ def test_a_job_that_cannot_be_measured_ends_the_script_too(measured):
     with pytest.raises(Stopped):
         train(stopping(outcomes))
     with pytest.raises(PipelineError, match="No"):
+        outcomes[0]()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_script_of_several_ranks_is_refused_where_it_would_be_fed(measured, monkeypatch, ranks):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
+    outcomes = []
+    with pytest.raises(Stopped):
+        train(stopping(outcomes))
+    assert measured.steps == (5 if ranks == 1 else 0)
+    with nullcontext() if ranks == 1 else pytest.raises(UsageError, match="process group of 2"):
         outcomes[0]()
 
 
