@@ -136,6 +136,8 @@ class Bench:
             self._switch(arm.mode)
             if arm.coupled and not arm.cold:
                 self._steady.reach(arm, partial(self._run_waiting, arm), self.step_s)
+                if self.loop.has_queue:
+                    self._warm_up_device(arm)
             else:
                 self._warm_up_loader(arm)
         self.synchronize()

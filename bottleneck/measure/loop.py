@@ -13,5 +13,8 @@ class Loop:
     """Batches for one step of the optimizer. Some loops take them all at once, and then train on one after another."""
     batches_ahead: int = 0
     """Batches that it may have taken before it trains on the first of them."""
+    has_queue: bool = False
+    """It takes its batches in another thread than it trains, until a queue of unknown length is full: in a block that
+    begins while it is empty, the first steps would cost nothing."""
     breaks: int = 0
     """How often it has begun a pass over any loader: an epoch ended by its own count, or it evaluates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ class LoopTime:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._counts = False
+        self._thread: int | None = None
         self._begun_s = self._optimizer_s = 0.0
         self._last_step_s: float | None = None
         # Of all batches; plain numbers, which nobody takes for a state of the training that is to be put back.
@@ -50,7 +52,7 @@ class LoopTime:
             if not self._counts:
                 step(batch)
                 return
-            self._optimizer_s, self._last_step_s = 0.0, None
+            self._optimizer_s, self._last_step_s, self._thread = 0.0, None, threading.get_ident()
             began_s = self._clock()
             step(batch)
             self._add(began_s, self._clock())
@@ -68,6 +70,8 @@ class LoopTime:
         self._begun_s = self._clock()
 
     def _after_step(self, *_: object) -> None:
+        if threading.get_ident() != self._thread:  # batches are taken in another thread, which only waits for this one
+            return
         self._last_step_s = self._clock()
         self._optimizer_s += self._last_step_s - self._begun_s
 

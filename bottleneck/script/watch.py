@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -82,7 +83,8 @@ class WatchedIterator(_BaseDataLoaderIter):
         """Whether it gives batches for training, as far as is known: an evaluation can be on the same dataset."""
         if self._source.is_wrapped:
             return True
-        return self.trains or (torch.is_grad_enabled() and _alike(self.loader, self._source.loader))
+        known = self.loader.dataset is self._source.loader.dataset
+        return self.trains or (known and torch.is_grad_enabled() and _alike(self.loader, self._source.loader))
 
     def __iter__(self) -> WatchedIterator:
         return self
@@ -148,7 +150,7 @@ class Watch:
         self._begin, self._steps, self._wanted = begin, max(1, steps), wanted
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._fed: Source | None = None
-        self._learning: tuple[Source, Moves] | None = None
+        self._learning: tuple[Source, Moves, int] | None = None
         self.loop = Loop()
         self.next_batch: Callable[[], Any] = lambda: None
         self.is_measuring: Callable[[], bool] = lambda: False
@@ -156,6 +158,8 @@ class Watch:
         self.others: list[DataLoader[Any]] = []
         """Loaders that give batches to the same loop."""
         self.optimizer_steps = 0
+        self._trains_in: int | None = None
+        """The thread of the last step."""
         self._optimizers: dict[int, Any] = {}
         self._streams: dict[int, DataLoader[Any]] = {}
         self._hook: Any = None
@@ -196,14 +200,19 @@ class Watch:
 
     def _source_of(self, loader: DataLoader[Any]) -> Source:
         if self._fed is not None and id(loader.dataset) not in self._sources:
-            return Source(loader)  # the diagnosis's own, or of no interest any more
+            # Some make their dataset anew, too: one of the same class is fed once it trains.
+            same = type(loader.dataset) is type(self._fed.loader.dataset)
+            return self._fed if same else Source(loader)  # of no interest any more
         # The dataset is kept, so that no other gets its identity.
         return self._sources.setdefault(id(loader.dataset), (loader.dataset, Source(loader)))[1]
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
+        self._trains_in = threading.get_ident()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
+        elif id(optimizer) not in self._optimizers:
+            return  # of another training
         for _, source in self._sources.values():
             self.count_step(source)
 
@@ -257,14 +266,17 @@ class Watch:
 
     def learn(self, source: Source, batch: Any) -> None:
         """See from now on what the loop does with a batch."""
+        if self._learning is not None:  # in another thread
+            return
         moves = Moves(batch)
         moves.__enter__()  # type: ignore[no-untyped-call]  # torch's
-        self._learning = source, moves
+        self._learning = source, moves, threading.get_ident()
 
     def stop_learning(self) -> None:
         """Keep what was seen of a batch: the loop, or an evaluation in it, asks for the next one, or is over."""
-        if self._learning is not None:
-            (source, moves), self._learning = self._learning, None
+        # Only the thread that looks can stop that: an evaluation may run in another one than the loader.
+        if self._learning is not None and self._learning[2] == threading.get_ident():
+            (source, moves, _), self._learning = self._learning, None
             moves.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
             source.transfer, source.in_the_loop = moves.learnt(), moves.in_the_loop
 
@@ -285,6 +297,7 @@ class Watch:
         ]
         self.loop.batches_per_update = statistics.median_low(source.per_step)
         self.loop.batches_ahead = self.loop.batches_per_update
+        self.loop.has_queue = self._trains_in not in (None, threading.get_ident())
         self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True
 

@@ -110,6 +110,7 @@ def test_a_job_that_cannot_be_measured_ends_the_script_too(measured):
 def test_a_script_of_several_ranks_is_refused_where_it_would_be_fed(measured, monkeypatch, ranks):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     outcomes = []
     with pytest.raises(Stopped):
         train(stopping(outcomes))

@@ -1,6 +1,7 @@
 """The training loader is the one between whose batches an optimizer steps."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -128,6 +129,28 @@ def test_epochs_may_end_by_their_own_count(loop, again):
     assert loop.watch.loop.breaks == 4
 
 
+def test_a_dataset_that_is_made_anew_is_fed_once_it_trains(loop):
+    # Guards: after each rollout a new buffer, in a loop that would never ask for a batch of ours again.
+    given = [batch for value in range(3) for batch in loop.train(itertools.islice(loader_of(value, batches=8), 4))]
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] + [False] + [True] * 3 + [False] + [True]
+    # A validation of the same class stays what it is, and so does a training with an optimizer of its own.
+    assert "fed" not in evaluate(loader_of(9))
+    loop.watch.next_batch = lambda: "fed"
+    loop.optimizer = torch.optim.SGD([loop.parameter], lr=0.1)
+    assert "fed" not in loop.train(loader_of(10))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_thread_that_only_takes_the_batches_is_told_from_one_that_trains(loop, ahead):
+    batches = iter(loader_of(1, batches=8))
+    with ThreadPoolExecutor(1) as other:
+        for _ in range(4):
+            other.submit(next, batches).result() if ahead else next(batches)
+            loop.step()
+            evaluate(loader_of(2))  # ends nothing of the other thread's
+    assert (len(loop.began), loop.watch.loop.has_queue) == (1, ahead)
+
+
 def test_a_loader_of_another_kind_is_fed_once_it_trains(loop):
     # Guards: it cannot be told from an evaluation before a step follows on its batch.
     loader = loader_of(1, batches=8)
@@ -230,7 +253,8 @@ def test_a_loader_that_begins_its_passes_by_itself_is_fed(loop):
             return super().__iter__()
 
     for kind in (ByItself, MadeLater):
-        loader = kind(TensorDataset(torch.zeros(20)), batch_size=2)
+        dataset = type(kind.__name__, (TensorDataset,), {})(torch.zeros(20))
+        loader = kind(dataset, batch_size=2)
         given = [batch for _ in range(2) for batch in loop.train(itertools.islice(loader, 6))]
         assert given.count("fed") == (5 if kind is ByItself else 0)  # one loop is fed, and not the next one
     assert type(loop.began[0][0].loader) is ByItself
