@@ -1,6 +1,7 @@
 """`bottleneck run` on scripts in the styles that people write, beside the scripts' own speed without it.
 
-What a script does by itself is told by the script: the time of a batch as it is, and with one batch over and over.
+What a script does by itself is told by the script: the time of a batch as it is, and with one batch over and over. It
+is asked before and after the diagnosis, alone on the machine, whose speed changes by some percent within minutes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -25,12 +25,11 @@ from bottleneck.results.records import Interval
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "benchmarks" / "scripts"
-SECONDS, QUICK_SECONDS = 5.0, 2.0
+SECONDS, QUICK_SECONDS = 4.0, 2.0
 BUDGET, QUICK_BUDGET = "30s", "20s"
 TOLERANCE = 0.03
 """How far an estimate may be off where its interval leaves the truth out."""
 MOST_SLOWDOWN = 0.02
-_AT_ONCE = 2
 _PATIENCE_S = 180.0
 
 
@@ -61,6 +60,10 @@ class Plain:
 
     real_s: float
     cached_s: float
+
+    @staticmethod
+    def mean(one: Plain, other: Plain) -> Plain:
+        return Plain((one.real_s + other.real_s) / 2, (one.cached_s + other.cached_s) / 2)
 
     @property
     def efficiency(self) -> float:
@@ -102,15 +105,14 @@ class Run:
 
 
 def run_all(*, quick: bool = False) -> list[Run]:
-    """Time the scripts by themselves, two side by side, then run one after the other under the diagnosis."""
-    click.echo(f"{len(STYLES)} scripts by themselves, {_AT_ONCE} at a time …", err=True)
+    """Run the scripts under the diagnosis, and by themselves before and after it."""
     seconds, budget = (QUICK_SECONDS, QUICK_BUDGET) if quick else (SECONDS, BUDGET)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        plain = list(pool.map(lambda script: time_script(script, seconds), STYLES))
     runs = []
-    for script, own in zip(STYLES, plain, strict=True):
+    for script in STYLES:
         click.echo(f"{script.name} … ", err=True, nl=False)
-        runs.append(run_script(script, own, budget))
+        before = time_script(script, seconds)
+        found = run_script(script, before, budget)
+        runs.append(replace(found, plain=Plain.mean(before, time_script(script, seconds))))
         click.echo(f"{runs[-1].state}, {runs[-1].bottleneck} in {runs[-1].seconds:.0f} s", err=True)
     return runs
 
