@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.utils.data import DataLoader
 
@@ -23,6 +23,7 @@ from bottleneck.job.loader_arguments import (
 )
 from bottleneck.job.recipes.registry import adopt
 from bottleneck.job.safe_repr import quote
+from bottleneck.job.train_step import StepOptions
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -58,6 +59,8 @@ class Pipeline:
     augment: str | Iterable[str] | None
     loader_args: Mapping[str, Any]
     loader: DataLoader[Any] | None
+
+    _step_options: ClassVar[StepOptions] = StepOptions()
 
     def __init__(
         self,
@@ -244,6 +247,12 @@ class Pipeline:
         Raises:
             PipelineError: An unknown name, or a change that contradicts what the loader has.
         """
+        changed = self._replaced(changes)
+        if self._step_options is not Pipeline._step_options:
+            changed._set(_step_options=self._step_options)
+        return changed
+
+    def _replaced(self, changes: Mapping[str, Any]) -> Pipeline:
         for name in changes:
             _refuse_unknown(name)
         own = {name: changes.get(name, getattr(self, name)) for name in FIELD_NAMES}

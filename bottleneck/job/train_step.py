@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +28,37 @@ _TRAIN_STEP_REMEDY = (
 )
 
 
+@dataclass(frozen=True)
+class StepOptions:
+    """What a pipeline's train step is run with beside its fields, as a tuning tries it."""
+
+    within: tuple[Callable[[], AbstractContextManager[object]], ...] = ()
+    """Entered around each step, in this order, such as a setting of the process; entered twice, they do no harm."""
+    scaler: torch.amp.GradScaler | None = None
+    """Scales the loss of the default step, for gradients in float16."""
+
+
+def with_step_options(
+    pipeline: Pipeline,
+    *within: Callable[[], AbstractContextManager[object]],
+    scaler: torch.amp.GradScaler | None = None,
+) -> Pipeline:
+    """The pipeline with further contexts around its train step, and a scaler if there is one."""
+    given, changed = pipeline._step_options, pipeline.replace()
+    options = replace(given, within=(*given.within, *within), scaler=scaler or given.scaler)
+    object.__setattr__(changed, "_step_options", options)
+    return changed
+
+
+@contextmanager
+def step_surroundings(pipeline: Pipeline) -> Iterator[None]:
+    """What the train step of a pipeline is run within; blocks enter it too, for what is loaded between the steps."""
+    with ExitStack() as stack:
+        for context in pipeline._step_options.within:
+            stack.enter_context(context())
+        yield
+
+
 def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any], Any]:
     """The function that trains on one batch, which is on the device already.
 
@@ -34,12 +67,44 @@ def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any],
     mode it is in, and never synchronises with the device. It raises what the user's code raises, and a PipelineError
     when it cannot tell inputs from targets.
     """
-    step = pipeline.train_step
+    step = _make_bare_step(pipeline, device)
+    if not pipeline._step_options.within:
+        return step
+
+    def call(batch: Any) -> Any:
+        with step_surroundings(pipeline):
+            return step(batch)
+
+    return call
+
+
+def _make_bare_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any], Any]:
+    step, scaler = pipeline.train_step, pipeline._step_options.scaler
     if isinstance(step, FrameworkStep):
         return step.start(pipeline.optimizer, device)
     if step is not None:
         return step
-    return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer)
+    if scaler is None:
+        return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer)
+    optimizer = None if pipeline.optimizer is None else _Scaled(pipeline.optimizer, scaler)
+    scale_and_back = functools.partial(_scaled_backward, scaler)
+    return make_default_step(pipeline.model, pipeline.loss_fn, optimizer, backward=scale_and_back)
+
+
+class _Scaled:
+    """An optimizer whose steps go through a gradient scaler."""
+
+    def __init__(self, optimizer: Any, scaler: torch.amp.GradScaler) -> None:
+        self._optimizer, self._scaler = optimizer, scaler
+        self.zero_grad = optimizer.zero_grad
+
+    def step(self) -> None:
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+
+
+def _scaled_backward(scaler: torch.amp.GradScaler, loss: torch.Tensor) -> Any:
+    return scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's
 
 
 class FrameworkStep(ABC):

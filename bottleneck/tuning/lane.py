@@ -6,6 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import rebuild_loader
+from bottleneck.job.train_step import step_surroundings
 from bottleneck.job.transfer import resolve_device
 from bottleneck.loader import modes
 from bottleneck.measure.batch_cache import BatchCache
@@ -69,6 +71,7 @@ class _Runs:
     def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], clock: Clock) -> None:
         self._clock, self._device = clock, resolve_device(pipeline.device)
         self._job = JobOnDevice.of(pipeline, loader, self._device)
+        self._surroundings = partial(step_surroundings, pipeline)
         self._job.move_model()
         used = devices_of(pipeline.model, pipeline.optimizer)
         self._synchronize = make_synchronize(self._device, (self._device, *used))
@@ -134,7 +137,7 @@ class RunningLane(_Runs):
             raise
 
     def block(self, number: int) -> Block:
-        with job_failures("raw"):
+        with job_failures("raw"), self._surroundings():
             self._begin()
             self._bench.prepare(RAW)
             if not self.step_s:  # a first block, which says how long one is
@@ -191,7 +194,7 @@ class EpochLane(_Runs):
                 pass
 
     def block(self, number: int) -> Block:
-        with job_failures("raw"):
+        with job_failures("raw"), self._surroundings():
             self._begin()
             self._synchronize()
             began_s, samples, batches = self._clock(), 0, 0
