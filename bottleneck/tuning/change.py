@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.errors import UsageError
+from bottleneck.results.evidence import Payload
 from bottleneck.results.tuning import Alters, ChangeOn, Outcome
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Here:
     """From starting the workers to their first batch."""
     epoch_s: float | None = None
     """About how long an epoch takes; None where it has no known length."""
+    payload: Payload = field(default_factory=Payload)
+    """What a batch of the job held as it was given."""
 
 
 def _applies(_: Here) -> str | None:
@@ -56,6 +59,7 @@ class Change:
         next_value: The next value to try, from what became of those tried on the same job; None: there is none.
         least_s: Time without which it is not worth beginning.
         whole_epochs: It shows only over whole epochs.
+        source: A link to where it comes from.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Change:
     next_value: Callable[[Here, Mapping[Any, Outcome]], Any] | None = None
     least_s: float = 0.0
     whole_epochs: bool = False
+    source: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

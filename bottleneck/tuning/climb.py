@@ -35,6 +35,8 @@ class Verdict:
     outcome: Outcome
     factor: float | None = None
     """Of throughput, as it is estimated."""
+    lacked_memory: bool = False
+    """It failed for want of memory, which another change may save."""
 
 
 Steps = Generator[Attempt, Verdict, bool]
@@ -86,14 +88,14 @@ class Climb:
                 kept = True
 
     def _judged_here(self, change: Change) -> dict[Any, Verdict]:
-        """What became of a change's values on the other settings of the best; what failed is not tried again."""
+        """What became of a change's values on the other settings of the best; what failed is not tried elsewhere."""
         here = self._judged.get((change, without_change(self.best, change)), {})
         return {**self._failed.get(change, {}), **here}
 
     def _note(self, setting: Setting, verdict: Verdict) -> None:
         others = without_change(self.best, setting.change)
         self._judged.setdefault((setting.change, others), {})[setting.value] = verdict
-        if verdict.outcome == "failed":
+        if verdict.outcome == "failed" and not verdict.lacked_memory:
             self._failed.setdefault(setting.change, {})[setting.value] = verdict
 
     def _step_up(self, changed: Settings, tried: Settings) -> None:

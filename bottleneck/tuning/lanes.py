@@ -35,6 +35,8 @@ class Lanes:
         self.base, self._open, self._budget_s = given, opener, budget_s
         self._lanes: dict[tuple[Settings, bool], Lane] = {}
         self._shown: dict[Settings, Shown] = {}
+        self.setup_s: dict[Settings, float] = {}
+        """The first time that they ran: what is compiled is compiled once in a process."""
 
     def open(self, settings: Settings, *, whole_epochs: bool) -> Lane:
         """The lane of these settings.
@@ -45,6 +47,7 @@ class Lanes:
         key = (settings, whole_epochs)
         if key not in self._lanes:
             self._lanes[key] = self._open(build(self.base, settings), self._budget_s, whole_epochs=whole_epochs)
+            self.setup_s.setdefault(settings, self._lanes[key].setup_s)
         return self._lanes[key]
 
     def open_only(self, *settings: Settings, whole_epochs: bool) -> list[Lane]:

@@ -17,6 +17,7 @@ from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.system.environment import OtherLoad
+from bottleneck.results.evidence import Payload
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.format import gain_interval
 from bottleneck.results.records import Block, Interval, Result
@@ -37,6 +38,8 @@ _ATTEMPT_SHARE = 0.3
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
 _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
+_MEMORY = "out of memory"
+"""As PyTorch says it of a device."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on it is told."""
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
@@ -214,11 +217,12 @@ class TuningSession:
     def _here(self, settings: Settings) -> Here:
         pipeline = build(self._lanes.base, settings)
         loader = pipeline.make_loader()
-        known, batches = self._lanes.shown(settings), batches_of_epoch(loader)
+        known, batches, before = self._lanes.shown(settings), batches_of_epoch(loader), self.found.before
         return Here(
             pipeline, self._lanes.base, loader, resolve_device(pipeline.device),
             cores=max(1, int(self._turns.cores)), workers_wait=known.workers_wait, start_s=known.start_s,
             epoch_s=None if batches is None else batches * known.step_s,
+            payload=Payload() if before is None else before.evidence.payload,
         )  # fmt: skip
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
@@ -257,7 +261,7 @@ class TuningSession:
         predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
         self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
         found = gain(pairs)
-        return Verdict(outcome, found.estimate if found is not None else None)
+        return Verdict(outcome, found.estimate if found is not None else None, _MEMORY in (reason or ""))
 
     def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
@@ -295,7 +299,7 @@ class TuningSession:
             lanes = self._open_rungs(rungs)
         deadline_s = self._began_s + self._budget_s - self._diagnosis_s
         blocks = measure_rungs(self._turns, lanes, deadline_s, self._clock)
-        facts = [(lane.peak_device_bytes, lane.setup_s) for lane in lanes]
+        facts = [(lane.peak_device_bytes, self._lanes.setup_s[each]) for lane, each in zip(lanes, rungs, strict=True)]
         self._lanes.close()
         confirmed = confirmed_rungs(blocks)
         if confirmed < len(rungs):
