@@ -64,15 +64,20 @@ def loss_of(pipeline):
     return float(loss.detach())
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+HERE = (
+    "num_workers", "prefetch_factor", "in_order", "persistent_workers", "worker_threads", "uint8_images", "autocast",
+    "batch_size", "channels_last", "fused_optimizer", "foreach_optimizer", "set_to_none",
+)  # fmt: skip
+"""What applies to a job with pictures on a CPU; the others have tests of their own."""
+
+
+@pytest.mark.parametrize("name", HERE)
 def test_what_a_change_makes_can_run_and_leaves_the_job_alone(name):
     change = BY_NAME[name]
     job = pictures_job(num_workers=2)
     if name == "set_to_none":
         job = job.replace(train_step=make_train_step(job, CPU))
     place = here(job, start_s=1.0, epoch_s=5.0)
-    if name in ("pin_memory", "compile"):
-        return  # an accelerator's; a compiler's
     assert change.why_not(place) is None
     setting = change.propose(place, {})
     before = copy.deepcopy(job.model.state_dict())
@@ -146,7 +151,6 @@ class Stream(IterableDataset):
         ("set_to_none", {}, "already"),
         ("channels_last", {"train_step": print}, "your own"),
         ("channels_last", {"model": nn.Linear(3, 2)}, "no two-dimensional convolution"),
-        ("compile", {"train_step": print}, "your own"),
         ("batch_size", {"batch_sampler": [[0, 1]], "batch_size": 1}, "does not choose"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from bottleneck.errors import MeasurementError
 from bottleneck.results.tuning import Pair
 from bottleneck.tuning.change import Change, build, labels
-from bottleneck.tuning.changes.workers import next_count
+from bottleneck.tuning.changes.num_workers import next_count
 from bottleneck.tuning.climb import Climb, Verdict
 from bottleneck.tuning.pairs import gain, judge
 from tests.tuning.simulated_job import SimulatedJob, factor
@@ -43,8 +43,8 @@ def climbed(job, changes, given=None):
 def measured(job, base, attempt, given):
     try:
         changed = build(given, attempt.changed)
-    except MeasurementError:
-        return Verdict("failed")
+    except MeasurementError as error:
+        return Verdict("failed", lacked_memory="memory" in error.message)
     pairs = []
     while (outcome := judge(pairs)) is None if pairs else True:
         number = len(pairs)
@@ -108,7 +108,7 @@ def test_steps_that_pay_only_together_are_found_and_nothing_else_with_them():
 
 def test_what_is_slower_or_fails_is_never_kept_and_a_failure_is_not_repeated():
     def fail(pipeline):
-        raise MeasurementError("out of memory")
+        raise MeasurementError("no compiler")
 
     job = SimulatedJob(load_s=0.04, step_s=0.02, cores=8)
     changes = [Change("failing", fail), factor("slower", "all", 1.1), workers(8)]
@@ -116,6 +116,19 @@ def test_what_is_slower_or_fails_is_never_kept_and_a_failure_is_not_repeated():
     assert labels(climb.best) == ("num_workers=2",)
     assert attempts.count("failing") == 1
     assert attempts.count("slower") == 2  # again on top of the workers
+
+
+def test_a_batch_that_fits_only_on_top_of_a_lower_precision_is_tried_again_there():
+    def larger(pipeline, value):
+        if "half" not in pipeline:
+            raise MeasurementError("out of memory")
+        return {**pipeline, "all": 0.5}
+
+    larger_batch = Change("batch_size", larger, next_value=lambda _, judged: None if judged else 64)
+    half = Change("half", lambda pipeline: {**pipeline, "half": True, "step": 0.6})
+    climb, attempts = climbed(SimulatedJob(load_s=0.001, step_s=0.02), [larger_batch, half])
+    assert attempts == ["batch_size=64", "half", "batch_size=64"]
+    assert labels(climb.best) == ("half", "batch_size=64")
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -33,10 +33,11 @@ class Counts(NamedTuple):
 
 def make_counts(device: torch.device) -> Callable[[], Counts]:
     """Return a function that reads the counters; it waits for nothing."""
-    return lambda: Counts(_compiled(), *_allocated(device))
+    return lambda: Counts(graphs_compiled(), *_allocated(device))
 
 
-def _compiled() -> int:
+def graphs_compiled() -> int:
+    """How many graphs `torch.compile` has made in this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return int(counters["stats"].get("unique_graphs", 0)) if counters and "stats" in counters else 0
 

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import loader_argument_names
-from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
+from bottleneck.tuning.epochs import NO_WORKERS, starts_matter_not
 
-_NO_WORKERS = "the loader has no workers"
 _MOST_AHEAD = 16
-_START_MATTERS = 0.01
-"""Share of an epoch that starting the workers takes, below which it need not be tried."""
-_LONGEST_EPOCH_S = 20.0
+_SOURCE = "https://docs.pytorch.org/docs/stable/data.html"
 
 
 # --- prefetch_factor --------------------------------------------------------------------------------------
 
 
 def _why_no_prefetch(here: Here) -> str | None:
-    return None if here.loader.num_workers else _NO_WORKERS
+    return None if here.loader.num_workers else NO_WORKERS
 
 
 def _next_prefetch(here: Here, judged: Mapping[Any, Outcome]) -> int | None:
@@ -37,20 +32,6 @@ def _prefetch(pipeline: Pipeline, value: int) -> Pipeline:
 
 
 # --- persistent_workers -----------------------------------------------------------------------------------
-
-
-def _why_not_persistent(here: Here) -> str | None:
-    if not here.loader.num_workers:
-        return _NO_WORKERS
-    if here.loader.persistent_workers:
-        return "the loader keeps its workers already"
-    if here.epoch_s is None or isinstance(here.loader.dataset, IterableDataset):
-        return "an epoch of the loader has no known length"
-    if here.start_s < _START_MATTERS * here.epoch_s:
-        return f"starting workers takes {duration(here.start_s)} of an epoch of {duration(here.epoch_s)}"
-    if here.epoch_s > _LONGEST_EPOCH_S:
-        return f"it shows only over whole epochs, and one takes {duration(here.epoch_s)}"
-    return None
 
 
 def _persistent(pipeline: Pipeline) -> Pipeline:
@@ -88,19 +69,20 @@ def _out_of_order(pipeline: Pipeline) -> Pipeline:
 CHANGES = (
     Change(
         "prefetch_factor", _prefetch, alters="memory", line="DataLoader(..., prefetch_factor={value})",
-        why_not=_why_no_prefetch, next_value=_next_prefetch,
+        why_not=_why_no_prefetch, next_value=_next_prefetch, source=_SOURCE,
     ),
     Change(
         "pin_memory", _pinned, alters="memory",
         line="DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
         advice=("pin-memory", "non-blocking"), why_not=_why_not_pinned,
+        source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
     ),
     Change(
         "in_order", _out_of_order, alters="order", line="DataLoader(..., in_order=False)",
-        advice=("uneven-samples",), why_not=_why_not_out_of_order,
+        advice=("uneven-samples",), why_not=_why_not_out_of_order, source=_SOURCE,
     ),
     Change(
         "persistent_workers", _persistent, alters="memory", line="DataLoader(..., persistent_workers=True)",
-        advice=("persistent-workers",), why_not=_why_not_persistent, whole_epochs=True,
+        advice=("persistent-workers",), why_not=starts_matter_not, whole_epochs=True, source=_SOURCE,
     ),
 )  # fmt: skip

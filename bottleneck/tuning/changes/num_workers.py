@@ -62,5 +62,6 @@ CHANGES = (
         advice=("more-workers", "use-workers", "too-many-workers", "no-workers-better", "uneven-samples"),
         why_not=_why_not,
         next_value=_next,
+        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     ),
 )

@@ -1,21 +1,21 @@
-"""Changes to what a batch holds on its way to the device."""
+"""Pixels that stay bytes until they are on the device: the end of a torchvision `Compose`, done there."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, Subset
+from torch.utils.data import IterableDataset
 
 from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import move_to_device
 from bottleneck.loader import trees
-from bottleneck.measure.preserve.process import keep_random
-from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.tuning.change import Change, Here
+from bottleneck.tuning.datasets import inside_subsets, with_changed_inside, with_the_same_random
+from bottleneck.tuning.travel import after_the_move
 
 _SCALING = ("ToTensor", "ToDtype", "ConvertImageDtype")
 """Transforms of torchvision's that make floats from 0 to 1 of bytes."""
@@ -33,13 +33,6 @@ class _Tail:
     """What stays in the workers; the pixels that it gives are bytes."""
     normalizing: tuple[tuple[Sequence[float], Sequence[float]], ...]
     """Mean and standard deviation of each normalization, by channel."""
-
-
-def _holder(dataset: Any) -> Any:
-    """The dataset inside of subsets, which has the transform."""
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    return dataset
 
 
 def _split(transform: Any) -> _Tail | None:
@@ -92,37 +85,31 @@ def _converter(tail: _Tail, dimensions: int) -> Callable[[Any], Any]:
 
 def _with_transform(dataset: Any, transform: Any) -> Any:
     """A shallow copy of the dataset, and of the subsets around it, that has another transform."""
-    changed = copy.copy(dataset)
-    if isinstance(changed, Subset):
-        changed.dataset = _with_transform(changed.dataset, transform)
-        return changed
-    both = getattr(changed, "transforms", None)  # as torchvision's own datasets have it beside
-    if both is not None and getattr(both, "transform", None) is changed.transform:
-        changed.transforms = copy.copy(both)
-        changed.transforms.transform = transform
-    changed.transform = transform
-    return changed
+
+    def change(changed: Any) -> None:
+        both = getattr(changed, "transforms", None)  # as torchvision's own datasets have it beside
+        if both is not None and getattr(both, "transform", None) is changed.transform:
+            changed.transforms = copy.copy(both)
+            changed.transforms.transform = transform
+        changed.transform = transform
+
+    return with_changed_inside(dataset, change)
 
 
 def _bytes_until_device(pipeline: Pipeline) -> Pipeline:
-    transform = _holder(pipeline.dataset).transform
+    transform = inside_subsets(pipeline.dataset).transform
     tail = _split(transform)
     assert tail is not None  # as `_why_not` has seen
-    move, convert = pipeline.to_device, _converter(tail, _IMAGE_DIMENSIONS + 1)
-
-    def to_device(batch: Any, device: Any) -> Any:
-        moved = move_to_device(batch, device, non_blocking=True) if move is None else move(batch, device)
-        return trees.map_leaves(convert, moved)
-
     bytewise = type(transform)(list(tail.head))
-    return pipeline.replace(dataset=_with_transform(pipeline.dataset, bytewise), to_device=to_device)
+    changed = pipeline.replace(dataset=_with_transform(pipeline.dataset, bytewise))
+    return after_the_move(changed, partial(trees.map_leaves, _converter(tail, _IMAGE_DIMENSIONS + 1)))
 
 
 def _why_not(here: Here) -> str | None:
     dataset = here.pipeline.dataset
     if isinstance(dataset, IterableDataset):
         return "the dataset is a stream"
-    tail = _split(getattr(_holder(dataset), "transform", None))
+    tail = _split(getattr(inside_subsets(dataset), "transform", None))
     if tail is None:
         return "the dataset has no `transform` of torchvision's that ends in ToTensor or ToDtype, and Normalize"
     return None if _is_the_same(here.pipeline, tail) else "the pixels would not be the same: the dataset does more"
@@ -130,19 +117,13 @@ def _why_not(here: Here) -> str | None:
 
 def _is_the_same(pipeline: Pipeline, tail: _Tail) -> bool:
     """Whether a sample is the same when its floats are made afterwards, with the same random numbers."""
-    changed = _with_transform(pipeline.dataset, type(_holder(pipeline.dataset).transform)(list(tail.head)))
+    changed = _with_transform(pipeline.dataset, type(inside_subsets(pipeline.dataset).transform)(list(tail.head)))
     convert = _converter(tail, _IMAGE_DIMENSIONS)
-    random = keep_random(torch.device("cpu"), Notes())
     try:
-        sample = pipeline.dataset[0]
-        for kept in random:
-            kept.restore()
-        other = trees.map_leaves(convert, changed[0])
+        sample, other = with_the_same_random(lambda: pipeline.dataset[0], lambda: changed[0])
+        other = trees.map_leaves(convert, other)
     except Exception:  # noqa: BLE001 - the user's dataset, on pixels that it does not expect
         return False
-    finally:
-        for kept in random:
-            kept.restore()
     pairs = list(zip(trees.leaves(sample), trees.leaves(other), strict=False))
     images = [a for a, _ in pairs if isinstance(a, torch.Tensor) and a.is_floating_point()]
     return bool(images) and all(map(_alike, *zip(*pairs, strict=True)))
@@ -159,6 +140,7 @@ CHANGES = (
     Change(
         "uint8_images", _bytes_until_device, on="payload", alters="nothing",
         line="PILToTensor() for ToTensor(), and after the copy: images = images.float().div_(255), then Normalize",
-        advice=("smaller-copy", "smaller-payload", "smaller-handoff", "augment-on-device"), why_not=_why_not,
+        advice=("smaller-copy", "smaller-payload", "smaller-handoff", "augment-on-device", "uint8-until-device"),
+        why_not=_why_not, source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
 )  # fmt: skip

@@ -1,0 +1,135 @@
+"""`torch.compile`, in its default mode and in the one that replays CUDA graphs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from bottleneck.errors import MeasurementError
+from bottleneck.job.description import Pipeline
+from bottleneck.job.train_step import with_step_options
+from bottleneck.measure.rounds.new_shapes import graphs_compiled
+from bottleneck.results.tuning import Outcome
+from bottleneck.tuning.change import Change, Here
+from bottleneck.tuning.steps import Wrapper, captured, model_of, parts_of_model
+
+_COMPILING_S = 45.0
+_MOST_IN_A_ROW = 4
+"""Calls one after the other that compile: two are usual, the second one for shapes that may change."""
+_DEFAULT, _REDUCED = "default", "reduce-overhead"
+
+
+class _Watched:
+    """Compiled code, which is given up where each call compiles it anew.
+
+    Raises:
+        MeasurementError: It is.
+    """
+
+    def __init__(self, function: Callable[..., Any], mode: str) -> None:
+        self.mode, self.calls, self._in_a_row = mode, 0, 0
+        self._compiled: Callable[..., Any] = torch.compile(function, mode=mode)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        before = graphs_compiled()
+        result = self._compiled(*arguments, **keywords)
+        self.calls += 1
+        self._in_a_row = self._in_a_row + 1 if graphs_compiled() > before else 0
+        if self._in_a_row >= _MOST_IN_A_ROW:
+            raise MeasurementError(
+                "The model is compiled anew at each step.",
+                "Give it batches of one shape, or take out of its forward what differs from step to step.",
+            )
+        return result
+
+
+# --- a model of which the train step is made ----------------------------------------------------------------
+
+
+class _Compiled(Wrapper):
+    """Calls a module as it is compiled."""
+
+    captures = "compiled"
+
+    def __init__(self, inner: nn.Module, mode: str) -> None:
+        super().__init__(inner)
+        self.call = _Watched(inner, mode)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Compiled:
+        # What is compiled belongs to one module.
+        return _Compiled(copy.deepcopy(self.inner, memo), self.call.mode)
+
+    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+        """What the module gives."""
+        return self.call(*arguments, **keywords)
+
+
+# --- a model that a train step of the user's or of a framework calls ---------------------------------------
+
+
+@contextmanager
+def _called_compiled(model: nn.Module, call: _Watched) -> Iterator[None]:
+    """Meanwhile calls of the model run what is compiled, as after `model.compile()`.
+
+    Raises:
+        MeasurementError: There were none.
+    """
+    before, calls = model._compiled_call_impl, call.calls
+    model._compiled_call_impl = call
+    try:
+        yield
+    finally:
+        if before is None:
+            vars(model).pop("_compiled_call_impl", None)
+        else:
+            model._compiled_call_impl = before
+    if call.calls == calls:
+        raise MeasurementError("The train step does not call the model that was compiled.", "Compile what it calls.")
+
+
+def _compiled(pipeline: Pipeline, value: str) -> Pipeline:
+    if pipeline.train_step is None:
+        return pipeline.replace(model=_Compiled(pipeline.model, value))
+    model = model_of(pipeline)
+    return with_step_options(pipeline, partial(_called_compiled, model, _Watched(model._call_impl, value)))
+
+
+def _why_not(here: Here) -> str | None:
+    model = model_of(here.pipeline)
+    if not isinstance(model, nn.Module):
+        return "the pipeline names no torch.nn.Module as its model"
+    if (other := captured(model)) not in ("", _Compiled.captures):
+        return f"the model is {other}"
+    known = parts_of_model(model)
+    already = any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None for m in known)
+    return "the model is compiled already" if already else None
+
+
+def _mode_of(pipeline: Pipeline) -> str | None:
+    """The mode in which an earlier change has compiled the model; None where none has."""
+    calls = [module.call for module in parts_of_model(pipeline.model) if isinstance(module, _Compiled)]
+    around = [c for c in pipeline._step_options.within if isinstance(c, partial) and c.func is _called_compiled]
+    return next((call.mode for call in [*calls, *(context.args[1] for context in around)]), None)
+
+
+def _next(here: Here, judged: Mapping[Any, Outcome]) -> str | None:
+    if _mode_of(here.pipeline) is None and _DEFAULT not in judged:
+        return _DEFAULT
+    # On a CPU there are no graphs to replay: it would be the same.
+    reduces = here.device.type == "cuda" and judged.get(_DEFAULT) != "failed" and _REDUCED not in judged
+    return _REDUCED if reduces else None
+
+
+CHANGES = (
+    Change(
+        "compile", _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
+        advice=("compile", "cuda-graphs"), why_not=_why_not, next_value=_next, least_s=_COMPILING_S,
+        source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
+    ),
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""Tensors that travel smaller: what a worker makes of a batch, and what is made of that again on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bottleneck.job import containers
+from bottleneck.job.description import Pipeline
+from bottleneck.job.loader_arguments import is_default_collate
+from bottleneck.job.transfer import move_to_device
+from bottleneck.tuning.change import Here
+
+ByPath = Callable[[str, torch.Tensor], Any]
+"""Of the path of a tensor in its batch, such as `[0]`, and the tensor."""
+
+
+def map_tensors(function: ByPath, value: Any, path: str = "") -> Any:
+    """Rebuild a batch with a function applied to each tensor; paths are those of `Payload.tensors`."""
+    if isinstance(value, torch.Tensor):
+        return function(path, value)
+    parts = containers.children(value)
+    if parts is None:
+        return value
+    keyed = isinstance(value, dict)
+    steps = [f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}" for key, _ in parts]
+    changed = [(key, map_tensors(function, part, path + at)) for at, (key, part) in zip(steps, parts, strict=True)]
+    return containers.rebuild(value, changed)
+
+
+class Shrinking:
+    """Collates, and then makes tensors smaller; goes to workers, whichever way they start."""
+
+    def __init__(self, collate: Callable[[Any], Any], shrink: ByPath) -> None:
+        self._collate, self._shrink = collate, shrink
+
+    def __call__(self, samples: Any) -> Any:
+        return map_tensors(self._shrink, self._collate(samples))
+
+
+def after_the_move(pipeline: Pipeline, restore: Callable[[Any], Any]) -> Pipeline:
+    """The pipeline with something done to each batch once it is on the device."""
+    move = pipeline.to_device
+
+    def to_device(batch: Any, device: Any) -> Any:
+        moved = move_to_device(batch, device, non_blocking=True) if move is None else move(batch, device)
+        return restore(moved)
+
+    return pipeline.replace(to_device=to_device)
+
+
+def smaller_on_the_way(pipeline: Pipeline, shrink: ByPath, restore: ByPath) -> Pipeline:
+    """The pipeline whose batches are shrunk where they are collated, and restored on the device.
+
+    Args:
+        pipeline: The job.
+        shrink: Makes a tensor smaller, or leaves it; an object that can be pickled.
+        restore: Makes of it what the train step expects.
+    """
+    collate = pipeline.make_loader().collate_fn
+    restored = after_the_move(pipeline, lambda batch: map_tensors(restore, batch))
+    return restored.replace(collate_fn=Shrinking(collate, shrink))
+
+
+def no_way_to_save(here: Here) -> str | None:
+    """Why nothing is saved on the way of a batch; None where it is copied to a device, or handed over by workers."""
+    if here.device.type == "cpu" and not here.loader.num_workers:
+        return "batches travel nowhere: there are no workers, and the job trains on the CPU"
+    return None
+
+
+def own_transfer(here: Here) -> str | None:
+    """Why what the train step gets is not known; None where we move the batches ourselves."""
+    return "the job moves its batches itself: change it in its to_device" if here.given.to_device is not None else None
+
+
+def collates_plainly(pipeline: Pipeline) -> bool:
+    """Whether batches are collated by PyTorch's own function."""
+    return is_default_collate(pipeline.make_loader().collate_fn)
