@@ -1,6 +1,7 @@
 import os
 import stat
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -212,8 +213,31 @@ def test_load_by_other_processes_is_told(monkeypatch, busy, usable, status):
 def test_swap_in_use_and_little_memory_are_told(monkeypatch, free, swapped, status):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=32 * GIB, available=free))
     monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=swapped))
-    monkeypatch.setattr("bottleneck.measure.system.environment.bytes_below_limit", lambda root, proc: None)
-    assert memory.examine_memory().status == status
+    nowhere = Path("/nowhere")  # no control groups
+    assert memory.examine_memory(nowhere, nowhere).status == status
+
+
+@pytest.mark.parametrize(
+    ("group", "folder", "limit", "used"),
+    [
+        ("0::/", "", "memory.max", "memory.current"),
+        ("5:memory:/", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ],
+)
+def test_the_limit_of_a_container_is_the_memory_that_counts(monkeypatch, tmp_path, group, folder, limit, used):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=32 * GIB, available=20 * GIB))
+    monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=0))
+    groups, proc = tmp_path / "cgroup" / folder, tmp_path / "proc" / "self"
+    groups.mkdir(parents=True)
+    proc.mkdir(parents=True)
+    (proc / "cgroup").write_text(group + "\n")
+    (groups / limit).write_text(str(4 * GIB))
+    (groups / used).write_text(str(4 * GIB - (1 << 20)))
+    finding = memory.examine_memory(tmp_path / "cgroup", tmp_path / "proc")
+    assert finding.status == "warning"
+    assert finding.message.startswith(
+        "1.00 MiB free of 4.00 GiB (limit of the container; the machine has 32.0 GiB), 0 bytes of swap"
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from bottleneck.doctor.finding import Finding
+from bottleneck.measure.system.cgroup import CGROUP_ROOT, PROC
 from bottleneck.results.format import size
 
 _LEAST_SHARED_MEMORY_BYTES = 1 << 30
@@ -14,15 +16,17 @@ _MOST_SWAP_SHARE = 0.05
 """Of the memory; a little swap is what was not needed for long, and costs nothing."""
 
 
-def examine_memory() -> Finding:
-    """Free memory and swap in use."""
+def examine_memory(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> Finding:
+    """Free memory within the limit of the container, and swap in use, which is all of the machine's."""
     import psutil
 
-    from bottleneck.measure.system.environment import free_memory_bytes
+    from bottleneck.measure.system.environment import free_memory_bytes, memory_bytes
 
-    total, free, swapped = psutil.virtual_memory().total, free_memory_bytes(), psutil.swap_memory().used
-    message = f"{size(free)} free of {size(total)}, {size(swapped)} of swap in use"
-    if swapped > _MOST_SWAP_SHARE * total:
+    machine, total = int(psutil.virtual_memory().total), memory_bytes(cgroup_root, proc)
+    free, swapped = free_memory_bytes(cgroup_root, proc), psutil.swap_memory().used
+    limited = f" (limit of the container; the machine has {size(machine)})" if total < machine else ""
+    message = f"{size(free)} free of {size(total)}{limited}, {size(swapped)} of swap in use"
+    if swapped > _MOST_SWAP_SHARE * machine:
         return Finding(
             "warning", "memory", message, "Reading swapped pages back looks like slow loading: end what fills memory."
         )

@@ -38,8 +38,9 @@ def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int
     return available if below_limit is None else min(available, below_limit)
 
 
-def _memory_bytes() -> int:
-    total, limit = int(psutil.virtual_memory().total), memory_limit_bytes()
+def memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
+    """Memory that this process may take at most: that of the machine, or the limit of its container."""
+    total, limit = int(psutil.virtual_memory().total), memory_limit_bytes(cgroup_root, proc)
     return total if limit is None else min(total, limit)
 
 
@@ -111,7 +112,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "cpu_model": _cpu_model(),
         "cpu_cores": os.cpu_count(),
         "cpu_cores_available": usable_cores(),
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": memory_bytes(),
         "memory_available_bytes": free_memory_bytes(),
         "shm_bytes": _shm_bytes(),
         "shm_free_bytes": shm_free_bytes(),
