@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bottleneck.results.names import is_cpu
 from bottleneck.results.records import Interval, Rate, State, Tool
 
 ChangeFinding = Literal["faster", "slower", "within_noise", "undecided"]
@@ -30,7 +31,7 @@ class Side:
     @property
     def on_cpu(self) -> bool:
         """Whether model and workers share the cores, so that the efficiency says little."""
-        return (self.device or "").startswith("cpu")
+        return is_cpu(self.device)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ def moves_batches(name: str) -> bool:
     return goes_beyond_the_worker(name) and not makes_samples(name)
 
 
+def is_cpu(device: object) -> bool:
+    """Whether a device, such as `cuda:0`, is known to be the CPU: model and workers then share its cores."""
+    return isinstance(device, str) and device.startswith("cpu")
+
+
 # --- spans ------------------------------------------------------------------------------------------------
 
 

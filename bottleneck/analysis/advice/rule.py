@@ -14,7 +14,7 @@ from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.stopping import loss
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, moves_batches
+from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_batches
 from bottleneck.results.records import Interval, Measurement, Stage, Verdict
 
 
@@ -80,7 +80,7 @@ class Case:
     @property
     def on_cpu(self) -> bool:
         """Whether the train step runs on the same cores as the workers."""
-        return self.device.startswith("cpu")
+        return is_cpu(self.device)
 
     @property
     def on_cuda(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bottleneck.reports.document import Items, Section
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.format import count, duration, percent, size, whole
+from bottleneck.results.names import is_cpu
 from bottleneck.results.records import Rate, Result
 
 _RAW, _COLD = "raw", "cold"
@@ -54,7 +55,8 @@ def _coupled(result: Result, name: str) -> Rate | None:
 
 def _on_accelerator(result: Result) -> bool:
     """Whether a device computes that the main process need not wait for."""
-    return not str(result.environment.get("device") or "cpu").startswith("cpu")
+    device = result.environment.get("device")
+    return bool(device) and not is_cpu(device)
 
 
 def _waits(evidence: Evidence, whose: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from bottleneck.results.format import known, number
+from bottleneck.results.names import is_cpu
 from bottleneck.results.records import Result
 
 _THIS_JOB = "this job"
@@ -40,7 +41,7 @@ def _facts(result: Result) -> Iterator[str]:
 
 def on_cpu(result: Result) -> bool:
     """Whether the train step is known to run on the same cores as the workers."""
-    return _text(result.environment, "device").startswith("cpu")
+    return is_cpu(result.environment.get("device"))
 
 
 def _text(part: Mapping[str, Any], key: str) -> str:
