@@ -13,6 +13,7 @@ from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
 from bottleneck.analysis.warnings import ended_early, find_warnings
+from bottleneck.results.names import is_cpu
 from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Measurement, Result, Verdict
 
 
@@ -90,12 +91,8 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
 
 
 def _findings(measurement: Measurement, readings: Readings, answer: Answer) -> Findings:
-    seconds = measurement.cost.seconds
-    return Findings(answer, readings, seconds, on_cpu=_on_cpu(measurement), ended_early=ended_early(measurement))
-
-
-def _on_cpu(measurement: Measurement) -> bool:
-    return str(measurement.environment.get("device") or "").startswith("cpu")
+    seconds, on_cpu = measurement.cost.seconds, is_cpu(measurement.environment.get("device"))
+    return Findings(answer, readings, seconds, on_cpu=on_cpu, ended_early=ended_early(measurement))
 
 
 def inverse(interval: Interval) -> Interval:

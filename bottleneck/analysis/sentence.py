@@ -68,9 +68,19 @@ _ON_CPU = "The job waits for its data. It trains on the CPU, where model and wor
 """Of such a job it says little what the train step could do without workers beside it."""
 
 
-def _now(findings: Findings) -> str:
+def _now(findings: Findings, epoch: Epoch | None = None) -> str:
     raw = findings.readings.raw
-    return "" if raw is None else f"Now {count(raw.samples_per_s)} samples/s."
+    if raw is None:
+        return ""
+    now = raw.samples_per_s
+    if epoch is None:
+        return f"Now {count(now)} samples/s."
+    return f"Now {count(_over(epoch, now))} samples/s ({count(now)} within an epoch)."
+
+
+def _over(epoch: Epoch, now: float) -> float:
+    """The throughput over a whole epoch; `now` is that between its edges."""
+    return now * epoch.batches * epoch.step_s / epoch.seconds
 
 
 def _costs_it(efficiency: Interval) -> str:
@@ -88,17 +98,24 @@ def _over_an_epoch(findings: Findings, epoch: Epoch, whole: Interval, steady: In
     """The sentence where the beginning of each epoch costs the job something that shows."""
     answer = findings.answer
     gap = f"Between epochs the job stands for {duration(epoch.gap_s.estimate)} of each {duration(epoch.seconds)}"
-    edge = f"{gap}: {_reason(epoch)}. Within an epoch it is at {percent_interval(steady)}."
+    edge = f"{gap}: {_reason(epoch)}."
+    if answer.state == "input_bound" and findings.on_cpu:
+        what = _edges(epoch) if answer.choice.basis == "epoch" else _named(findings)
+        return f"{_ON_CPU} {edge} {what} {_now(findings, epoch)}"
+    edge = f"{edge} Within an epoch it is at {percent_interval(steady)}."
     bounds = _bounds(findings, epoch)
     if answer.state == "device_bound":
         return f"The device holds this job: over a whole epoch {_costs_it(whole)}. Bottleneck: compute. {edge} {bounds}"
     if answer.state == "undecided":
         return f"{_undecided(whole)}, over a whole epoch. {edge} {_what_decides(findings)} {bounds}"
     if answer.choice.basis == "epoch":
-        free = epoch.seconds / (epoch.batches * epoch.step_s)
-        worth = f"Bottleneck: no stage, but the beginning of each epoch. If it were free: {gain(free)} the throughput."
-        return f"{_held(whole)}, over a whole epoch. {edge} {worth} {bounds}"
+        return f"{_held(whole)}, over a whole epoch. {edge} {_edges(epoch)} {bounds}"
     return f"{_held(whole)}, over a whole epoch. {edge} {_named(findings)} {bounds}"
+
+
+def _edges(epoch: Epoch) -> str:
+    free = epoch.seconds / (epoch.batches * epoch.step_s)
+    return f"Bottleneck: no stage, but the beginning of each epoch. If it were free: {gain(free)} the throughput."
 
 
 def _reason(epoch: Epoch) -> str:
@@ -186,5 +203,4 @@ def _bounds(findings: Findings, epoch: Epoch | None = None) -> str:
     most, now = findings.readings.device.samples_per_s, findings.readings.raw.samples_per_s
     if epoch is None:
         return f"Upper bound: {count(most)} samples/s, now {count(now)}."
-    whole = now * epoch.batches * epoch.step_s / epoch.seconds
-    return f"Upper bound: {count(most)} samples/s, now {count(whole)} ({count(now)} within an epoch)."
+    return f"Upper bound: {count(most)} samples/s, now {count(_over(epoch, now))} ({count(now)} within an epoch)."
