@@ -25,7 +25,10 @@ _WANTED_RELATIVE_HALF_WIDTH = 0.1
 _WANTED_RELATIVE_COST_HALF_WIDTH = 0.05
 _LEAST_COST_SHARE = 0.005
 """Share of a step that the half width of a cost need not be smaller than."""
-_MOST_ROUNDS = 1_000_000
+_MOST_TIMES = 10
+"""What was measured so far is worth doing again so many times, and no more."""
+_FEWEST_FURTHER = 3
+"""Fewer move the mean more than they narrow its interval: a promise of one is broken in one of four cases."""
 
 
 def loss(efficiency: Interval) -> Interval:
@@ -47,8 +50,8 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
     """How many further rounds would probably decide the state.
 
     The half width of a mean over n rounds shrinks like t(n - 1) / sqrt(n); the answer is the smallest n at
-    which the present estimate, with the present spread between rounds, falls on one side. With fewer rounds than the
-    least number the spread is known too badly: then it is the rounds up to that.
+    which the present estimate, with the present spread between rounds, falls on one side, and at least a few. With
+    fewer rounds than the least number the spread is known too badly: then it is the rounds up to that.
 
     Returns:
         None when the state is decided already, or when no affordable number of rounds decides it.
@@ -60,10 +63,10 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
         return None
     if now < LEAST_ROUNDS:
         return LEAST_ROUNDS - now
+    counts = range(now + 1, _MOST_TIMES * now + 1)
     # The half width falls with the rounds, so that bisection finds the edge.
-    counts = range(now, _MOST_ROUNDS)
-    further = bisect_left(counts, True, key=lambda rounds: _would_decide(log_efficiency, rounds))
-    return further if further < len(counts) else None
+    further = 1 + bisect_left(counts, True, key=lambda rounds: _would_decide(log_efficiency, rounds))
+    return max(_FEWEST_FURTHER, further) if further <= len(counts) else None
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:

@@ -87,8 +87,8 @@ CASES = (
     ),
     RuleCase(
         "measure-longer",
-        deserves=measure(_UNDECIDED, rounds=6, noise=0.04, seed=3),
-        healthy=measure(_UNDECIDED, rounds=6, noise=0.001, seed=3),
+        deserves=measure(_UNDECIDED, rounds=6, noise=0.04, seed=4),
+        healthy=measure(_UNDECIDED, rounds=6, noise=0.001, seed=4),
     ),
     RuleCase("cheaper-augment", deserves=_AUGMENT, healthy=_LOAD, stage="augment"),
     RuleCase("cheaper-load", deserves=_LOAD, healthy=_AUGMENT, stage="load"),
