@@ -13,7 +13,7 @@ from bottleneck.results.names import COLLATE, COMPUTE, COPY, HANDOFF
 
 _PADDED = 0.3
 """Share of a batch that is padding from which on bucketing is advised."""
-_COPY_BYTES_PER_S = 0.5e9
+_COPY_BYTES_PER_S = 0.5 * 2**30
 """Less than what one core copies into fresh shared memory in a second; a collation slower than that does more."""
 _OVERHEAD = 3.0
 """Times the bare copy from which on a collation counts as Python's work."""

@@ -9,7 +9,7 @@ from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import OpenHandle
 from bottleneck.results.format import duration, names, number, percent, plural, size
 
-LARGE_PICKLE_BYTES = 50e6
+LARGE_PICKLE_BYTES = 50 << 20
 LONG_START_S = 1.0
 """Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
