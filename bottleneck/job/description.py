@@ -262,7 +262,7 @@ class Pipeline:
         loader_changes = {n: v for n, v in changes.items() if n in _of_the_loader()}
         loader = self.loader
         if loader_changes:
-            check_loader_arguments(loader_changes)
+            check_loader_arguments({"num_workers": self.loader.num_workers, **loader_changes})
             loader = rebuild_loader(loader, loader_changes)
         return Pipeline.from_loader(loader, **{n: own[n] for n in FIELD_NAMES if n not in _OF_THE_LOADER})
 

@@ -190,6 +190,14 @@ def test_replace_dataset_on_a_loader_follows_with_pytorchs_samplers():
     assert type(changed.sampler) is RandomSampler
 
 
+def test_what_needs_workers_can_be_replaced_on_a_loader_that_has_some():
+    given = Pipeline.from_loader(DataLoader(TensorDataset(torch.zeros(8)), num_workers=1), train_step=print)
+    assert given.replace(prefetch_factor=4).make_loader().prefetch_factor == 4
+    assert given.replace(num_workers=0).replace(num_workers=2).replace(persistent_workers=True).loader.num_workers == 2
+    with pytest.raises(PipelineError, match="needs worker processes"):
+        given.replace(num_workers=0).replace(prefetch_factor=4)
+
+
 def test_replace_keeps_a_wrapped_batch_sampler_unless_it_is_concerned():
     loader = DataLoader(samples(), batch_size=4)
 
