@@ -115,6 +115,8 @@ class Step:
     place: str = ""
     """The file and line of the user's that it is about."""
     is_diff: bool = False
+    proof: str = ""
+    """The command that tries it."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Steps(_Block):
     """What to do, the most important first."""
 
     steps: tuple[Step, ...]
+    label: str = "Fix"
+    """What a terminal calls each of them, with its number; empty where there is but one."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bottleneck.analysis.advice.edits import Edit, edit_of, is_fact, place_of
 from bottleneck.analysis.advice.promise import claims_at_most
-from bottleneck.reports.document import Items, Section, Step, Steps
+from bottleneck.analysis.advice.proof import proof_of
+from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
-from bottleneck.results.records import Advice, Result
+from bottleneck.results.records import Advice, Interval, Result
 
 MOST_IN_SHORT = 3
 """Pieces of advice in a short report."""
@@ -36,6 +38,23 @@ def _short_gain(advice: Advice) -> str:
     return f", up to {gain(expected.estimate)}" if claims_at_most(advice) else f", about {gain(expected.estimate)}"
 
 
+def promise_of(expected: Interval | None, diagnosed: Result | None) -> str:
+    """What the advice of a diagnosis promised of a change, in a few words; empty where it promised nothing."""
+    if expected is None or not known(expected.estimate):
+        return ""
+    at_most = expected.low == 1.0 and expected.high == expected.estimate
+    given = diagnosed.advice if diagnosed is not None else ()
+    if at_most or any(item.gain == expected and claims_at_most(item) for item in given):
+        return f"up to {gain(expected.estimate)}"
+    return gain_interval(expected)
+
+
+def first_in_words(result: Result) -> str:
+    """The first piece in a line; empty where nothing is advised."""
+    steps = [_title_only(result, item) for item in _fixes(result)[:1]]
+    return "".join(f"{step.title}{f' ({step.place})' if step.place else ''}." for step in steps)
+
+
 def advice(result: Result) -> Iterator[Section]:
     """All pieces of advice, and the facts."""
     steps = tuple(_step(result, item, in_full=True) for item in _fixes(result))
@@ -51,7 +70,9 @@ def short_advice(result: Result) -> Iterator[Section]:
     steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]
     facts = Items(tuple(f"{fact.title}." for fact in _facts(result)))
     yield Section("", (facts,), folded=False)
-    yield Section("", (Steps(tuple(steps)),), folded=False)
+    proof = proof_of(result, fixes[:MOST_IN_SHORT])
+    proven = Paragraph(f"Prove it: {proof}" if proof else "", "small")
+    yield Section("", (Steps(tuple(steps)), proven), folded=False)
 
 
 def left_out_of_short(result: Result) -> int:
@@ -61,7 +82,7 @@ def left_out_of_short(result: Result) -> int:
 
 def first_advice(result: Result) -> Iterator[Section]:
     """The first piece, to be read without a click."""
-    steps = tuple(_step(result, item) for item in _fixes(result)[:1])
+    steps = tuple(replace(_step(result, item), proof=proof_of(result, [item])) for item in _fixes(result)[:1])
     yield Section("", (Steps(steps),), folded=False)
 
 
@@ -81,11 +102,13 @@ def _step(result: Result, item: Advice, *, in_full: bool = False) -> Step:
     """A piece of advice; without an edit, what to do is told in words."""
     edit, promised = _edit(result, item), expected_gain(item)
     told = " ".join(filter(None, (item.why, promised))) if in_full else ""
+    proof = proof_of(result, [item]) if in_full else ""
     title = item.title if in_full else f"{item.title}{_short_gain(item)}"
     if edit is None:
-        return Step(title, f"{told} {_as_sentence(item.how)}".strip(), place=place_of(item, result.evidence))
+        how = f"{told} {_as_sentence(item.how)}".strip()
+        return Step(title, how, place=place_of(item, result.evidence), proof=proof)
     place = edit.place or place_of(item, result.evidence)
-    return Step(title, told, edit.lines, place, edit.is_diff)
+    return Step(title, told, edit.lines, place, edit.is_diff, proof)
 
 
 def _title_only(result: Result, item: Advice) -> Step:

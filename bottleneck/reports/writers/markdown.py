@@ -123,7 +123,6 @@ def _step(step: Step, limit: int) -> str:
     place = f" ({sanitize.markdown_code(step.place, MAX_LINE)})" if step.place else ""
     text = sanitize.markdown(step.text, limit)
     head = f"**{sanitize.markdown(step.title.rstrip('.'), MAX_LINE)}**{place}{f'. {text}' if text else ''}"
-    if not step.code.strip():
-        return head
-    block = sanitize.markdown_block(step.code, "diff" if step.is_diff else "python")
-    return f"{head}\n\n{block}"
+    block = sanitize.markdown_block(step.code, "diff" if step.is_diff else "python") if step.code.strip() else ""
+    proof = f"Prove it: {sanitize.markdown_code(step.proof, MAX_LINE)}" if step.proof else ""
+    return "\n\n".join(filter(None, (head, block, proof)))

@@ -23,7 +23,10 @@ _STYLES = {"undecided": "cyan", "within noise": "dim", "faster": "green", "slowe
     "fix this first": "red", "holds the job": "red", "also costs time": "yellow", "no measurable effect": "dim",
     "not measured precisely enough": "cyan",
 }  # fmt: skip
-_STATES = {"INPUT-BOUND": "bold red", "COMPUTE-BOUND": "bold green", "UNDECIDED": "bold cyan"}
+_STATES = {
+    "INPUT-BOUND": "bold red", "COMPUTE-BOUND": "bold green", "UNDECIDED": "bold cyan", "TUNED": "bold green",
+    "UNCHANGED": "bold cyan", "UNFINISHED": "bold cyan",
+}  # fmt: skip
 _DIFF = {"-": "red", "+": "green"}
 _PARAGRAPHS = {"plain": "", "answer": "bold", "note": "dim", "small": "dim", "state": "bold", "heading": "bold"}
 _GAP = 2
@@ -98,10 +101,13 @@ class _Writer:
         for number, step in enumerate(block.steps, 1):
             place = f" ({_clean(step.place)})" if step.place else ""
             title = f"{_clean(step.title).rstrip('.')}{place}."
-            yield from self._wrapped(f"Fix {number}  ", f"{title} {_clean(step.text)}".rstrip(), 0, indent, "cyan")
+            label = f"{block.label} {number}  " if block.label else ""
+            yield from self._wrapped(label, f"{title} {_clean(step.text)}".rstrip(), 0, indent, "cyan")
             for line in sanitize.lines(step.code):
                 style = _DIFF.get(line[:1], "") if step.is_diff else ""
                 yield Padding(Text(line, style), (0, 0, 0, indent))
+            if step.proof:
+                yield from self._wrapped("Prove it: ", _clean(step.proof), indent, 2 * indent, "dim")
 
     def _table(self, table: Table) -> Iterator[RenderableType]:
         columns, rows = table.shown(self._form)

@@ -140,7 +140,7 @@ CHANGES = (
     Change(
         "uint8_images", _bytes_until_device, on="payload", alters="nothing",
         line="PILToTensor() for ToTensor(), and after the copy: images = images.float().div_(255), then Normalize",
-        advice=("smaller-copy", "smaller-payload", "smaller-handoff", "augment-on-device", "uint8-until-device"),
-        why_not=_why_not, source="https://docs.pytorch.org/vision/stable/transforms.html",
+        advice=("uint8-until-device", "smaller-copy", "smaller-payload", "smaller-handoff"), why_not=_why_not,
+        source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
 )  # fmt: skip

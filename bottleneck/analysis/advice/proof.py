@@ -1,0 +1,58 @@
+"""Which advice `bottleneck tune` can prove, and the command that does.
+
+The names are those of its changes, which need torch and are not imported here; a test compares them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+
+from bottleneck.results.records import Advice, Result
+
+PROVING: dict[str, tuple[str, ...]] = {
+    "channels-last": ("channels_last",),
+    "compile": ("compile",),
+    "cuda-graphs": ("compile", "cuda_graphs"),
+    "cudnn-benchmark": ("cudnn_benchmark",),
+    "fetch-in-batches": ("whole_batches",),
+    "fewer-threads": ("threads",),
+    "float32-matmul-precision": ("tf32",),
+    "fused-optimizer": ("fused_optimizer", "foreach_optimizer"),
+    "larger-batch": ("batch_size",),
+    "mixed-precision": ("autocast", "fp16"),
+    "more-workers": ("num_workers",),
+    "no-workers-better": ("num_workers",),
+    "non-blocking": ("pin_memory",),
+    "persistent-workers": ("persistent_workers", "start_method"),
+    "pin-memory": ("pin_memory",),
+    "set-to-none": ("set_to_none",),
+    "smaller-copy": ("one_hot", "smaller_floats", "uint8_images"),
+    "smaller-handoff": ("one_hot", "smaller_floats", "uint8_images"),
+    "smaller-payload": ("one_hot", "smaller_floats", "uint8_images"),
+    "spawn-pickling": ("start_method",),
+    "thread-oversubscription": ("worker_threads",),
+    "too-many-workers": ("num_workers",),
+    "uint8-until-device": ("uint8_images",),
+    "uneven-samples": ("num_workers", "in_order"),
+    "unused-columns": ("leave_out",),
+    "use-workers": ("num_workers",),
+}
+"""The changes that try what is advised, by the id of the advice."""
+
+
+def proof_of(result: Result, advice: Iterable[Advice]) -> str:
+    """The command that tries what is advised; empty where there is none, and for a script, which has no target."""
+    target = result.pipeline.get("target")
+    tried = dict.fromkeys(name for item in advice for name in changes_for(result, item))
+    if not tried or not isinstance(target, str) or result.pipeline.get("source") == "script":
+        return ""
+    return " ".join(["bottleneck tune", shlex.quote(target), *(f"--try {name}" for name in tried)])
+
+
+def changes_for(result: Result, advice: Advice) -> Iterator[str]:
+    """The changes that try what is advised, as far as they are known to apply."""
+    for name in PROVING.get(advice.id, ()):
+        # The workers of a stream divide it in a way of its own.
+        if not (name == "num_workers" and result.evidence.loader.iterable):
+            yield name

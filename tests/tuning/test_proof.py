@@ -1,0 +1,54 @@
+"""Advice that a tuning can prove names the command, with the changes that there are and no others."""
+
+from dataclasses import replace
+
+import pytest
+
+from bottleneck.analysis.advice import rules
+from bottleneck.analysis.advice.proof import PROVING, proof_of
+from bottleneck.reports.render import for_terminal, render
+from bottleneck.results.evidence import LoaderFacts
+from bottleneck.tuning.changes import BUILT_IN
+from tests.support.results_factory import make_result
+from tests.support.tuning_factory import make_before
+
+COMMAND = "bottleneck tune train.py:build --try num_workers"
+
+
+def test_the_names_are_those_of_the_changes_and_the_ids_those_of_the_rules():
+    proven: dict[str, tuple[str, ...]] = {}
+    for change in BUILT_IN:
+        for advice in change.advice:
+            proven[advice] = (*proven.get(advice, ()), change.name)
+    assert proven == PROVING
+    assert set(PROVING) <= {id for rule in rules.RULES for id in rule.ids}
+
+
+def test_advice_names_the_command_that_tries_it():
+    result = make_before()
+    more, cheaper = result.advice
+    assert proof_of(result, [more]) == COMMAND
+    assert proof_of(result, [cheaper]) == ""
+    assert proof_of(result, [more, cheaper, replace(more, id="uneven-samples")]) == f"{COMMAND} --try in_order"
+    spaced = replace(result, pipeline={"target": "my jobs/train.py:build"})
+    assert proof_of(spaced, [more]) == "bottleneck tune 'my jobs/train.py:build' --try num_workers"
+
+
+@pytest.mark.parametrize("pipeline", [{}, {"target": 3}, {"target": "train.py", "source": "script"}])
+def test_what_has_no_target_has_no_command(pipeline):
+    assert proof_of(make_result(pipeline=pipeline), make_result().advice) == ""
+
+
+def test_of_a_stream_the_number_of_workers_is_not_tried():
+    result = make_before()
+    stream = replace(result, evidence=replace(result.evidence, loader=LoaderFacts(iterable=True)))
+    assert proof_of(stream, stream.advice) == ""
+
+
+def test_every_format_shows_the_command_once_for_each_place_where_the_advice_is():
+    result = make_before()
+    assert f"Prove it: {COMMAND}\n" in render(result, "text")
+    assert " ".join(for_terminal(result, verbose=True).plain().split()).count(COMMAND) == 1
+    assert f"Prove it: `{COMMAND}`" in render(result, "markdown")
+    assert f"Prove it: <code>{COMMAND}</code>" in render(result, "html")
+    assert "Prove it" not in render(make_result(), "text")
