@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 if TYPE_CHECKING:
     from bottleneck.api import Attempt
+    from bottleneck.tuning.tune import TuningAttempt
+
+AnyFound = TypeVar("AnyFound", bound=Result | TuningResult)
 
 _PATIENCE_S = 5.0
 
@@ -37,6 +43,19 @@ def _git(*arguments: str) -> str:
 
 def with_source(attempt: Attempt, target: str, commit: str | None) -> Attempt:
     """The attempt, whose result says what was diagnosed."""
-    found = attempt.diagnosis
-    source = {"target": target} if commit is None else {"target": target, "commit": commit}
-    return replace(attempt, diagnosis=replace(found, pipeline={**found.pipeline, **source}))
+    return replace(attempt, diagnosis=_from(attempt.diagnosis, _source(target, commit)))
+
+
+def tuned_from(attempt: TuningAttempt, target: str, commit: str | None) -> TuningAttempt:
+    """The attempt, whose tuning and its two diagnoses say of what they are."""
+    found, source = attempt.tuning, _source(target, commit)
+    before, after = (_from(each, source) if each is not None else None for each in (found.before, found.after))
+    return replace(attempt, tuning=_from(replace(found, before=before, after=after), source))
+
+
+def _source(target: str, commit: str | None) -> dict[str, str]:
+    return {"target": target} if commit is None else {"target": target, "commit": commit}
+
+
+def _from(found: AnyFound, source: dict[str, str]) -> AnyFound:
+    return replace(found, pipeline={**found.pipeline, **source})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -80,32 +80,28 @@ def report_command(  # noqa: PLR0913, PLR0917 - one for each option
         plan_outputs({"output": output, CARD: card})
     refuse_two_from_standard_input((result, base))
     saved = read_saved(result)
+    compared = None
     if isinstance(saved, TuningResult):
-        _report_tuning(saved, format_, output, {"--base": base, "--card": card, "--link-prefix": link_prefix})
-        return ExitStatus.OK
-    loaded = saved
-    if gpu_hour_price is not None:
-        loaded = with_price(loaded, gpu_hour_price)
-    compared = _against(base, loaded, force=force) if base is not None else None
+        asked = {"--base": base, "--link-prefix": link_prefix, "--gpu-hour-price": gpu_hour_price}
+        _refuse_for_a_tuning([option for option, value in asked.items() if value is not None])
+    else:
+        saved = saved if gpu_hour_price is None else with_price(saved, gpu_hour_price)
+        compared = _against(base, saved, force=force) if base is not None else None
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
     if summary is not None:
-        append_text(summary, render(loaded, "markdown", compared, links) + "\n")
+        append_text(summary, render(saved, "markdown", compared, links) + "\n")
     if card is not None:
-        write_report(loaded, CARD, card)
+        write_report(saved, CARD, card)
     if format_ in ("markdown", "html"):
-        write_rendered(render(loaded, format_, compared, links), output)
+        write_rendered(render(saved, format_, compared, links), output)
     else:
-        write_report(loaded, format_, output, verbose=verbose)
+        write_report(saved, format_, output, verbose=verbose)
     return ExitStatus.OK
 
 
-def _report_tuning(tuning: TuningResult, format_: str, output: str, asked: Mapping[str, str | None]) -> None:
-    for option, value in asked.items():
-        if value is not None:
-            raise UsageError(
-                f"{option} is for the result of one diagnosis, and this is a tuning.", f"Leave {option} out."
-            )
-    write_report(tuning, format_, output)
+def _refuse_for_a_tuning(options: Sequence[str]) -> None:
+    for option in options:
+        raise UsageError(f"{option} is for the result of one diagnosis, and this is a tuning.", f"Leave {option} out.")
 
 
 def _against(base: str, head: Result, *, force: bool) -> Comparison:

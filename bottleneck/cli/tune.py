@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bottleneck.cli.help import Command
+from bottleneck.cli.job_source import current_commit, tuned_from
 from bottleneck.cli.measuring import require_torch
 from bottleneck.cli.options import as_names, as_seconds, traceback_option, verbose_option
 from bottleneck.cli.outputs import (
@@ -74,7 +75,8 @@ def tune_command(
     outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
     for path in outputs.values():
         refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
-    attempt = _tune(target, tried, skip, budget, safe=safe)
+    commit = current_commit()
+    attempt = tuned_from(_tune(target, tried, skip, budget, safe=safe), target, commit)
     try:
         if attempt.failure is None or attempt.tuning.trials:
             write_outputs(attempt.tuning, outputs, verbose=verbose)

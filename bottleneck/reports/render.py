@@ -12,6 +12,7 @@ from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
 if TYPE_CHECKING:
+    from bottleneck.reports.charts.card import Card
     from bottleneck.reports.document import Document, Form, Link
     from bottleneck.reports.writers.text import TextReport
 
@@ -27,7 +28,7 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
 
     Args:
         reported: What to report.
-        format: One of `FORMATS`, or `CARD` for a result.
+        format: One of `FORMATS`, or `CARD` for a result or a tuning.
         compared: The result against what was measured before, for markdown and HTML.
         links: Files that belong to the result, for markdown.
 
@@ -36,11 +37,10 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
     """
     if format == "json":
         return to_json(reported) + "\n"
-    if format == CARD and isinstance(reported, Result):
+    if format == CARD and isinstance(reported, Result | TuningResult):
         from bottleneck.reports.charts.card import render_card
-        from bottleneck.reports.content.overview import card
 
-        return render_card(card(reported))
+        return render_card(_card(reported))
     if format not in FORMATS:
         raise UsageError(f"There is no report format {format!r}.", f"Use one of {', '.join(FORMATS)}.")
     if format == "text":
@@ -68,6 +68,12 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
     return TextReport(_document(reported, form), form)
 
 
+def _card(reported: Result | TuningResult) -> Card:
+    from bottleneck.reports.content import overview, tuning
+
+    return tuning.card(reported) if isinstance(reported, TuningResult) else overview.card(reported)
+
+
 def _document(
     reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
@@ -76,5 +82,5 @@ def _document(
     if isinstance(reported, Result):
         return result_document(reported, format, compared, links)
     if isinstance(reported, TuningResult):
-        return tuning_document(reported)
+        return tuning_document(reported, format)
     return comparison_document(reported)

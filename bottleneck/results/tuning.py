@@ -13,6 +13,8 @@ ChangeOn = Literal["loader", "payload", "step"]
 Alters = Literal["numbers", "order", "memory", "nothing"]
 """What a change may alter beside the speed; `numbers` is what is learned."""
 Outcome = Literal["kept", "dropped", "undecided", "failed", "not_applicable", "not_tried"]
+AS_IT_IS = "as it is"
+"""The job before any change."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class Rung:
     peak_device_bytes: Count | None
     """The most memory of the device that its blocks needed; None on a CPU."""
     setup_s: Amount | None
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return " + ".join(self.settings) or AS_IT_IS
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,21 @@
 import subprocess
 from dataclasses import dataclass
 
-from bottleneck.cli.job_source import current_commit, with_source
+from bottleneck.cli.job_source import current_commit, tuned_from, with_source
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 from tests.support.results_factory import make_result
+from tests.support.tuning_factory import make_tuning
 
 
 @dataclass(frozen=True)
 class Attempted:
     diagnosis: Result
+
+
+@dataclass(frozen=True)
+class Tuned:
+    tuning: TuningResult
 
 
 def git(*arguments):
@@ -41,3 +48,10 @@ def test_target_and_commit_are_in_the_result():
     attempt = Attempted(make_result())
     assert with_source(attempt, "train.py:build", "1a2b3c4").diagnosis.pipeline["commit"] == "1a2b3c4"
     assert "commit" not in with_source(attempt, "train.py:build", None).diagnosis.pipeline
+
+
+def test_they_are_in_a_tuning_and_in_its_diagnoses():
+    tuning = tuned_from(Tuned(make_tuning()), "job.py:build", "1a2b3c4").tuning
+    for found in (tuning, tuning.before, tuning.after):
+        assert (found.pipeline["target"], found.pipeline["commit"]) == ("job.py:build", "1a2b3c4")
+    assert tuned_from(Tuned(make_tuning(before=None, after=None)), "job.py:build", None).tuning.after is None

@@ -7,8 +7,9 @@ import pytest
 
 from bottleneck.cli.main import run
 from bottleneck.reports.content.verdict import headline
-from bottleneck.results.codec import load, save
+from bottleneck.results.codec import load, save, to_json
 from tests.support.results_factory import make_result
+from tests.support.tuning_factory import make_tuning
 
 
 @pytest.fixture
@@ -114,3 +115,15 @@ def test_a_card_is_drawn_beside_the_report(saved, tmp_path, capsys):
     assert run(["report", str(saved), "--card", "-"]) == 2
     assert "--output and --card both go to standard output." in capsys.readouterr().err
     assert run(["report", str(saved), "--card", str(saved)]) == 2
+
+
+def test_a_tuning_is_reported_as_a_result_is(tmp_path, monkeypatch, capsys):
+    saved, card, summary = (tmp_path / name for name in ("tuning.json", "card.svg", "summary.md"))
+    saved.write_text(to_json(make_tuning()), encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert run(["report", str(saved), "--verbose", "--card", str(card), "--github-summary"]) == 0
+    assert "promised" in capsys.readouterr().out
+    assert "1,702 samples/s" in card.read_text(encoding="utf-8")
+    assert summary.read_text(encoding="utf-8").startswith("### 🟢 train.py:build is 2.6x faster")
+    assert run(["report", str(saved), "--gpu-hour-price", "2"]) == 2
+    assert "--gpu-hour-price is for the result of one diagnosis" in capsys.readouterr().err

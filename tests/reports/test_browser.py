@@ -26,6 +26,7 @@ from tests.support.results_factory import (
     make_interrupted_result,
     make_result,
 )
+from tests.support.tuning_factory import make_tuning, make_tuning_without_a_gain
 
 PROGRAM = find_chromium()
 needs_chromium = pytest.mark.skipif(
@@ -157,7 +158,11 @@ class TestInOneBrowser:
 
     @pytest.mark.parametrize("width", [NARROW, WIDE])
     @pytest.mark.parametrize(
-        "make", [make_page_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+        "make",
+        [
+            *(make_page_result, make_device_bound_result, make_interrupted_result, make_empty_result),
+            *(make_tuning, make_tuning_without_a_gain),
+        ],
     )
     def test_nothing_reaches_out_of_the_window(self, page, tmp_path, width, make):
         page.open(written(tmp_path, make()), width=width)
@@ -170,7 +175,12 @@ class TestInOneBrowser:
     @pytest.mark.parametrize(
         ("make", "width", "dark"),
         [
-            *((make_page_result, width, dark) for width in (WIDE, PHONE) for dark in (False, True)),
+            *(
+                (make, width, dark)
+                for make in (make_page_result, make_tuning)
+                for width in (WIDE, PHONE)
+                for dark in (False, True)
+            ),
             (make_device_bound_result, WIDE, True),
             (make_empty_result, WIDE, False),
             (make_comparison, WIDE, True),
@@ -209,6 +219,21 @@ class TestInOneBrowser:
         assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
         page.open(written(tmp_path, make_page_result(), "other.html"), fragment="#environment")
         assert page.evaluate(opened) == ["environment"]
+
+    def test_the_page_of_a_tuning_has_its_parts_behind_anchors(self, page, tmp_path):
+        page.open(written(tmp_path, make_tuning()), fragment="#tried-and-not-kept")
+        titles = page.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
+        assert titles == [
+            "Warnings", "Throughput with each change", "Change these lines", "What holds the job now", "Contents",
+            "The ladder in numbers", "Tried and not kept", "What does not apply", "What to do next", "The job before",
+            "Environment", "Pipeline",
+        ]  # fmt: skip
+        page.evaluate(SETTLED)
+        assert page.evaluate("[...document.querySelectorAll('details[open]')].map(p => p.id)") == ["tried-and-not-kept"]
+        page.evaluate("window.copied = []; navigator.clipboard.writeText = async t => { window.copied.push(t); }")
+        page.click("#change-these-lines .copy")
+        assert page.evaluate("window.copied") == ["\n".join(make_tuning().lines)]
+        assert page.errors == []
 
     def test_a_fix_is_copied_as_it_is_to_be(self, page, tmp_path):
         steps = (Step("one", "", "a\nb"), Step("two", "why", "-old(1)\n+new(1)\n same", "train.py:3", is_diff=True))

@@ -20,7 +20,7 @@ from bottleneck.cli.main import run
 from bottleneck.cli.printing import prepare_streams
 from bottleneck.reports.document import Link
 from bottleneck.reports.render import FORMATS, for_terminal, render
-from bottleneck.results.codec import load, save
+from bottleneck.results.codec import load, save, saved_from_json
 from bottleneck.results.records import Tool
 from tests.support.results_factory import (
     make_device_bound_result,
@@ -28,6 +28,7 @@ from tests.support.results_factory import (
     make_interrupted_result,
     make_result,
 )
+from tests.support.tuning_factory import make_tuning, make_tuning_without_a_gain
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SUFFIXES = {"text": "txt", "markdown": "md", "html": "html", "json": "json"}
@@ -43,6 +44,7 @@ COMPARISONS = {
         [make_result(), make_device_bound_result(), make_empty_result()], labels=["2", "4", "8"], force=True
     ),
 }
+TUNINGS = {"tuning": make_tuning}
 SAVED = GOLDEN.parent / "saved" / "v1-6-traces-and-profile.json"
 """A result with every kind of evidence."""
 
@@ -82,20 +84,24 @@ OTHERS = {
     "input_bound-plain_characters.txt": plain_characters,
     "comparison-40_columns.txt": lambda: for_terminal(COMPARISONS["comparison"]()).plain(40),
     "sweep-40_columns.txt": lambda: for_terminal(COMPARISONS["sweep"]()).plain(40),
+    "tuning-verbose.txt": lambda: for_terminal(make_tuning(), verbose=True).plain(),
+    "tuning-40_columns.txt": lambda: for_terminal(make_tuning()).plain(40),
+    "tuning_without_a_gain.txt": lambda: render(make_tuning_without_a_gain(), "text"),
+    "tuning_without_a_gain.md": lambda: render(make_tuning_without_a_gain(), "markdown"),
     "everything.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(),
     "everything-40_columns.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(40),
     "everything.md": lambda: render(load(SAVED), "markdown"),
     "pull_request.md": pull_request,
     "github_summary.md": github_summary,
 }
-CASES = [(name, format) for name in [*RESULTS, *COMPARISONS] for format in FORMATS]
+CASES = [(name, format) for name in [*RESULTS, *COMPARISONS, *TUNINGS] for format in FORMATS]
 
 
 @pytest.mark.parametrize(("name", "format"), CASES, ids=["-".join(case) for case in CASES])
 def test_report_is_the_golden_file(name, format):
     path = GOLDEN / f"{name}.{SUFFIXES[format]}"
-    if name in RESULTS:
-        rendered = render(RESULTS[name](), format)
+    if name in (fixed := {**RESULTS, **TUNINGS}):
+        rendered = render(fixed[name](), format)
     else:
         # The version of what is installed here belongs to no report that is to stay the same.
         rendered = render(replace(COMPARISONS[name](), tool=Tool("torch-bottleneck", "0.1.0")), format)
@@ -129,3 +135,7 @@ def test_every_golden_file_is_one_of_a_case():
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_that_were_saved_before_can_be_read(name):
     assert load(GOLDEN / f"{name}.json") == RESULTS[name]()
+
+
+def test_a_tuning_that_was_saved_before_can_be_read():
+    assert saved_from_json((GOLDEN / "tuning.json").read_text(encoding="utf-8")) == make_tuning()

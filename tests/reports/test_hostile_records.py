@@ -18,12 +18,14 @@ from bottleneck.cli.main import run
 from bottleneck.reports.render import render
 from bottleneck.results.codec import from_json, load, save
 from bottleneck.results.records import Interval, Result
+from bottleneck.results.tuning import TuningResult
+from tests.support.tuning_factory import make_tuning
 
 SAVED = Path(__file__).parent.parent / "saved"
 FULL = max(SAVED.glob("v1-*.json"))
 """The saved result with the most in it: every kind of evidence."""
 
-CHOICES = {"state", "finding", "gain_basis", "judged_by"}
+CHOICES = {"state", "finding", "gain_basis", "judged_by", "kind", "on", "alters", "outcome"}
 """Fields that hold one of a few words; a file with another one is refused."""
 MEANT = {"source", "mode", "seen"}
 """Keys of evidence whose known words alone are shown, or whose texts are positions."""
@@ -90,6 +92,14 @@ def hostile(text: str) -> Result:
     return replace(result, advice=tuple(gained))
 
 
+@cache
+def hostile_tuning(text: str) -> TuningResult:
+    """A tuning with `text` in all that it says itself; that of its diagnoses is found above."""
+    tuning = make_tuning()
+    told = filled(replace(tuning, before=None, after=None), text)
+    return replace(told, before=tuning.before, after=tuning.after)
+
+
 def harmless(text: str) -> str:
     """A text of as many lines with nothing in them: a verdict and a remedy may have several."""
     return "\n".join("x" if line.strip() else "" for line in text.splitlines())
@@ -104,7 +114,8 @@ def documents(text: str, form: str) -> tuple[str, ...]:
     labels = f"{ANCHOR} {text} base", f"{ANCHOR} {text} head"
     compared = compare(result, other, labels=labels, force=True)
     table = sweep([result, other, result], labels=[*labels, text], force=True)
-    made = (render(result, form), render(compared, form), render(table, form))
+    tuned = hostile_tuning(text)
+    made = (render(result, form), render(compared, form), render(table, form), render(tuned, form))
     return (*made, render(result, "markdown", compared)) if form == "markdown" else made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from bottleneck.reports import sanitize
 from bottleneck.reports.charts.flamegraph import escape
@@ -14,11 +15,16 @@ from bottleneck.results.records import State
 WIDTH, HEIGHT = 1200, 630
 """What chats and slides show whole."""
 _LEFT, _RIGHT = 64, WIDTH - 56
-_COLOURS: dict[State, str] = {"input_bound": "#c2410c", "device_bound": "#18794e", "undecided": "#60646c"}
-_LABELS: dict[State, str] = {
+Standing = State | Literal["tuned", "as_before", "ended_early"]
+"""How a job stands, or what became of its tuning."""
+_COLOURS: dict[Standing, str] = {"input_bound": "#c2410c", "device_bound": "#18794e", "tuned": "#18794e"}
+_LABELS: dict[Standing, str] = {
     "input_bound": "Input-bound",
     "device_bound": "Compute-bound",
     "undecided": "Undecided",
+    "tuned": "Tuned",
+    "as_before": "Nothing pays",
+    "ended_early": "Ended early",
 }
 _INK, _SOFT, _BAR = "#1c2024", "#60646c", "#3e7bb6"
 _WIDTH_OF_CHARACTER = 0.56
@@ -56,7 +62,7 @@ class Lane:
 class Card:
     """The answer in short."""
 
-    state: State
+    state: Standing
     headline: str
     claim: str
     facts: tuple[tuple[str, str], ...]
@@ -77,14 +83,18 @@ def render_card(card: Card) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         f'role="img" aria-label="{escape(sanitize.shown(words))}">\n'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>\n'
-        f'<rect width="16" height="{HEIGHT}" fill="{_COLOURS[card.state]}"/>\n'
+        f'<rect width="16" height="{HEIGHT}" fill="{_colour(card)}"/>\n'
         f"<g font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif\" fill=\"{_INK}\">\n"
         f"{shapes}\n</g>\n</svg>\n"
     )
 
 
+def _colour(card: Card) -> str:
+    return _COLOURS.get(card.state, _SOFT)
+
+
 def _answer(card: Card) -> Iterator[str]:
-    yield _text(_LEFT, 82, card.label.upper(), 26, _COLOURS[card.state], bold=True)
+    yield _text(_LEFT, 82, card.label.upper(), 26, _colour(card), bold=True)
     yield _text(_RIGHT, 82, "bottleneck", 24, _SOFT, anchor="end")
     foot = 156
     for line in _wrapped(card.headline, 54, 2):
@@ -106,7 +116,7 @@ def _bars(card: Card) -> Iterator[str]:
     for number, node in enumerate(shown):
         y, length = top + _PITCH * number, max(2.0, _BAR_ROOM * node.share)
         yield _text(_BAR_BEGIN - 16, y + 21, short(node.name), 22, _INK, bold=node.hot, anchor="end")
-        fill = _COLOURS["input_bound"] if node.hot and card.state == "input_bound" else _BAR
+        fill = _colour(card) if node.hot and card.state == "input_bound" else _BAR
         yield f'<rect x="{_BAR_BEGIN}" y="{y}" width="{length:.1f}" height="28" fill="{fill}"/>'
         yield _text(_BAR_BEGIN + length + 14, y + 21, node.takes, 22, _INK, bold=node.hot)
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH, Chart, Dot, Label, Rect, Segment, Shape, short
+from bottleneck.reports.content.advice import promise_of
 from bottleneck.reports.content.ladder import rungs
 from bottleneck.reports.content.step import added_times
-from bottleneck.results.format import LARGEST, duration, gain_interval, percent, rate_with_half_width, whole
+from bottleneck.results.format import LARGEST, duration, gain, gain_interval, percent, rate_with_half_width, whole
 from bottleneck.results.names import COLD
 from bottleneck.results.records import Block, Interval, Rate, Result
+from bottleneck.results.tuning import Rung, TuningResult
 
 _VALUE_WIDTH = 210
 ROOM = WIDTH - LABEL_WIDTH - _VALUE_WIDTH
@@ -25,6 +27,8 @@ MAX_STEPS = 64
 _STEPS_LEFT = 8
 _BAR, _THIN_BAR, _PITCH, _PAIR_PITCH = 18, 6, 28, 46
 _LANE = 34
+_MOST_OF_A_SETTING, _MOST_OF_A_PROMISE = 16, 20
+"""Letters, whose size is half again as large on a telephone."""
 _WIDEST_DEVIATION = 0.5
 _LEAST_DEVIATION = 0.02
 
@@ -44,6 +48,8 @@ class _Row:
     """The length of a second bar below it, which is cut where it is longer than there is room, and its value."""
     adds: str = ""
     """A second, smaller name below the first."""
+    label: str = ""
+    """The name as it is shown, where it is another one."""
 
 
 def draw_charts(result: Result) -> tuple[Chart, ...]:
@@ -150,6 +156,44 @@ def _gains(result: Result) -> Chart | None:
     return _chart("Gain if free", note, height + 20, shapes)
 
 
+def tuning_chart(tuned: TuningResult) -> Chart | None:
+    """Throughput with each change that was kept on top of those before, against the job as it was."""
+    known = [rung for rung in tuned.ladder if _positive(rung.rate)][:MAX_ROWS]
+    if len(known) < 2 or known[0] is not tuned.ladder[0]:
+        return None
+    scale = ROOM / max(rung.rate.samples_per_s for rung in known)
+    rows = [
+        _Row(
+            rung.label,
+            (f"{gain(rung.total.estimate)}, " if _is_gain(rung.total) else "") + rate_with_half_width(rung.rate),
+            begin=0.0,
+            length=rung.rate.samples_per_s * scale,
+            hot=False,
+            interval=(rung.rate.low * scale, rung.rate.high * scale),
+            unit=" samples/s",
+            adds=_adds(rung, promise_of(rung.predicted, tuned.before)),
+            label=short(rung.settings[0] if rung.settings else rung.label, _MOST_OF_A_SETTING),
+        )
+        for rung in known
+    ]
+    pitch = _PAIR_PITCH if any(row.adds for row in rows) else _PITCH
+    height, before = len(rows) * pitch, _at(known[0].rate.samples_per_s * scale)
+    note = "Samples per second with each change on top of those above it, and the factor of all of them together. "
+    note += "The dashed line: the job as it is."
+    shapes = [Segment(before, 0, before, height, "bound"), *_draw(rows, pitch)]
+    return _chart("Throughput with each change", note, height, shapes)
+
+
+def _adds(rung: Rung, promised: str) -> str:
+    """What stands below the name of a change: those that came with it, and what was promised."""
+    others = f"+ {', '.join(rung.settings[1:])}" if rung.settings[1:] else ""
+    return short(others or (f"promised {promised.partition(' (')[0]}" if promised else ""), _MOST_OF_A_PROMISE)
+
+
+def _is_gain(interval: Interval | None) -> TypeGuard[Interval]:
+    return interval is not None and _usable(interval)
+
+
 def step_chart(result: Result) -> Chart | None:
     """Single steps one behind the other: how evenly batches come, and what waiting for them takes."""
     seen = [(step.wait_s, step.work_s) for step in result.evidence.steps]
@@ -223,7 +267,7 @@ def _draw(rows: Sequence[_Row], pitch: float) -> list[Shape]:
         top, middle = at * pitch, at * pitch + _BAR / 2
         x, end = LABEL_WIDTH + row.begin, row.begin + row.length
         tip = f"{row.name}: {row.value}{row.unit}"
-        shapes.append(Label(LABEL_WIDTH - 8, middle, short(row.name), "label", "end"))
+        shapes.append(Label(LABEL_WIDTH - 8, middle, row.label or short(row.name), "label", "end"))
         shapes.append(Rect(x, top, row.length, _BAR, "hot" if row.hot else "bar", tip))
         if row.adds:
             shapes.append(Label(LABEL_WIDTH - 8, top + _BAR + 15, row.adds, "soft", "end"))

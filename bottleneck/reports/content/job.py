@@ -8,11 +8,15 @@ from typing import Any, TypeGuard
 from bottleneck.results.format import known, number
 from bottleneck.results.names import is_cpu
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
 
 _THIS_JOB = "this job"
 
+Measured = Result | TuningResult
+"""What says which job and which machine it is about."""
 
-def job_name(result: Result) -> str:
+
+def job_name(result: Measured) -> str:
     """The target as it was typed; else the model and its data, which is all that a call from Python tells."""
     target, model, dataset = (_text(result.pipeline, key) for key in ("target", "model", "dataset"))
     if target:
@@ -20,12 +24,12 @@ def job_name(result: Result) -> str:
     return " on ".join(filter(None, (model, dataset.rpartition(".")[2]))) or _THIS_JOB
 
 
-def job_facts(result: Result) -> tuple[str, ...]:
+def job_facts(result: Measured) -> tuple[str, ...]:
     """Commit, device, batch and workers, as far as they are known."""
     return tuple(_facts(result))
 
 
-def _facts(result: Result) -> Iterator[str]:
+def _facts(result: Measured) -> Iterator[str]:
     commit = _text(result.pipeline, "commit")
     if commit:
         yield f"commit {commit}"
@@ -39,7 +43,7 @@ def _facts(result: Result) -> Iterator[str]:
         yield f"{number(workers)} worker{'' if workers == 1 else 's'}"
 
 
-def on_cpu(result: Result) -> bool:
+def on_cpu(result: Measured) -> bool:
     """Whether the train step is known to run on the same cores as the workers."""
     return is_cpu(result.environment.get("device"))
 

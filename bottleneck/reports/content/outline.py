@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.reports.content import figures, raw, verdict
+from bottleneck.reports.content import figures, raw, rungs, tuning, verdict
 from bottleneck.reports.content.advice import advice, first_advice, short_advice
 from bottleneck.reports.content.comparison import changes, changes_of_job
 from bottleneck.reports.content.functions import functions
@@ -21,7 +21,6 @@ from bottleneck.reports.content.overview import overview
 from bottleneck.reports.content.payload import moved_bytes, payload
 from bottleneck.reports.content.stages import stages
 from bottleneck.reports.content.transforms import transforms
-from bottleneck.reports.content.tuning import tuning
 from bottleneck.reports.content.usage import utilisation
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
 from bottleneck.results.comparison import Comparison, Sweep
@@ -113,9 +112,30 @@ def result_document(
     return Document(tuple(sections), f"bottleneck: {result.verdict.bottleneck or UNKNOWN}")
 
 
-def tuning_document(result: TuningResult) -> Document:
-    """The report of a tuning, the same in every format."""
-    return Document(tuple(tuning(result)), "bottleneck tune")
+_TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], ...]] = {
+    "text": (
+        *(tuning.short_answer, rungs.ladder_in_short, tuning.changed_lines, tuning.others_in_short),
+        *(tuning.first_warnings, tuning.took, tuning.now_in_short),
+    ),
+    "verbose": (
+        *(tuning.short_answer, rungs.ladder, tuning.others, tuning.before, tuning.warnings),
+        *(tuning.changed_lines, tuning.took, tuning.now_in_full),
+    ),
+    "markdown": (
+        *(tuning.pull_request_answer, rungs.ladder_for_a_phone, tuning.changed_lines, tuning.now_on_a_page),
+        *(tuning.first_warnings, rungs.ladder, tuning.others, tuning.next_steps, tuning.before, tuning.took),
+    ),
+    "html": (
+        *(tuning.page_head, tuning.warnings, rungs.ladder_as_chart, tuning.changed_lines_on_a_page),
+        *(tuning.now_on_a_page, rungs.ladder, tuning.others, tuning.next_steps, tuning.before, raw.setting),
+        tuning.took,
+    ),
+}
+
+
+def tuning_document(result: TuningResult, form: str) -> Document:
+    """The report of a tuning. In a terminal it ends with what holds the tuned job, right above the prompt."""
+    return Document(tuple(section for part in _TUNING_OUTLINES[form] for section in part(result)), "bottleneck tune")
 
 
 def comparison_document(compared: Comparison | Sweep) -> Document:

@@ -9,7 +9,7 @@ from datetime import datetime
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import WhatIf, rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
-from bottleneck.reports.content.job import on_cpu
+from bottleneck.reports.content.job import Measured, on_cpu
 from bottleneck.reports.content.step import Part, gain_of, gain_text, parts, takes
 from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
@@ -45,12 +45,17 @@ _SHORTEST_EPOCH_S, _WHOLE_MINUTES_S, _HOURS_S = 60.0, 600.0, 7200.0
 
 def overview(result: Result) -> Iterator[Section]:
     """The card with the verdict, the flow, and what a change would bring."""
-    drawn = card(result)
-    yield Section("", (Figure("card", drawn), *map(Paragraph, _verdict(result))), folded=False)
-    if any(lane.nodes for lane in drawn.lanes):
-        note = Paragraph(_pace(result), "note")
-        yield Section("What each stage takes", (Figure("flow", drawn.lanes), note), folded=False)
+    yield Section("", (Figure("card", card(result)), *map(Paragraph, _verdict(result))), folded=False)
+    yield from flow(result)
     yield from _possible(result)
+
+
+def flow(result: Result) -> Iterator[Section]:
+    """The stages in the order in which data passes them, with what each takes."""
+    drawn = tuple(_lanes(result))
+    if drawn:
+        blocks = Figure("flow", drawn), Paragraph(_pace(result), "note")
+        yield Section("What each stage takes", blocks, folded=False)
 
 
 def _verdict(result: Result) -> list[str]:
@@ -70,10 +75,10 @@ def card(result: Result) -> Card:
     """The answer in short: state, now and possible, bottleneck, job, machine, date."""
     headline, claim = _headline(result)
     facts = (
-        ("Bottleneck", _bottleneck(result)),
-        ("Job", _job(result)),
-        ("Machine", _machine(result)),
-        ("Measured", _measured(result)),
+        ("Bottleneck", held_by(result)),
+        ("Job", job_line(result)),
+        ("Machine", machine_line(result)),
+        ("Measured", measured_line(result.created, result.cost.seconds)),
     )
     return Card(result.verdict.state, headline, claim, tuple(fact for fact in facts if fact[1]), tuple(_lanes(result)))
 
@@ -107,7 +112,8 @@ def _headline(result: Result) -> tuple[str, str]:
     return better, bound
 
 
-def _bottleneck(result: Result) -> str:
+def held_by(result: Result) -> str:
+    """The bottleneck, what it takes, and what contributes."""
     verdict = result.verdict
     if verdict.bottleneck is None:
         return ""
@@ -116,7 +122,7 @@ def _bottleneck(result: Result) -> str:
     return f"{verdict.bottleneck}{f', {taken}' if taken else ''}{also}"
 
 
-def _job(result: Result) -> str:
+def job_line(result: Measured) -> str:
     """What was measured, as far as it is known."""
     pipeline = result.pipeline
     named = [str(pipeline[key]) for key in ("target", "dataset", "model") if pipeline.get(key)]
@@ -127,7 +133,8 @@ def _job(result: Result) -> str:
     return ", ".join(parts)
 
 
-def _machine(result: Result) -> str:
+def machine_line(result: Measured) -> str:
+    """Device and cores."""
     device, name = (result.environment.get(key) for key in ("device", "device_name"))
     cores = positive(result.environment, "cpu_cores_available")
     parts = [f"{name} ({device})" if name and device else str(name or device or "")]
@@ -135,12 +142,13 @@ def _machine(result: Result) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _measured(result: Result) -> str:
+def measured_line(created: str, seconds: float) -> str:
+    """When, and how long it took."""
     try:
-        when = f"{datetime.fromisoformat(result.created.replace('Z', '+00:00')):%Y-%m-%d %H:%M} UTC"
+        when = f"{datetime.fromisoformat(created.replace('Z', '+00:00')):%Y-%m-%d %H:%M} UTC"
     except ValueError:  # a file may hold any text
-        when = result.created
-    return f"{when}, in {long_duration(result.cost.seconds)}"
+        when = created
+    return f"{when}, in {long_duration(seconds)}"
 
 
 # --- the flow ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bottleneck.reports import sanitize
+from bottleneck.reports.content.job import Measured
 from bottleneck.reports.document import Column, Section, Table
 from bottleneck.results.format import LARGEST, count, duration, long_duration, number, size, whole
 from bottleneck.results.records import Rate, Result
@@ -21,7 +22,7 @@ _COLUMNS = (
 )
 
 
-def setting(result: Result) -> Iterator[Section]:
+def setting(result: Measured) -> Iterator[Section]:
     """Environment and pipeline."""
     for title, part in (("Environment", result.environment), ("Pipeline", result.pipeline)):
         rows = tuple((key, described(key, value)) for key, value in part.items())

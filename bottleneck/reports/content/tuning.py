@@ -1,162 +1,178 @@
-"""A tuning: the ladder of what was kept, the changed lines, what was tried besides, and what holds the job now."""
+"""A tuning: what it brought, the changed lines, what was tried besides, and what holds the job now."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from bottleneck.analysis.advice.proof import PROVING
+from bottleneck.reports.charts.card import Card, Standing
+from bottleneck.reports.content.advice import advice, first_in_words, promise_of
 from bottleneck.reports.content.job import job_facts, job_name
-from bottleneck.reports.content.verdict import headline
-from bottleneck.reports.document import ALL, FULL, Bar, Column, Items, Paragraph, Section, Step, Steps, Table
-from bottleneck.results.format import (
-    count,
-    duration,
-    gain_interval,
-    known,
-    long_duration,
-    names,
-    percent,
-    plural,
-    rate_with_half_width,
-    size,
-)
-from bottleneck.results.tuning import Losses, Rung, Trial, TuningResult
+from bottleneck.reports.content.ladder import step_bars
+from bottleneck.reports.content.overview import flow, held_by, job_line, machine_line, measured_line
+from bottleneck.reports.content.rungs import altering
+from bottleneck.reports.content.verdict import MOST_WARNINGS, STATES, headline
+from bottleneck.reports.document import TERMINAL, Column, Figure, Items, Paragraph, Section, Step, Steps, Table
+from bottleneck.results.format import count, gain, gain_interval, known, long_duration, names, plural
+from bottleneck.results.records import Result
+from bottleneck.results.tuning import Trial, TuningResult
 
-_AS_IT_IS = "as it is"
-_ALTERS = {"numbers": "what is learned", "order": "order of samples", "memory": "memory", "nothing": ""}
-_LEAST_SETUP_S = 1.0
-"""A first step that takes less longer than another one is not worth a sentence."""
+_MEASURED = ("kept", "dropped", "undecided")
+_CHANGE = "Change these lines"
 
 
-def tuning(result: TuningResult) -> Iterator[Section]:
-    """All of it, in every format."""
-    named = result.after or result.before
-    name = (Paragraph(job_name(named), "heading", on=("markdown", "html")),) if named is not None else ()
-    facts = (Paragraph(", ".join(job_facts(result.before)), "small"),) if result.before is not None else ()
-    yield Section("", (*name, Paragraph(result.sentence, "answer"), *facts), folded=False)
-    yield Section("", (Items(tuple(w.message for w in result.warnings), "Warning", warn=True),), folded=False)
-    yield Section("What was kept", (_ladder(result.ladder), _note(result.ladder), _facts(result.ladder)), folded=False)
-    changed = (Step("Change these lines", "", "\n".join(result.lines)),) if result.lines else ()
-    yield Section("The changed lines", (Steps(changed),), folded=False)
-    yield Section("Tried and not kept", (_others(result.trials), *_without_a_gain(result.trials)), folded=False)
-    if result.after is not None:
-        yield Section("What holds the job now", (Paragraph(" ".join(headline(result.after))),), folded=False)
-    took = f"Tuned in {long_duration(result.seconds)}, {plural(_tried(result.trials), 'setting')} tried."
-    yield Section("", (Paragraph(took, "small"),), folded=False)
+# --- the answer ---------------------------------------------------------------------------------------------
 
 
-def _tried(trials: Sequence[Trial]) -> int:
-    return sum(trial.outcome not in ("not_applicable", "not_tried") for trial in trials)
+def short_answer(result: TuningResult) -> Iterator[Section]:
+    """What became of it and which job it is, in one line, and the answer."""
+    state = {"tuned": "TUNED", "as_before": "UNCHANGED"}.get(_standing(result), "UNFINISHED")
+    job = Paragraph(f"{state}  {job_name(result)}", "state")
+    facts = Paragraph(", ".join(job_facts(result)), "note")
+    yield Section("", (job, facts, Paragraph(result.sentence)), folded=False)
 
 
-def _ladder(ladder: Sequence[Rung]) -> Table:
+def pull_request_answer(result: TuningResult) -> Iterator[Section]:
+    """A heading that says what changed, and for which job."""
+    heading = Paragraph(_heading(result), "heading")
+    facts = Paragraph(", ".join(job_facts(result)), "small")
+    answer = Paragraph("" if result.gain is not None else result.sentence)  # the heading says it, and the ladder
+    yield Section("", (heading, facts, answer), folded=False)
+
+
+def _heading(result: TuningResult) -> str:
+    job, standing = job_name(result), _standing(result)
+    if standing == "ended_early":
+        return f"⚪ {job}: the tuning ended early"
+    before, after = (count(rung.rate.samples_per_s) for rung in (result.ladder[0], result.ladder[-1]))
+    if standing == "as_before" or result.gain is None:
+        return f"⚪ {job}: no change pays ({before} samples/s)"
+    return f"🟢 {job} is {gain(result.gain.estimate)} faster ({before} → {after} samples/s)"
+
+
+def page_head(result: TuningResult) -> Iterator[Section]:
+    """The answer on a card."""
+    yield Section("", (Figure("card", card(result)),), folded=False)
+
+
+def card(result: TuningResult) -> Card:
+    """The answer in short: throughput before and after, what was kept and what holds the job now."""
+    kept = [setting for rung in result.ladder[1:] for setting in rung.settings]
+    tried = f"{measured_line(result.created, result.seconds)}, {_tried(result.trials)}"
+    facts = (
+        ("Kept", names(kept)),
+        ("May alter", "; ".join(altering(result.ladder))),
+        ("Holds it now", held_by(result.after) if result.after is not None else ""),
+        ("Job", job_line(result)),
+        ("Machine", machine_line(result)),
+        ("Tuned", tried),
+    )
+    return Card(_standing(result), *_claim(result), tuple(fact for fact in facts if fact[1]))
+
+
+def _claim(result: TuningResult) -> tuple[str, str]:
+    if not result.ladder:
+        return "No ladder yet", result.sentence
+    before, after = (count(rung.rate.samples_per_s) for rung in (result.ladder[0], result.ladder[-1]))
+    if result.gain is None:
+        return f"{before} samples/s", result.sentence
+    return f"{before} → {after} samples/s", f"{gain_interval(result.gain)} the throughput, measured in turns."
+
+
+def _standing(result: TuningResult) -> Standing:
+    if not result.ladder:
+        return "ended_early"
+    return "tuned" if len(result.ladder) > 1 else "as_before"
+
+
+def _tried(trials: Sequence[Trial]) -> str:
+    return f"{plural(len({t.setting for t in trials if t.outcome in (*_MEASURED, 'failed')}), 'setting')} tried"
+
+
+def warnings(result: TuningResult) -> Iterator[Section]:
+    """Why not to trust a number."""
+    yield Section("Warnings", (Items(_messages(result), "Warning", warn=True),), folded=False)
+
+
+def first_warnings(result: TuningResult) -> Iterator[Section]:
+    """The first of them."""
+    yield Section("Warnings", (Items(_messages(result)[:MOST_WARNINGS], "Warning", warn=True),), folded=False)
+
+
+def _messages(result: TuningResult) -> tuple[str, ...]:
+    return tuple(warning.message for warning in result.warnings)
+
+
+def changed_lines(result: TuningResult) -> Iterator[Section]:
+    """What to paste."""
+    yield Section("", (_lines(result, _CHANGE),), folded=False)
+
+
+def changed_lines_on_a_page(result: TuningResult) -> Iterator[Section]:
+    """The same below a title of its own."""
+    yield Section(_CHANGE, (_lines(result, ""),), folded=False)
+
+
+def _lines(result: TuningResult, title: str) -> Steps:
+    lines = "\n".join(result.lines)
+    return Steps((Step(title, "", lines),) if lines else (), label="")
+
+
+# --- what was not kept --------------------------------------------------------------------------------------
+
+
+def others_in_short(result: TuningResult) -> Iterator[Section]:
+    """What was tried and not kept, in a sentence each for what was measured and what failed."""
+    latest = _latest(result.trials)
+    dropped = [_with_gain(trial) for trial in latest if trial.outcome in ("dropped", "undecided")]
+    failed = [trial.setting for trial in latest if trial.outcome == "failed"]
+    told = [f"Tried and not kept: {', '.join(dropped)}."] if dropped else []
+    told += [f"Failed: {', '.join(failed)}."] if failed else []
+    told += [text for text in _untried(result.trials) if text]
+    yield Section("", (Items(tuple(told)),), folded=False)
+
+
+def _with_gain(trial: Trial) -> str:
+    if trial.gain is None or not known(trial.gain.estimate):
+        return trial.setting
+    doubt = ", undecided" if trial.outcome == "undecided" else ""
+    return f"{trial.setting} ({gain(trial.gain.estimate)}{doubt})"
+
+
+def others(result: TuningResult) -> Iterator[Section]:
+    """What was tried and not kept, each with its number or its reason."""
     columns = (
         Column("change", "name"),
-        Column("samples/s", "number"),
-        Column("", "bar"),
-        Column("this step", "interval"),
-        Column("all together", "interval"),
-        Column("promised", "interval", on=FULL),
-        Column("may alter"),
-        Column("device memory", "number"),
-    )
-    most = max((rung.rate.samples_per_s for rung in ladder), default=1.0)
-    return Table(columns, tuple(_row(rung, most) for rung in ladder))
-
-
-def _row(rung: Rung, most: float) -> tuple[str | Bar, ...]:
-    altered = [_ALTERS[alters] for alters in dict.fromkeys(rung.alters) if _ALTERS[alters]]
-    first = not rung.settings
-    return (
-        _AS_IT_IS if first else " + ".join(rung.settings),
-        rate_with_half_width(rung.rate),
-        Bar(rung.rate.samples_per_s / most if most else None),
-        "" if first else gain_interval(rung.gain),
-        "" if first else gain_interval(rung.total),
-        "" if rung.predicted is None else gain_interval(rung.predicted),
-        ", ".join(altered),
-        "" if rung.peak_device_bytes is None else size(rung.peak_device_bytes),
-    )
-
-
-def _note(ladder: Sequence[Rung]) -> Paragraph:
-    if not ladder:
-        return Paragraph("")
-    rounds = len({block.round for block in ladder[0].rate.blocks})
-    return Paragraph(f"Measured in turns, {plural(rounds, 'round')}; in brackets, 95 % intervals.", "note")
-
-
-def _facts(ladder: Sequence[Rung]) -> Items:
-    """What a step costs beside its gain: a time to begin with, and other losses."""
-    return Items(
-        tuple(
-            fact
-            for before, rung in itertools.pairwise(ladder)
-            for fact in (_setup(before, rung), _losses(rung))
-            if fact
-        )
-    )
-
-
-def _setup(before: Rung, rung: Rung) -> str:
-    if rung.setup_s is None or rung.setup_s - (before.setup_s or 0.0) < _LEAST_SETUP_S:
-        return ""
-    took_s = rung.setup_s - (before.setup_s or 0.0)
-    saved_s = _s_per_sample(before) - _s_per_sample(rung)
-    batch = rung.rate.seconds_per_batch * rung.rate.samples_per_s
-    name, lasts = " + ".join(rung.settings), duration(took_s)
-    if saved_s <= 0 or batch <= 0:
-        return f"{name}: the first step takes {lasts} longer."
-    steps = math.ceil(took_s / (saved_s * batch))
-    return f"{name}: the first step takes {lasts} longer, which is earned back after {plural(steps, 'step')}."
-
-
-def _s_per_sample(rung: Rung) -> float:
-    return 1 / rung.rate.samples_per_s if rung.rate.samples_per_s > 0 else 0.0
-
-
-def _losses(rung: Rung) -> str:
-    if rung.losses is None or not rung.losses.base:
-        return ""
-    name, differ = " + ".join(rung.settings), _difference(rung.losses)
-    over = f"over {plural(len(rung.losses.base), 'step')} on the same batches from the same weights"
-    if differ == 0:
-        return f"{name}: the losses are the same, bit for bit, {over}."
-    last = f"the last is {count(rung.losses.changed[-1])}, before {count(rung.losses.base[-1])}"
-    return f"{name}: the losses differ by {percent(differ)} at most {over}; {last}."
-
-
-def _difference(losses: Losses) -> float:
-    """The largest difference between the two losses of a step, as a part of the one before the change."""
-    pairs = zip(losses.base, losses.changed, strict=False)
-    return max((abs(b - a) / max(abs(a), 1e-12) for a, b in pairs), default=0.0)
-
-
-def _others(trials: Sequence[Trial]) -> Table:
-    columns = (
-        Column("change", "name"),
-        Column("on top of", on=FULL),
-        Column("gain", "interval"),
-        Column("promised", "interval", on=FULL),
+        Column("on top of"),
+        Column("gain", "number"),
+        Column("promised", "number"),
         Column("outcome", "finding"),
     )
-    return Table(
-        columns, tuple(_other(trial) for trial in _latest(trials) if trial.outcome in ("dropped", "undecided"))
-    )
+    latest = _latest(result.trials)
+    rows = tuple(_other(result, trial) for trial in latest if trial.outcome in ("dropped", "undecided"))
+    said = [_said(trial, "failed") for trial in latest if trial.outcome == "failed"]
+    said += [f"{trial.setting}: {trial.reason}." for trial in latest if trial.outcome == "undecided" and trial.reason]
+    said += list(_untried(result.trials))
+    yield Section("Tried and not kept", (Table(columns, rows), Items(tuple(said))))
+    nowhere = tuple(_said(trial, "does not apply") for trial in latest if trial.outcome == "not_applicable")
+    yield Section("What does not apply", (Items(nowhere),))
 
 
-def _without_a_gain(trials: Sequence[Trial]) -> Iterator[Items]:
-    """What was not measured, and why; what does not apply has no place in a terminal."""
-    for outcome, verb, on in (("failed", "failed", ALL), ("not_applicable", "does not apply", FULL)):
-        found = [trial for trial in _latest(trials) if trial.outcome == outcome]
-        yield Items(tuple(_said(trial, verb) for trial in found), on=on)
-    untried = names([trial.setting for trial in trials if trial.outcome == "not_tried"])
-    yield Items((f"There was no time left for {untried}: give it a longer --budget.",) if untried else ())
+def _other(result: TuningResult, trial: Trial) -> tuple[str, ...]:
+    gained = "" if trial.gain is None or not known(trial.gain.estimate) else gain_interval(trial.gain)
+    promised = promise_of(trial.predicted, result.before)
+    return trial.setting, " + ".join(trial.on_top_of), gained, promised, trial.outcome
 
 
 def _said(trial: Trial, verb: str) -> str:
     return f"{trial.setting} {verb}: {(trial.reason or '').rstrip('.')}."
+
+
+def _untried(trials: Sequence[Trial]) -> Iterator[str]:
+    untried = names([trial.setting for trial in trials if trial.outcome == "not_tried"])
+    if untried:
+        yield f"There was no time left for {untried}: give it a longer --budget."
 
 
 def _latest(trials: Sequence[Trial]) -> list[Trial]:
@@ -164,7 +180,72 @@ def _latest(trials: Sequence[Trial]) -> list[Trial]:
     return list({trial.setting: trial for trial in trials}.values())
 
 
-def _other(trial: Trial) -> tuple[str, ...]:
-    gained = "" if trial.gain is None or not known(trial.gain.estimate) else gain_interval(trial.gain)
-    predicted = "" if trial.predicted is None else gain_interval(trial.predicted)
-    return trial.setting, " + ".join(trial.on_top_of), gained, predicted, trial.outcome
+# --- the job before and now ---------------------------------------------------------------------------------
+
+
+def now_in_short(result: TuningResult) -> Iterator[Section]:
+    """What holds the tuned job, and the first of what is left to do: the last lines of a terminal."""
+    left = _left_to_do(result)
+    if result.after is not None and left is not None:
+        job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
+        state = Paragraph(f"{STATES[result.after.verdict.state]}  {job}", "state")
+        further = first_in_words(left)
+        said = *headline(result.after), f"Next: {further}" if further else ""
+        yield Section("", (state, *map(Paragraph, said)), folded=False)
+
+
+def now_in_full(result: TuningResult) -> Iterator[Section]:
+    """The same with the step as bars."""
+    if result.after is not None:
+        yield from step_bars(result.after)
+    yield from now_in_short(result)
+
+
+def now_on_a_page(result: TuningResult) -> Iterator[Section]:
+    """What holds the tuned job, and the stages that its data passes."""
+    if result.after is not None:
+        title = "What holds the job now"
+        drawn = [block for section in flow(result.after) for block in section.blocks if isinstance(block, Figure)]
+        said = Paragraph(title, "state", on=("markdown",)), *map(Paragraph, headline(result.after))
+        yield Section(title, (*said, *drawn), folded=False)
+
+
+def next_steps(result: TuningResult) -> Iterator[Section]:
+    """What else is advised for the tuned job."""
+    left = _left_to_do(result)
+    if left is not None:
+        yield from (replace(section, folded=True) for section in advice(left))
+
+
+def before(result: TuningResult) -> Iterator[Section]:
+    """What held the job before."""
+    if result.before is not None:
+        state = Paragraph(f"{STATES[result.before.verdict.state]}  the job before", "state", on=TERMINAL)
+        yield Section("The job before", (state, *map(Paragraph, headline(result.before))))
+
+
+def _left_to_do(result: TuningResult) -> Result | None:
+    """The diagnosis of the tuned job, without advice that this tuning has tried."""
+    if result.after is None:
+        return None
+    tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in _names_in(trial.setting)}
+    left = [item for item in result.after.advice if not tried.issuperset(PROVING.get(item.id, ("",)))]
+    return replace(result.after, advice=tuple(left))
+
+
+def _names_in(setting: str) -> Iterator[str]:
+    for each in setting.split(" + "):
+        yield each.partition("=")[0]
+
+
+def took(result: TuningResult) -> Iterator[Section]:
+    """What it took, and where more is."""
+    spent = f"Tuned in {long_duration(result.seconds)}, {_tried(result.trials)}."
+    more = f"{spent} Intervals, reasons and the job before: --verbose."
+    whence = f"{spent} {result.tool.name} {result.tool.version}, {result.created}"
+    lines = (
+        Paragraph(more, "small", on=("text",)),
+        Paragraph(spent, "small", on=("verbose",)),
+        Paragraph(whence, "small", on=("markdown", "html")),
+    )
+    yield Section("", lines, folded=False)
