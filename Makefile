@@ -58,12 +58,14 @@ bench: $(INSTALLED)  ## measure the numbers to hold, write benchmarks/RESULTS.md
 docs: $(DOCS_INSTALLED)  ## build the site into build/site
 	PYTHONPATH=. $(BIN)/properdocs build --strict -f mkdocs.yml
 
-tutorial: $(INSTALLED)  ## run the tutorial anew, on a quiet machine, and write its outputs and pictures
+tutorial: $(INSTALLED)  ## run the tutorial and the tuning anew, on a quiet machine, and write outputs and pictures
 	$(BIN)/python -m docs.make.tutorial
+	$(BIN)/python -m docs.make.tuning
 	$(BIN)/python -m docs.make.pictures
 
 pictures: $(INSTALLED)  ## write the pictures and outputs of the documentation from the kept results
 	$(BIN)/python -m docs.make.tutorial --kept
+	$(BIN)/python -m docs.make.tuning --kept
 	$(BIN)/python -m docs.make.pictures
 
 gpu-check: $(INSTALLED)  ## pipelines and traps on a real accelerator; writes benchmarks/GPU.md there

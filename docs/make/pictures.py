@@ -1,4 +1,4 @@
-"""Draws the pictures of the documentation from the results of the tutorial: `make pictures`.
+"""Draws the pictures of the documentation from the results of the tutorial and of the tuning: `make pictures`.
 
 The charts are those of the HTML report, each for a light and a dark page. The terminal has its own background. Where
 Chromium is installed, the page itself is photographed too, as a screen and a phone show it.
@@ -20,11 +20,13 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import MONOKAI
 
-from bottleneck.reports.charts.charts import block_chart, draw_charts
+from bottleneck.reports.charts.charts import block_chart, draw_charts, tuning_chart
 from bottleneck.reports.charts.shapes import Chart
 from bottleneck.reports.render import CARD, for_terminal, render
 from bottleneck.results.codec import load
 from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
+from docs.make import tuning
 from tests.support.browser import find_chromium, open_browser
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
@@ -54,7 +56,7 @@ _TERMINAL = (
 def main() -> None:
     """Write every picture."""
     result = load(FOLDER / BASE)
-    for name, svg in draw(result).items():
+    for name, svg in {**draw(result), **draw_tuning(tuning.read(FOLDER))}.items():
         (FOLDER / name).write_text(svg, encoding="utf-8")
     for name, png in photograph(result):
         (FOLDER / name).write_bytes(png)
@@ -92,6 +94,13 @@ def draw(result: Result) -> dict[str, str]:
             pictures[f"{NAMES[chart.title]}-light.svg"] = draw_chart(chart, LIGHT)
             pictures[f"{NAMES[chart.title]}-dark.svg"] = draw_chart(chart, DARK)
     return pictures
+
+
+def draw_tuning(tuned: TuningResult) -> dict[str, str]:
+    """The ladder of a tuning, by file name."""
+    chart = tuning_chart(tuned)
+    assert chart is not None  # a page without a step up is refused
+    return {f"tuning-{name}.svg": draw_chart(chart, colours) for name, colours in (("light", LIGHT), ("dark", DARK))}
 
 
 def draw_chart(chart: Chart, colours: dict[str, str]) -> str:

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bottleneck.analysis.comparison import compare
@@ -42,25 +42,38 @@ def main() -> None:
 
 def from_a_run(run: Callable[[str, Path], str] | None = None) -> str:
     """The page of a run of all its commands; its results are kept. `run` runs a command in a folder."""
-    run = run or _run
+    run = run or run_command
     with tempfile.TemporaryDirectory() as scratch:
-        folder = _copy_of_the_example(scratch)
-        commands = [command for part in parts(PAGE.read_text(encoding="utf-8")) for command in part.commands]
-        printed = iter([(command, run(command, folder)) for command in commands])
+        folder = copied(EXAMPLE, scratch)
+        printed = run_all(PAGE, folder, run)
         refuse_another_story(folder / BASE, folder / HEAD)
-        for name in (BASE, HEAD):
-            result = (folder / name).read_text(encoding="utf-8")
-            # The kernel's release identifies the machine and says nothing about the job.
-            (PICTURES / name).write_text(result.replace(f" {platform.release()}", ""), encoding="utf-8")
+        keep(folder, (BASE, HEAD), PICTURES)
         shutil.copy(folder / "profile" / "workers.svg", PICTURES / "flamegraph.svg")
-        # Read again: the text may have been worked on meanwhile.
-        return write_anew(PAGE.read_text(encoding="utf-8"), EXAMPLE, lambda command: _next(printed, command))
+        return write_anew(PAGE.read_text(encoding="utf-8"), EXAMPLE, printed)
+
+
+def run_all(page: Path, folder: Path, run: Callable[[str, Path], str]) -> Callable[[str], str]:
+    """Run all commands of a page; what each has printed, when asked in the same order.
+
+    The page may be worked on meanwhile, as long as its commands stay.
+    """
+    commands = [command for part in parts(page.read_text(encoding="utf-8")) for command in part.commands]
+    printed = iter([(command, run(command, folder)) for command in commands])
+    return lambda command: _next(printed, command)
+
+
+def keep(folder: Path, names: Sequence[str], where: Path) -> None:
+    """Keep saved results, for reports of later versions."""
+    for name in names:
+        result = (folder / name).read_text(encoding="utf-8")
+        # The kernel's release identifies the machine and says nothing about the job.
+        (where / name).write_text(result.replace(f" {platform.release()}", ""), encoding="utf-8")
 
 
 def from_kept_results() -> str:
     """The page with what this version says of the kept results; what the script printed stays."""
     with tempfile.TemporaryDirectory() as scratch:
-        folder = _copy_of_the_example(scratch)
+        folder = copied(EXAMPLE, scratch)
         for name in (BASE, HEAD):
             shutil.copy(PICTURES / name, folder)
         return write_anew(PAGE.read_text(encoding="utf-8"), folder, lambda command: report_kept(command, folder))
@@ -82,8 +95,9 @@ def refuse_another_story(base: Path, head: Path) -> None:
         sys.exit(f"The page says that {', that '.join(missing)}; this run does not. Try again on a quiet machine.")
 
 
-def _copy_of_the_example(scratch: str) -> Path:
-    return Path(shutil.copytree(EXAMPLE, Path(scratch) / "job", ignore=shutil.ignore_patterns("__pycache__")))
+def copied(example: Path, scratch: str) -> Path:
+    """A copy of an example's folder, to run commands in."""
+    return Path(shutil.copytree(example, Path(scratch) / "job", ignore=shutil.ignore_patterns("__pycache__")))
 
 
 def _next(printed: Iterator[tuple[str, str]], command: str) -> str:
@@ -93,7 +107,7 @@ def _next(printed: Iterator[tuple[str, str]], command: str) -> str:
     return output
 
 
-def _run(command: str, folder: Path) -> str:
+def run_command(command: str, folder: Path) -> str:
     """What a command prints, without colours; its progress goes on to standard error."""
     print(f"$ {command}", file=sys.stderr)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -109,9 +123,9 @@ def report_kept(command: str, folder: Path) -> str | None:
     words = shlex.split(command)
     if words[0] != "bottleneck":
         return None
-    if words[1] == "diagnose":
+    if words[1] in ("diagnose", "tune"):
         words = ["bottleneck", "report", words[words.index("--json") + 1]]
-    words = [str(folder / word) if word in (BASE, HEAD) else word for word in words]
+    words = [str(folder / word) if word.endswith(".json") else word for word in words]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         run_bottleneck(words[1:])
