@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from job import build
+from job import NORMALIZE, build
 from torchvision.transforms import v2
 
 import bottleneck
@@ -15,10 +15,10 @@ def with_v2(pipeline: bottleneck.Pipeline) -> bottleneck.Pipeline:
     dataset.transform = v2.Compose(
         [
             v2.PILToTensor(),
-            v2.RandomResizedCrop(96, antialias=True),
+            v2.RandomResizedCrop(64),
             v2.RandomHorizontalFlip(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+            v2.Normalize(**NORMALIZE),
         ]
     )
     return pipeline.replace(dataset=dataset)

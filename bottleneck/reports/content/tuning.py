@@ -126,10 +126,9 @@ def others_in_short(result: TuningResult) -> Iterator[Section]:
     """What was tried and not kept, in a sentence each for what was measured and what failed."""
     latest = _latest(result.trials)
     dropped = [_with_gain(trial) for trial in latest if trial.outcome in ("dropped", "undecided")]
-    failed = [trial.setting for trial in latest if trial.outcome == "failed"]
     told = [f"Tried and not kept: {', '.join(dropped)}."] if dropped else []
-    told += [f"Failed: {', '.join(failed)}."] if failed else []
-    told += [text for text in _untried(result.trials) if text]
+    told += [_said(trial, "failed") for trial in latest if trial.outcome == "failed"]
+    told += _untried(result.trials)
     yield Section("", (Items(tuple(told)),), folded=False)
 
 
