@@ -25,7 +25,6 @@ from benchmarks import (
     observer,
     resources,
     script_jobs,
-    tuned,
     verdicts,
 )
 from benchmarks.checks import Check, checks_table, off_list
@@ -151,12 +150,6 @@ def measure_advice(report: Report, *, quick: bool) -> None:
     report.add("Advice, followed", advised.advised_table(followed), [advised.check_advice(followed)])
 
 
-def measure_tunings(report: Report, *, quick: bool) -> None:
-    """What a tuning keeps of planted changes, and its gain against plain loops."""
-    tried = tuned.tune_all(quick=quick)
-    report.add("Tunings", tuned.tuned_table(tried), [tuned.check_tuned(tried)])
-
-
 def measure_evidence_cost(report: Report, *, quick: bool) -> None:
     """What it costs the job that its blocks are watched."""
     most = evidence_cost.MOST_PAIRS_QUICK if quick else evidence_cost.MOST_PAIRS
@@ -202,7 +195,6 @@ PARTS: dict[str, Callable[..., None]] = {
     "scripts": measure_scripts,
     "gains": measure_gains,
     "advice": measure_advice,
-    "tune": measure_tunings,
     "marks": measure_marks,
     "large-results": measure_large_results,
     "observer": measure_observer,
