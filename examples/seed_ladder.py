@@ -36,10 +36,10 @@ What is published for this job on one data-centre GPU, each step on top of those
 """
 
 
-class RandomImages(Dataset):
+class RandomImages(Dataset[tuple[torch.Tensor, int]]):
     """As torchvision's CIFAR10: all images in one uint8 array in memory."""
 
-    def __init__(self, images: int, transform) -> None:
+    def __init__(self, images: int, transform: transforms.Compose) -> None:
         rng = np.random.default_rng(0)
         self.data = rng.integers(0, 256, (images, 32, 32, 3), dtype=np.uint8)
         self.targets = rng.integers(0, 10, images)
@@ -48,7 +48,7 @@ class RandomImages(Dataset):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         image = Image.fromarray(self.data[index])
         return self.transform(image), int(self.targets[index])
 
