@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from bottleneck.job.recipes.registry import register_recipe
     from bottleneck.script.batches import watch
     from bottleneck.script.within import diagnosing
+    from bottleneck.tuning.change import Change
+    from bottleneck.tuning.tune import Tuning, tune
 
 __all__ = [
     "BottleneckError",
+    "Change",
     "Diagnosis",
     "MeasurementError",
     "Pipeline",
@@ -44,6 +47,7 @@ __all__ = [
     "Recipe",
     "ResultFileError",
     "TargetError",
+    "Tuning",
     "UsageError",
     "__version__",
     "compare",
@@ -52,6 +56,7 @@ __all__ = [
     "load",
     "register_recipe",
     "stage",
+    "tune",
     "watch",
 ]
 

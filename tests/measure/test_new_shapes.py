@@ -95,7 +95,7 @@ def test_tensors_without_a_shape_do_no_harm():
 def test_the_counters_of_a_device_are_read(monkeypatch):
     stats = {"segment.all.allocated": 12, "num_alloc_retries": 3}
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
-    monkeypatch.setattr(new_shapes, "_compiled", lambda: 5)
+    monkeypatch.setattr(new_shapes, "graphs_compiled", lambda: 5)
     assert make_counts(torch.device("cuda:0"))() == Counts(5, 12, 3)
     assert make_counts(torch.device("cpu"))() == Counts(5, 0, 0)
 
