@@ -30,6 +30,8 @@ _SAMPLER_SHARE = 0.05
 """Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
 _STOLEN_SHARE = 0.05
 """Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
+_TINY_STEP_S = 1e-3
+"""The code that can replay each stage costs a batch 40 µs, which is 4 % of this."""
 _TREND_CORRELATION = 0.8
 _TREND_CHANGE = 1.25
 """Rank correlation with the round, and ratio of the last to the first third, that make a trend."""
@@ -44,6 +46,7 @@ def find_warnings(measurement: Measurement, readings: Readings, answer: Answer) 
         *measurement.warnings,
         *_contradicting(answer.contradiction),
         *_too_few_rounds(readings, remedy),
+        *_tiny_batches(readings),
         *_negative_drops(readings),
         *_unsteady_blocks(measurement),
         *_trends(readings),
@@ -110,6 +113,18 @@ def _too_few_rounds(readings: Readings, remedy: str) -> Iterator[Warning]:
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
     enough = f"{remedy}, for {LEAST_ROUNDS} rounds at least." if remedy else ""
     yield Warning("too-few-rounds", f"{what}{enough}")
+
+
+def _tiny_batches(readings: Readings) -> Iterator[Warning]:
+    """Warn where a step is so short that what the diagnosis adds to it counts."""
+    if readings.raw is None or readings.raw.seconds_per_batch >= _TINY_STEP_S:
+        return
+    yield Warning(
+        "tiny-batches",
+        f"A step of this job takes {duration(readings.raw.seconds_per_batch)} here, of which the diagnosis itself may "
+        "take some tens of microseconds: by itself the job is faster than the samples/s of this report. Larger batches "
+        "would make the job faster too, as each costs the loader and the step a fixed time.",
+    )
 
 
 def _trends(readings: Readings) -> Iterator[Warning]:

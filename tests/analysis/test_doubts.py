@@ -49,6 +49,11 @@ def test_a_larger_budget_is_no_remedy_for_a_run_that_ended_early(rounds):
     assert "let it run to its end" in ended.verdict.sentence
 
 
+def test_a_step_of_microseconds_is_shorter_without_the_diagnosis():
+    assert "tiny-batches" in ids(measure(Job(coupled={"device": 1e-5, "raw": 1e-4})))
+    assert "tiny-batches" not in ids(measure(Job(coupled={"device": 1e-4, "raw": 2e-3})))
+
+
 def test_halves_that_disagree_block_after_block():
     # The first half runs on what was prefetched: 20 % faster.
     measurement = map_blocks(
