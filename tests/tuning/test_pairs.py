@@ -4,10 +4,11 @@ import math
 import random
 
 import pytest
+from scipy.stats import mstats
 
 from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
-from bottleneck.tuning.pairs import MOST_PAIRS, gain, judge
+from bottleneck.tuning.pairs import MOST_PAIRS, gain, judge, log_gains
 
 
 def noisy_pairs(true_gain, noise, seed, disturbed):
@@ -49,6 +50,15 @@ def test_what_gains_nothing_is_hardly_ever_kept():
 
 def test_a_change_that_is_far_slower_takes_three_pairs_only():
     assert [len(decided(0.6, seed=seed)[1]) for seed in range(20)] == [3] * 20
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 13, 24])
+def test_the_interval_is_that_of_tukey_and_mclaughlin(count):
+    pairs = [pair for pair, _ in zip(noisy_pairs(1.2, 0.1, count, 0.2), range(count), strict=False)]
+    found = gain(pairs)
+    low, high = mstats.trimmed_mean_ci(log_gains(pairs), (0.2, 0.2), alpha=0.05)
+    assert [math.log(found.low), math.log(found.high)] == pytest.approx([low, high])
+    assert math.log(found.estimate) == pytest.approx(mstats.trimmed_mean(log_gains(pairs), (0.2, 0.2)))
 
 
 def test_three_slow_pairs_that_disagree_settle_nothing():

@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import bottleneck
-import bottleneck.tuning.tune  # scipy, when first imported, registers a filter for its own warning
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, MeasurementError
 from tests.support.sessions import known_helpers, workers_left
