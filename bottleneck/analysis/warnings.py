@@ -122,8 +122,8 @@ def _tiny_batches(readings: Readings) -> Iterator[Warning]:
     yield Warning(
         "tiny-batches",
         f"A step of this job takes {duration(readings.raw.seconds_per_batch)} here, of which the diagnosis itself may "
-        "take some tens of microseconds: by itself the job is faster than the samples/s of this report. Larger batches "
-        "would make the job faster too, as each costs the loader and the step a fixed time.",
+        "take some tens of microseconds: by itself the job is faster than the samples/s of this report. Of larger "
+        "batches it is a smaller part.",
     )
 
 

@@ -80,12 +80,8 @@ def from_json(text: str, source: str = "result") -> Result:
         ResultFileError: Not JSON, cut off, no result, an unknown version, a key that is missing or of the
             wrong type, too large or nested too deep.
     """
-    check_size(len(text), source)
-    document = _parse(text, source)
-    _check_version(document, source)
-    if isinstance(document, dict) and document.get("kind") == "tuning":
-        return _tuned(read_tuning(document, source), source)
-    return read_result(document, source)
+    saved = saved_from_json(text, source)
+    return _tuned(saved, source) if isinstance(saved, TuningResult) else saved
 
 
 def saved_from_json(text: str, source: str = "result") -> Result | TuningResult:

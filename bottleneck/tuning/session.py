@@ -206,8 +206,10 @@ class TuningSession:
     # --- what to try ---------------------------------------------------------------------------------------
 
     def _propose(self, change: Change, settings: Settings, judged: Mapping[Any, Outcome]) -> Setting | None:
-        here = self._here(settings)
         key = (change, settings)
+        if self._whys.get(key) is not None:  # to build the variant again may copy a model
+            return None
+        here = self._here(settings)
         if key not in self._whys:
             self._whys[key] = change.why_not(here)
         if self._whys[key] is not None or change.least_s > self._left_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,13 +43,13 @@ class Shrinking:
 
 def after_the_move(pipeline: Pipeline, restore: Callable[[Any], Any]) -> Pipeline:
     """The pipeline with something done to each batch once it is on the device."""
-    move = pipeline.to_device
+    move = move_of(pipeline)
+    return pipeline.replace(to_device=lambda batch, device: restore(move(batch, device)))
 
-    def to_device(batch: Any, device: Any) -> Any:
-        moved = move_to_device(batch, device, non_blocking=True) if move is None else move(batch, device)
-        return restore(moved)
 
-    return pipeline.replace(to_device=to_device)
+def move_of(pipeline: Pipeline) -> Callable[[Any, Any], Any]:
+    """What moves its batches to the device: its own function, or ours."""
+    return partial(move_to_device, non_blocking=True) if pipeline.to_device is None else pipeline.to_device
 
 
 def smaller_on_the_way(pipeline: Pipeline, shrink: ByPath, restore: ByPath) -> Pipeline:

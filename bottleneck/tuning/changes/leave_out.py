@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import move_to_device
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
-from bottleneck.tuning.travel import Shrinking, map_tensors, no_way_to_save, own_transfer
+from bottleneck.tuning.travel import Shrinking, map_tensors, move_of, no_way_to_save, own_transfer
 
 _WORTH_SHARE = 0.02
 """Share of a batch that has to be left out."""
@@ -62,7 +61,7 @@ class _Shapes:
 
 
 def _left_out(pipeline: Pipeline, value: _Unread) -> Pipeline:
-    dtypes, move = dict(value.dtypes), pipeline.to_device
+    dtypes, move = dict(value.dtypes), move_of(pipeline)
 
     def to_device(batch: Any, device: Any) -> Any:
         shapes: dict[str, list[int]] = {}
@@ -78,8 +77,7 @@ def _left_out(pipeline: Pipeline, value: _Unread) -> Pipeline:
             return torch.zeros((), dtype=getattr(torch, dtypes[path]), device=device).expand(shapes[path])
 
         map_tensors(note, batch)
-        moved = move_to_device(batch, device, non_blocking=True) if move is None else move(batch, device)
-        return map_tensors(fill, moved)
+        return map_tensors(fill, move(batch, device))
 
     collate = Shrinking(pipeline.make_loader().collate_fn, _Shapes(value))
     return pipeline.replace(to_device=to_device, collate_fn=collate)
