@@ -209,7 +209,9 @@ class Session:
         if bench is not None:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
             note_waits(bench, ledger)
-            ledger.evidence = replace(ledger.evidence, loop_s_per_batch=bench.loop_s_per_batch)
+            ledger.evidence = replace(
+                ledger.evidence, loop_s_per_batch=bench.loop_s_per_batch, step_s_per_batch=bench.step_s_per_batch
+            )
         if self._counters is not None:
             reads = self._counters.reads
             ledger.evidence = replace(ledger.evidence, reads=reads.summary(ledger.ladder))

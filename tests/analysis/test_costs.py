@@ -214,3 +214,11 @@ def test_the_step_may_be_shorter_by_what_the_loop_around_it_takes():
     )
     assert looped.estimate == plain.estimate
     assert (plain.low - looped.low, looped.high - plain.high) == pytest.approx((4e-5, 4e-5))
+
+
+@pytest.mark.parametrize("in_job", [0.5, 2.0])
+def test_the_step_may_be_as_short_as_it_is_within_the_job(in_job):
+    alone = stages_of(WORKER, noise=0)["compute"].cost_s_per_batch
+    found = stages_of(replace(WORKER, evidence={"step_s_per_batch": in_job * alone.estimate}), noise=0)["compute"]
+    assert found.cost_s_per_batch.low == pytest.approx(min(alone.low, alone.low - (1 - in_job) * alone.estimate))
+    assert found.cost_s_per_batch.high == alone.high

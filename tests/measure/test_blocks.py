@@ -267,3 +267,13 @@ def test_what_the_loop_takes_beside_the_step_is_known_where_steps_are_waited_for
         world.bench.measure(DEVICE, number, 4)
         world.bench.measure(RAW, number, 2)
     assert world.bench.loop_s_per_batch == (pytest.approx(loop_s) if loop_s else None)
+
+
+@pytest.mark.parametrize(("on_cpu", "has_queue"), [(True, False), (False, False), (True, True)])
+def test_what_the_step_takes_within_the_job_is_known_where_it_is_waited_for(on_cpu, has_queue):
+    world = World(split_blocks=on_cpu)
+    world.bench.loop.has_queue = has_queue
+    world.bench.measure(DEVICE, 0, 4)
+    assert world.bench.step_s_per_batch is None
+    world.bench.measure(RAW, 0, 2)
+    assert world.bench.step_s_per_batch == (pytest.approx(world.step_s) if on_cpu and not has_queue else None)

@@ -122,12 +122,18 @@ class Costs:
         if span.name in (COMPUTE, COPY):
             found, loop_s = between(self._readings.coupled, span), self._readings.loop_s_per_batch
             # The step comes with the loop around it, which takes a moment, and more of it after a long step.
-            return replace(found, below_s=loop_s, above_s=loop_s) if found is not None and loop_s else found
+            below_s = max(loop_s, self._slower_alone_s() if span.name == COMPUTE else 0.0)
+            return found if found is None else replace(found, below_s=below_s, above_s=loop_s)
         return (
             self._left_out(span)
             or between(self._readings.workers, span)
             or between(self._readings.drained, span, nothing_inside=(DEVICE, HOST))
         )
+
+    def _slower_alone_s(self) -> float:
+        """By how much the step takes longer in `device` than within the job: an idle processor is slow to wake up."""
+        device, step_s = self._readings.device, self._readings.step_s_per_batch
+        return 0.0 if device is None or step_s is None else max(0.0, device.seconds_per_batch - step_s)
 
     def _left_out(self, span: StageSpan) -> Costing | None:
         """Compare the loader alone with the one without the stage; with workers, these alone.

@@ -36,6 +36,8 @@ class Readings:
     """What the main process takes to receive a batch in which there is nothing; 0 where it is unknown."""
     loop_s_per_batch: float
     """What the loop of blocks takes beside the train step; 0 where a device works on meanwhile."""
+    step_s_per_batch: float | None
+    """What the train step takes within the job; None where a device works on meanwhile."""
     recorded_error: float
     """By what part recorded batches may be unlike all: half the width of an interval of 95 %; 0 where all are alike."""
     collecting_error_s: float
@@ -104,6 +106,7 @@ def read(measurement: Measurement) -> Readings:
         serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
         receiving_s_per_batch=measurement.evidence.receiving_s_per_batch or 0.0,
         loop_s_per_batch=max(0.0, measurement.evidence.loop_s_per_batch or 0.0),
+        step_s_per_batch=measurement.evidence.step_s_per_batch,
         recorded_error=_recorded_error(measurement.evidence.recorded_batches),
         collecting_error_s=error_s,
         in_main_process=in_main_process,
