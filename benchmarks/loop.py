@@ -34,7 +34,7 @@ WARM_UP_QUEUES = 4
 FEWEST_WARM_UP = 16
 _PARTS = 20
 """Of a loop, whose differences say how precisely the whole is known."""
-_STEP_PARTS, _STEP_PART_S, _MOST_KEPT = 9, 0.5, 64
+_STEP_PARTS, _STEP_PART_S, _STEP_PAUSE_S, _MOST_KEPT = 9, 0.5, 1.0, 64
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,17 @@ class TimedLoop:
     Args:
         fields: Of the pipeline; its `train_step` is a `datasets.Step`, which knows what a batch takes.
         clock: A steady clock.
+        pause: Lets time pass by the clock.
     """
 
-    def __init__(self, fields: dict[str, Any], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        fields: dict[str, Any],
+        clock: Callable[[], float] = time.perf_counter,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._step, self._move = fields["train_step"], plain_move(fields)
-        self._device, self._clock = torch.device(fields["device"]), clock
+        self._device, self._clock, self._pause = torch.device(fields["device"]), clock, pause
         self._turn = max(1, fields["num_workers"])
         queue = self._turn * (fields.get("prefetch_factor") or 2)
         self._warm_up = max(FEWEST_WARM_UP, WARM_UP_QUEUES * queue)
@@ -108,22 +114,26 @@ class TimedLoop:
         return float(self._step.work.seconds * self._step.times(batch))
 
     def _step_alone(self) -> float:
-        """Return what the step really takes over what it was planned to: of several parts, the one in the middle.
+        """Return what the step really takes over what it was planned to: the lower quartile of several parts.
 
-        Another process that starts meanwhile delays some of them, which would pass for a higher efficiency.
+        The loop beside this one ends about when this one does, and another process starts in its place: for some
+        seconds it delays the step, which would pass for a higher efficiency. So the parts are a second apart, and most
+        of them may be delayed.
         """
         batches = itertools.cycle(self._kept)
         for _ in range(2):
             self._step(next(batches))
         ratios = []
         for _ in range(_STEP_PARTS):
+            self._pause(_STEP_PAUSE_S)
+            self._step(next(batches))
             planned, start = 0.0, self._clock()
             while self._clock() - start < _STEP_PART_S:
                 batch = next(batches)
                 self._step(batch)
                 planned += self._planned_s(batch)
             ratios.append((self._clock() - start) / planned)
-        return statistics.median(ratios)
+        return statistics.quantiles(ratios, n=4)[0]
 
     def _efficiency(self, real: float) -> tuple[float, float]:
         """Return the efficiency and its standard error, with a step that takes so many times what was planned."""

@@ -36,7 +36,7 @@ def timed(clock, monkeypatch, sizes, loading_s, step=None, workers=0):
 
     monkeypatch.setattr(loop, "plain_loader", lambda fields: batches())
     fields = {"train_step": step or Step(wait(0.01)), "device": "cpu", "num_workers": workers}
-    return TimedLoop(fields, clock)
+    return TimedLoop(fields, clock, clock.advance)
 
 
 def test_the_efficiency_is_that_of_the_real_step_in_the_real_loop(clock, monkeypatch):
@@ -64,13 +64,13 @@ def test_a_loop_that_is_not_known_well_goes_on(clock, monkeypatch):
     assert 20 < found.seconds <= 61
 
 
-def test_a_moment_in_which_the_step_alone_is_delayed_does_not_count(clock, monkeypatch):
+def test_a_process_that_starts_while_the_step_is_alone_does_not_count(clock, monkeypatch):
     class Delayed(Step):
         alone = 0
 
         def __call__(self, batch):
             super().__call__(batch)
-            clock.advance(0.02 if 50 < self.alone < 90 else 0.0)
+            clock.advance(0.001 if 50 < self.alone < 250 else 0.0)
             self.alone += self.alone > 0
 
     job = timed(clock, monkeypatch, [1], [0.009], step=Delayed(wait(0.01)))
@@ -82,7 +82,7 @@ def test_a_moment_in_which_the_step_alone_is_delayed_does_not_count(clock, monke
 
     monkeypatch.setattr(job, "_step_alone", begin)
     assert job.run(60).efficiency == pytest.approx(0.011 / 0.020)
-    assert job._step.alone > 150
+    assert job._step.alone > 350
 
 
 def test_it_ends_with_a_whole_turn_of_the_workers(clock, monkeypatch):
