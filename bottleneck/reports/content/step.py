@@ -59,14 +59,6 @@ def parts(result: Result) -> tuple[Part, ...]:
     return () if whole_s is None else tuple(_parts(result, whole_s))
 
 
-def added_times(result: Result) -> dict[str, tuple[float, float]]:
-    """Where in a step each part begins and ends, from the device outwards [s]."""
-    found, begin_s = {}, 0.0
-    for part in parts(result):
-        found[part.name], begin_s = (begin_s, part.end_s), part.end_s
-    return found
-
-
 def _parts(result: Result, whole_s: float) -> Iterator[Part]:
     rungs = tuple(_rungs(result))
     begin_s = 0.0
