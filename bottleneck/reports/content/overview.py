@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bottleneck.analysis.gains import sure_gain_of
+from bottleneck.analysis.gains import step_s, sure_gain_of
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
@@ -38,6 +38,8 @@ _DOES = {
     "compute": "train step",
 }
 _HOURS = 100
+_VAGUE = 0.25
+"""The part of a step from which on a time that may be nothing says nothing."""
 _SHORTEST_EPOCH_S, _WHOLE_MINUTES_S, _HOURS_S = 60.0, 600.0, 7200.0
 
 
@@ -161,7 +163,9 @@ def _node(result: Result, stage: Stage, longest_s: float) -> Node:
     share = cost.estimate / longest_s if cost is not None and longest_s > 0 and known(cost.estimate) else 0.0
     takes = "not measured" if cost is None else _takes(cost)
     part = _part(result, stage)
-    adds = f"{part.time} of the step" if part is not None else ""
+    adds = "" if part is None else f"{part.time} of the step"
+    if part is not None and part.most_s is not None and part.most_s > _VAGUE * (step_s(result) or 0.0):
+        adds = "part of the step unclear"
     hot = stage.name == result.verdict.bottleneck
     return Node(stage.name, _DOES.get(stage.name, ""), takes, adds, min(1.0, max(0.0, share)), hot)
 
