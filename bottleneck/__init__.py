@@ -1,4 +1,4 @@
-"""Finds what holds a PyTorch training job below the speed of its device, and proves it by measurement.
+"""Finds the slow stage of a PyTorch input pipeline, what fixing it is worth, and the line to change.
 
 This runs on every `import pandas` of our users, because pandas, xarray and astropy probe for pydata's
 Bottleneck under the same name. So it imports nothing, and everything public comes on demand.

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bottleneck.analysis.gains import sure_gain_of
 from bottleneck.analysis.margin import MARGIN
 from bottleneck.results.format import LARGEST
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW
@@ -43,9 +44,9 @@ def rate_now(result: Result) -> Rate | None:
 
 def _singles(result: Result) -> Iterator[WhatIf]:
     for stage in _inputs(result):
-        gain = _usable(stage.gain_if_free)
-        if gain is not None and gain.low > 1 and gain.estimate > MARGIN:
-            yield WhatIf((stage.name,), _at_most(gain, _usable(result.verdict.headroom)))
+        gain = sure_gain_of(result, stage)
+        if gain is not None:
+            yield WhatIf((stage.name,), gain)
 
 
 def _together(result: Result, singles: Sequence[WhatIf]) -> WhatIf | None:
@@ -86,10 +87,8 @@ def _inputs(result: Result) -> list[Stage]:
     return [stage for stage in result.stages if stage.name != COMPUTE and stage.outer != COLD]
 
 
-def _at_most(gain: Interval, whole: Interval | None) -> Interval:
+def _at_most(gain: Interval, whole: Interval) -> Interval:
     """A gain, but never more than that of all input together."""
-    if whole is None:
-        return gain
     return Interval(*(min(one, most) for one, most in zip(_bounds(gain), _bounds(whole), strict=True)))
 
 

@@ -52,13 +52,17 @@ CHECK = 1 << 5
 """With the hand-off alone: each worker compares what it has recorded with what it recorded. Never timed."""
 
 FIRST_MARK = 16
-ALL_AND_MARKS = ALL | SKIP_OTHER | SKIP_COLLATE_REST | ~0 << FIRST_MARK
-"""What decides whether anything is served in a mode: of `ALL` alone, nothing is."""
-MOST_MARKS = 46
+MOST_MARKS = 45
 """How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""
 
 PAY_SERVING = 1 << (FIRST_MARK + MOST_MARKS)
 """Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
+
+TIME_STAGES = 1 << (FIRST_MARK + MOST_MARKS + 1)
+"""Everything real, and each worker notes when it makes which stage of a batch. Never timed from outside."""
+
+ALL_AND_MARKS = (ALL | SKIP_OTHER | SKIP_COLLATE_REST | ~0 << FIRST_MARK) & ~TIME_STAGES
+"""What decides whether anything is served in a mode: of `ALL` alone, nothing is."""
 
 
 def skip_bit(number: int) -> int:

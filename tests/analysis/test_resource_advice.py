@@ -41,9 +41,7 @@ def test_others_who_take_the_cores_are_to_be_stopped_first():
     assert item.gain.high == pytest.approx(5.5 / 3.3)
     seen = advice(AUGMENT_BOUND, {**usage({**crowded, "cores_other": 2.2}), "core_wait_per_cpu_s": 0.2})
     assert seen["workers-cannot-help"].gain.high == pytest.approx(1.2)  # the rest of the time it did not want a core
-    assert advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].title.startswith(
-        "More workers would find no core"
-    )
+    assert advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].title.startswith("The CPU is saturated")
 
 
 @pytest.mark.parametrize("job", [DEVICE_BOUND, COPY_BOUND])

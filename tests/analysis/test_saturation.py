@@ -30,8 +30,8 @@ def test_where_nothing_is_used_up_too_little_runs_in_parallel():
     found = find()
     assert found.resources == ()
     assert not found.lacks_cores
-    assert found.sentence.startswith("Nothing is used up while the job runs: 3 of 8 cores busy")
-    assert found.sentence.endswith("Too little runs in parallel.")
+    assert found.sentence.startswith("No resource is saturated while the job runs: 3 of 8 cores busy")
+    assert found.sentence.endswith("The loader lacks parallelism.")
 
 
 @pytest.mark.parametrize(("others", "resources"), [(0.1, ()), (4.4, ("cores",))])
@@ -101,7 +101,9 @@ def test_what_others_use_counts_and_is_told():
 def test_where_others_are_not_seen_the_cores_of_the_job_are_the_least_that_is_busy():
     unseen = {"cores_busy": None, "cores_other": None}
     assert find(**unseen, cores_workers=7.5).resources == ("cores",)
-    assert find(**unseen).sentence.startswith("Nothing is used up while the job runs: 2.90 of 8 cores busy: workers")
+    assert find(**unseen).sentence.startswith(
+        "No resource is saturated while the job runs: 2.90 of 8 cores busy: workers"
+    )
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_worker_that_waits_uses_up_nothing_of_its_own():
     # Whatever others on the machine use is no doing of this job.
     if found.cores_other < 0.5 * CORES:
         assert found.resources == ()
-        assert "Too little runs in parallel." in found.sentence
+        assert "The loader lacks parallelism." in found.sentence
 
 
 @pytest.mark.integration

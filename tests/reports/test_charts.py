@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.charts.charts import ROOM, block_chart, draw_charts, step_chart
+from bottleneck.reports.charts.charts import ROOM, block_chart, draw_charts
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH
-from bottleneck.reports.content.step import added_times
+from bottleneck.reports.charts.steps import step_chart
+from bottleneck.reports.content.step import parts
+from bottleneck.results.evidence import Watched
 from bottleneck.results.records import Interval
 from tests.support.page_results import make_page_result
 from tests.support.results_factory import make_empty_result, make_rate, make_result
@@ -47,9 +49,9 @@ def test_the_parts_of_a_step_are_the_step_whatever_noise_makes_of_the_ladder():
         replace(e, coupled=make_rate(steps[e.name])) if e.name in steps else e for e in result.experiments
     )
     noisy = replace(result, experiments=experiments)
-    parts = {name: end - begin for name, (begin, end) in added_times(noisy).items()}
-    assert sum(parts.values()) == pytest.approx(0.02469)
-    assert min(parts.values()) >= 0
+    added = [part.seconds for part in parts(noisy)]
+    assert sum(added) == pytest.approx(0.02469)
+    assert min(added) >= 0
     assert rect(drawn(noisy, "One step of the job"), "copy").width >= 1.0
 
 
@@ -83,7 +85,8 @@ def test_a_bar_that_is_longer_than_the_chart_has_a_gap_and_its_number():
 
 
 def test_steps_are_as_long_as_they_took_and_stand_one_behind_the_other():
-    chart = step_chart(make_page_result())
+    result = make_page_result()
+    chart = step_chart(replace(result, evidence=replace(result.evidence, watched=Watched())))
     waits = [each for each in chart.rects if each.kind == "hot"]
     works = [each for each in chart.rects if each.kind == "bar"]
     assert (len(waits), len(works)) == (24, 24)
@@ -91,6 +94,29 @@ def test_steps_are_as_long_as_they_took_and_stand_one_behind_the_other():
     assert works[0].x == pytest.approx(waits[0].x + waits[0].width)
     assert "Orange, 62 %: the main process waits" in chart.note
     assert step_chart(make_result()) is None
+
+
+def test_each_worker_has_a_lane_below_the_steps_on_the_same_scale():
+    chart = step_chart(make_page_result())
+    assert [label.text for label in chart.labels] == ["main process", "worker 0", "worker 1", "0", "590 ms"]
+    main, lane = ([rect for rect in chart.rects if rect.y == top] for top in sorted({r.y for r in chart.rects})[:2])
+    assert len(main) == 2 * 24
+    colours = dict(chart.legend)
+    loads, augments, collates = ([r for r in lane if r.fill == colours[s]] for s in ("load", "augment", "collate"))
+    assert (len(loads), len(augments), len(collates)) == (10, 11, 11)  # the first is loaded before the first step
+    per_s = main[0].width / 0.0148
+    assert [rect.width / per_s for rect in (loads[0], augments[1], collates[1])] == pytest.approx([0.004, 0.04, 0.003])
+    assert augments[1].x == pytest.approx(loads[0].x + loads[0].width)
+    assert loads[0].x - main[0].x == pytest.approx(per_s * 0.029)
+    assert "worker 0, a batch: load 4.00 ms, augment 40.0 ms, collate 3.00 ms" in {rect.tip for rect in lane}
+
+
+def test_lanes_that_make_no_sense_are_not_drawn():
+    result = make_page_result()
+    for odd in ({"worker": None}, {"end_s": -1.0}, {"begin_s": 1e300}, {"stages_s": {"load": -1.0}}, {"stages_s": {}}):
+        batches = tuple(replace(batch, **odd) for batch in result.evidence.watched.batches)
+        watched = replace(result.evidence.watched, batches=batches)
+        assert step_chart(replace(result, evidence=replace(result.evidence, watched=watched))).legend == ()
 
 
 def test_where_nothing_was_measured_nothing_is_drawn():

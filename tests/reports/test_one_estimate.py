@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from bottleneck.analysis.gains import gain_of, step_s
 from bottleneck.reports.content.ladder import ladder, step_bars, step_table
 from bottleneck.reports.content.stages import stages
-from bottleneck.reports.content.step import COSTS_TIME, FIX_FIRST, IMPRECISE, NO_EFFECT, gain_of, parts, step_s
+from bottleneck.reports.content.step import COSTS_TIME, FIX_FIRST, IMPRECISE, NO_EFFECT, parts
 from bottleneck.reports.document import Table
 from bottleneck.reports.render import render
 from bottleneck.results.codec import load

@@ -73,6 +73,18 @@ def make_steps() -> list[dict[str, float]]:
     return [{"wait_s": 0.0302 if number % 2 == 0 else 0.0003, "work_s": 0.0094} for number in range(24)]
 
 
+def make_watched() -> dict[str, Any]:
+    """The same steps with the making of their batches, of which each worker has a pair at a time."""
+    steps = [{"begin_s": 0.0246 * number, "wait_s": 0.0148, "work_s": 0.0094} for number in range(24)]
+    stages_s = {"load": 0.004, "augment": 0.04, "collate": 0.003}
+    batches = [
+        {"worker": worker, "begin_s": begin_s, "end_s": begin_s + 0.0475, "stages_s": stages_s}
+        for worker in range(2)
+        for begin_s in (0.049 * turn + 0.0245 * worker - 0.02 for turn in range(11))
+    ]
+    return {"steps": steps, "batches": batches}
+
+
 def make_usage(series: dict[str, Any]) -> dict[str, Any]:
     """The evidence of utilisation, with one experiment in the table."""
     row = {
@@ -94,8 +106,10 @@ def make_page_result(profile: StackProfile | None = None, series: dict[str, Any]
     """A complete diagnosis whose page has every part."""
     result = make_result()
     stages = [stage.name for stage in result.stages]
-    seen = evidence_of({"utilisation": make_usage(series or make_series()), "steps": make_steps()})
+    usage = make_usage(series or make_series())
+    seen = evidence_of({"utilisation": usage, "steps": make_steps(), "watched": make_watched()})
     profiled = summarise_profile(profile or make_profile(), stages)
-    return replace(
-        result, evidence=replace(result.evidence, profile=profiled, utilisation=seen.utilisation, steps=seen.steps)
+    evidence = replace(
+        result.evidence, profile=profiled, utilisation=seen.utilisation, steps=seen.steps, watched=seen.watched
     )
+    return replace(result, evidence=evidence)

@@ -71,7 +71,7 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
     elif not facts:
         return None
     else:
-        sentence = f"Nothing is used up while the job runs: {facts}.{_remark(raw, state)}"
+        sentence = f"No resource is saturated while the job runs: {facts}.{_remark(raw, state)}"
     return Saturation(tuple(found), sentence, busy, cores, raw.cores_other)
 
 
@@ -159,7 +159,7 @@ def _remark(raw: ExperimentUsage, state: State) -> str:
     main, workers = raw.cores_main, raw.cores_workers
     if main is not None and ONE_CORE <= main <= MORE_THAN_ONE_CORE and main > (workers or 0.0):
         return " The main process fills one core, and too little runs beside it."
-    return " Too little runs in parallel."
+    return " The loader lacks parallelism."
 
 
 def _amount(value: float) -> str:

@@ -65,7 +65,7 @@ def examine_clock(root: Path = Path("/sys/devices/system/cpu")) -> Finding:
     """Whether the system keeps the clock of the processors low."""
     governors = {_read(path) for path in sorted(root.glob("cpu[0-9]*/cpufreq/scaling_governor"))} - {""}
     if not governors:
-        return Finding("ok", "clock", "its governor is not known here")
+        return Finding("ok", "clock", "CPU frequency governor: unknown")
     shown = ", ".join(sorted(governors))
     drivers = {_read(path) for path in root.glob("cpu[0-9]*/cpufreq/scaling_driver")}
     preferences = {_read(path) for path in root.glob("cpu[0-9]*/cpufreq/energy_performance_preference")}

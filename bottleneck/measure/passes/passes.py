@@ -10,7 +10,7 @@ import torch
 
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.explain_errors import loader_failures, one_line
+from bottleneck.measure.explain_errors import job_failures, loader_failures, one_line
 from bottleneck.measure.facts.batch_waits import (
     WATCH_S,
     WATCH_SHARE,
@@ -24,6 +24,7 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import TraceRequest, TraceResult, trace
+from bottleneck.measure.passes.watch_steps import WATCH_STEPS_S, WATCH_STEPS_SHARE, watch_steps
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Passes:
         """
         note_waits(self.bench, self.ledger)
         self._watch_stalls()
+        self._watch_steps()
         self._look_into_steps(device_bound=device_bound)
         self._profile()
 
@@ -64,6 +66,16 @@ class Passes:
         if seen is not None:
             stalls = replace(stalls, period_batches=seen.period_batches, period_s=seen.period_s)
             self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
+
+    def _watch_steps(self) -> None:
+        """Look at what the workers do while the job runs."""
+        if self.ledger.ladder is None:
+            return
+        self.tell("watching steps")
+        step_s = self.ledger.seconds_per_batch(self.ledger.ladder.raw)
+        with job_failures("raw"):
+            watched = watch_steps(self.bench, min(WATCH_STEPS_S, WATCH_STEPS_SHARE * self.budget_s), step_s)
+        self.ledger.evidence = replace(self.ledger.evidence, watched=watched)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from bottleneck.analysis.gains import gain_of, sure_gain_of
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH, Chart, Dot, Label, Rect, Segment, Shape, short
 from bottleneck.reports.content.advice import promise_of
 from bottleneck.reports.content.ladder import rungs
-from bottleneck.reports.content.step import added_times
-from bottleneck.results.format import LARGEST, duration, gain, gain_interval, percent, rate_with_half_width, whole
+from bottleneck.reports.content.step import parts
+from bottleneck.results.format import LARGEST, duration, gain, gain_interval, percent, rate_with_half_width
 from bottleneck.results.names import COLD
 from bottleneck.results.records import Block, Interval, Rate, Result
 from bottleneck.results.tuning import Rung, TuningResult
@@ -23,13 +24,12 @@ MAX_ROWS = 40
 MAX_DOTS = 4_000
 """Blocks that are drawn; a page of more takes browsers long."""
 
-MAX_STEPS = 64
-_STEPS_LEFT = 8
 _BAR, _THIN_BAR, _PITCH, _PAIR_PITCH = 18, 6, 28, 46
 _LANE = 34
 _MOST_OF_A_SETTING, _MOST_OF_A_PROMISE = 16, 20
 """Letters, whose size is half again as large on a telephone."""
 _WIDEST_DEVIATION = 0.5
+_NOT_SURE = "no sure gain"
 _LEAST_DEVIATION = 0.02
 
 
@@ -96,20 +96,18 @@ def _ladder(result: Result) -> Chart | None:
 
 def _waterfall(result: Result) -> Chart | None:
     """A step from the device outwards: where each stage begins and ends, by the steps of the ladder itself."""
-    added = added_times(result)
+    added = {part.name: part for part in parts(result)}
     measured = [stage for stage in result.stages if stage.outer != COLD]
     known = [stage for stage in measured if stage.name in added][:MAX_ROWS]
     unknown = [short(stage.name) for stage in measured if stage.name not in added][:MAX_ROWS]
-    whole_s = max((end_s for _, end_s in added.values()), default=0.0)
+    whole_s = max((part.end_s for part in added.values()), default=0.0)
     if len(known) < 2 or not 0 < whole_s < LARGEST:
         return None
     scale, rows = ROOM / whole_s, []
     for stage in known:
-        begin_s, end_s = added[stage.name]
-        value = duration(end_s - begin_s) if end_s > begin_s else "≈ 0"
-        value += ", within noise" if stage.finding == "within_noise" else ""
-        length = max(1.0, (end_s - begin_s) * scale)
-        rows.append(_Row(stage.name, value, begin_s * scale, length, stage.name == result.verdict.bottleneck))
+        part = added[stage.name]
+        begin, length = (part.end_s - part.seconds) * scale, max(1.0, part.seconds * scale)
+        rows.append(_Row(stage.name, part.time, begin, length, stage.name == result.verdict.bottleneck))
     height, shapes = len(rows) * _PITCH, _draw(rows, _PITCH)
     shapes += [
         Segment(LABEL_WIDTH, height, _at(ROOM), height, "axis"),
@@ -127,7 +125,8 @@ def _waterfall(result: Result) -> Chart | None:
 
 def _gains(result: Result) -> Chart | None:
     """What the job would gain if a stage were free."""
-    known = [(s, s.gain_if_free) for s in result.stages if s.gain_if_free and _usable(s.gain_if_free)][:MAX_ROWS]
+    found = ((stage, gain_of(result, stage)) for stage in result.stages)
+    known = [(stage, gain) for stage, gain in found if gain is not None and _usable(gain)][:MAX_ROWS]
     if not known:
         return None
     headroom = result.verdict.headroom if result.verdict.headroom and _usable(result.verdict.headroom) else None
@@ -135,7 +134,7 @@ def _gains(result: Result) -> Chart | None:
     rows = [
         _Row(
             stage.name,
-            gain_interval(gain),
+            gain_interval(gain) if sure_gain_of(result, stage) else _NOT_SURE,
             begin=0.0,
             length=max(1.0, (gain.estimate - 1) * scale),
             hot=stage.name == result.verdict.bottleneck,
@@ -143,15 +142,15 @@ def _gains(result: Result) -> Chart | None:
         )
         for stage, gain in known
     ]
-    height, shapes = len(rows) * _PITCH, _draw(rows, _PITCH)
+    bound = _at((headroom.estimate - 1) * scale) if headroom is not None else None
+    height, shapes = len(rows) * _PITCH, _draw(rows, _PITCH, bound)
     shapes += [
         Segment(LABEL_WIDTH, 0, LABEL_WIDTH, height, "axis"),
         Label(LABEL_WIDTH, height + 14, "no gain", "soft", "middle"),
     ]
     note = "Throughput if the stage were free, everything else being real; measured."
-    if headroom is not None:
-        at = _at((headroom.estimate - 1) * scale)
-        shapes.insert(0, Segment(at, 0, at, height, "bound"))
+    if bound is not None:
+        shapes.insert(0, Segment(bound, 0, bound, height, "bound"))
         note += f" The dashed line: all of the input free, {gain_interval(headroom)}."
     return _chart("Gain if free", note, height + 20, shapes)
 
@@ -194,36 +193,6 @@ def _is_gain(interval: Interval | None) -> TypeGuard[Interval]:
     return interval is not None and _usable(interval)
 
 
-def step_chart(result: Result) -> Chart | None:
-    """Single steps one behind the other: how evenly batches come, and what waiting for them takes."""
-    seen = [(step.wait_s, step.work_s) for step in result.evidence.steps]
-    steps = [(wait, work) for wait, work in seen if _is_time(wait) and _is_time(work)][:MAX_STEPS]
-    whole_s = sum(wait + work for wait, work in steps)
-    if len(steps) < 2 or not 0 < whole_s < LARGEST:
-        return None
-    room, top, height = WIDTH - _STEPS_LEFT - 8, 4, 40
-    shapes: list[Shape] = []
-    at_s = 0.0
-    for number, (wait_s, work_s) in enumerate(steps, 1):
-        tip = f"step {number}: waits {duration(wait_s)}, works {duration(work_s)}"
-        width, wide = room * wait_s / whole_s, room * work_s / whole_s
-        x = _STEPS_LEFT + room * at_s / whole_s
-        shapes.append(Rect(x, top, width, height, "hot", tip))
-        # A hair between two steps keeps them apart.
-        shapes.append(Rect(x + width, top, wide - min(1.0, wide / 4), height, "bar", tip))
-        at_s += wait_s + work_s
-    shapes.append(Label(_STEPS_LEFT, top + height + 16, "0", "soft"))
-    shapes.append(Label(_STEPS_LEFT + room, top + height + 16, duration(whole_s), "soft", "end"))
-    waits = percent(sum(wait for wait, _ in steps) / whole_s)
-    note = f"{whole(len(steps))} steps one behind the other. Orange, {waits}: the main process waits for a batch. "
-    note += "Blue: it copies the batch and runs the train step; a device may work on meanwhile."
-    return _chart("Steps of the job", note, top + height + 22, shapes)
-
-
-def _is_time(seconds: float | None) -> TypeGuard[float]:
-    return seconds is not None and 0 <= seconds < LARGEST
-
-
 def block_chart(result: Result) -> Chart | None:
     """Every block with the train step, round by round: drift and outliers show."""
     lanes = [(e.name, e.coupled) for e in result.experiments if e.coupled and len(e.coupled.blocks) > 1][:MAX_ROWS]
@@ -247,7 +216,7 @@ def block_chart(result: Result) -> Chart | None:
     return _chart(
         "Blocks, round by round",
         f"Time per sample against the mean of the experiment; each lane reaches ±{percent(span)}. "
-        "A slope is drift, a dot by itself an outlier; one in the other colour lies further out.",
+        "A slope is drift, a dot by itself an outlier; an orange one lies further out than its lane.",
         len(lanes) * _LANE,
         shapes,
     )
@@ -261,7 +230,8 @@ def _deviations(blocks: Sequence[Block]) -> list[tuple[Block, float]]:
     return [(block, block.seconds / block.samples * samples / seconds - 1) for block in usable]
 
 
-def _draw(rows: Sequence[_Row], pitch: float) -> list[Shape]:
+def _draw(rows: Sequence[_Row], pitch: float, bound: float | None = None) -> list[Shape]:
+    """The rows, one below the other; no value is written across the line of a bound."""
     shapes: list[Shape] = []
     for at, row in enumerate(rows):
         top, middle = at * pitch, at * pitch + _BAR / 2
@@ -277,7 +247,10 @@ def _draw(rows: Sequence[_Row], pitch: float) -> list[Shape]:
         if math.isfinite(low) and math.isfinite(high) and low < high:
             shapes.append(Segment(_at(low), middle, _at(high), middle, "interval"))
             end = max(end, high)
-        shapes.append(Label(_at(end) + 8, middle, row.value, "value"))
+        value_x = _at(end) + 8
+        if bound is not None and value_x - 8 < bound < value_x + _VALUE_WIDTH:
+            value_x = bound + 8
+        shapes.append(Label(value_x, middle, row.value, "value"))
     return shapes
 
 

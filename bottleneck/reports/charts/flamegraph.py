@@ -29,7 +29,7 @@ _LEAST_WIDTH = 0.4
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _COLOURS = ("#4a8fd0", "#d9772b", "#4f9a5b", "#a678c8", "#d46a94", "#2f9a9a", "#98892f")
 """Of stages. Each has a contrast of 3 at least with a light page and a dark one, and of 4.5 with its letters."""
-_SEVERAL = "#8b8f98"
+SEVERAL = "#8b8f98"
 _NUMBERS = {name: at for at, name in enumerate(("load", "augment", "collate", "handoff", "finish", "copy", "other"))}
 _OF_ONE_STAGE = 0.95
 """The share of a function's samples from which on it has the colour of a stage."""
@@ -44,7 +44,7 @@ _LIBRARIES = {
 """Besides Python's own; what is missing here is shown like the user's code."""
 _SCRIPT = Path(__file__).parent.with_name("templates") / "flamegraph.js"
 _STYLE = "".join(f".stage-{at} rect{{fill:{colour}}}" for at, colour in enumerate(_COLOURS)) + (
-    f".several rect{{fill:{_SEVERAL}}}"
+    f".several rect{{fill:{SEVERAL}}}"
     ".flamegraph text{font:11px ui-monospace,Menlo,Consolas,monospace;fill:#1b1b1b;pointer-events:none}"
     ".flamegraph .title{font-size:15px;font-weight:600}.flamegraph .note{fill:#5a5a5a}.flamegraph .box{cursor:pointer}"
     ".flamegraph .box:hover rect{stroke:#1b1b1b}.flamegraph .waits rect{stroke:#1b1b1b;stroke-dasharray:2 3}"
@@ -146,7 +146,7 @@ def draw_flamegraph(stacks: Iterable[Stack], title: str, stages: Sequence[str] =
         f'<svg class="flamegraph" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">\n'
         f"<style>{_STYLE}</style>\n{drawn}\n</svg>"
     )
-    legend = *((stage, _COLOURS[numbers[stage]]) for stage in seen), ("several stages", _SEVERAL)
+    legend = *((stage, _COLOURS[numbers[stage]]) for stage in seen), ("several stages", SEVERAL)
     return Flamegraph(title, svg, legend)
 
 
@@ -168,6 +168,11 @@ def _numbers(stages: Iterable[str]) -> dict[str, int]:
     free = [at for at in range(len(_COLOURS)) if at not in found.values()] or list(range(len(_COLOURS)))
     others = (stage for stage in stages if stage not in found)
     return found | {stage: free[at % len(free)] for at, stage in enumerate(others)}
+
+
+def colours_of(stages: Iterable[str]) -> dict[str, str]:
+    """The colour of each stage, the same in every drawing."""
+    return {stage: _COLOURS[at] for stage, at in _numbers(stages).items()}
 
 
 def _draw_legend(numbers: Mapping[str, int]) -> str:

@@ -27,6 +27,8 @@ class Rect:
     height: float
     kind: Literal["bar", "hot", "soft", "faint", ""]
     tip: str = ""
+    fill: str = ""
+    """A colour of its own, where it has no kind."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Chart:
     line: str = ""
     """Points of a polyline."""
     width: float = WIDTH
+    legend: tuple[tuple[str, str], ...] = ()
+    """Names and their colours."""
 
     @property
     def words(self) -> str:

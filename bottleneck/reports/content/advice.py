@@ -59,7 +59,7 @@ def advice(result: Result) -> Iterator[Section]:
     """All pieces of advice, and the facts."""
     steps = tuple(_step(result, item, in_full=True) for item in _fixes(result))
     facts = tuple(f"{fact.title}. {fact.why}" for fact in _facts(result))
-    yield Section("What is so", (Items(facts, on=("verbose", "html")),))
+    yield Section("Facts", (Items(facts, on=("verbose", "html")),))
     yield Section("What to do next", (Items(facts, on=("markdown",)), Steps(steps)))
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from bottleneck.analysis.advice.kept_stacks import kept_stacks
-from bottleneck.reports.charts.charts import block_chart, draw_charts, step_chart
+from bottleneck.reports.charts.charts import block_chart, draw_charts
 from bottleneck.reports.charts.flamegraph import draw_flamegraph
 from bottleneck.reports.charts.shapes import Chart
+from bottleneck.reports.charts.steps import step_chart
 from bottleneck.reports.charts.timeline import draw_timeline
 from bottleneck.reports.document import Figure, Paragraph, Section
 from bottleneck.results.format import percent, whole

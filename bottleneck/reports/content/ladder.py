@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bottleneck.analysis.gains import gain_of, step_s
 from bottleneck.reports.content.step import (
     FIX_FIRST,
     HOLDS,
@@ -12,10 +13,8 @@ from bottleneck.reports.content.step import (
     NO_EFFECT,
     Part,
     effect,
-    gain_of,
     gain_text,
     parts,
-    step_s,
 )
 from bottleneck.reports.document import FULL, Bar, Column, Items, Paragraph, Section, Table
 from bottleneck.results.format import UNKNOWN, duration, rate_with_half_width, time_interval

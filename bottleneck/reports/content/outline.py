@@ -14,6 +14,7 @@ from bottleneck.reports.content.advice import advice, first_advice, short_advice
 from bottleneck.reports.content.comparison import changes, changes_of_job
 from bottleneck.reports.content.functions import functions
 from bottleneck.reports.content.io import reading
+from bottleneck.reports.content.job import job_name
 from bottleneck.reports.content.ladder import ladder, not_measured, step_bars, step_table
 from bottleneck.reports.content.loop import loop
 from bottleneck.reports.content.operators import operators
@@ -24,7 +25,6 @@ from bottleneck.reports.content.transforms import transforms
 from bottleneck.reports.content.usage import utilisation
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
 from bottleneck.results.comparison import Comparison, Sweep
-from bottleneck.results.format import UNKNOWN
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
@@ -109,7 +109,7 @@ def result_document(
         sections = [*answer, *sections[1:], linked]
     elif compared is not None:
         sections[1:1] = changes(compared, as_part=True)
-    return Document(tuple(sections), f"bottleneck: {result.verdict.bottleneck or UNKNOWN}")
+    return Document(tuple(sections), f"{job_name(result)} – {verdict.STATES[result.verdict.state].lower()}")
 
 
 _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], ...]] = {

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from datetime import datetime
 
+from bottleneck.analysis.gains import step_s, sure_gain_of
 from bottleneck.analysis.settings import number, positive
-from bottleneck.analysis.what_if import WhatIf, rate_now, what_if
+from bottleneck.analysis.what_if import rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
-from bottleneck.reports.content.job import Measured, on_cpu
-from bottleneck.reports.content.step import Part, gain_of, gain_text, parts, takes
+from bottleneck.reports.content.job import job_line, machine_line, measured_line, on_cpu
+from bottleneck.reports.content.step import Part, parts, takes
 from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
 from bottleneck.results.format import (
-    UNKNOWN,
     count,
     duration,
     gain_interval,
@@ -40,6 +38,8 @@ _DOES = {
     "compute": "train step",
 }
 _HOURS = 100
+_VAGUE = 0.25
+"""The part of a step from which on a time that may be nothing says nothing."""
 _SHORTEST_EPOCH_S, _WHOLE_MINUTES_S, _HOURS_S = 60.0, 600.0, 7200.0
 
 
@@ -61,9 +61,10 @@ def flow(result: Result) -> Iterator[Section]:
 def _verdict(result: Result) -> list[str]:
     """The verdict in full; both efficiencies where it goes by the one over a whole epoch."""
     verdict = result.verdict
+    if on_cpu(result):  # a share of what the device can do says nothing where model and workers share the cores
+        return headline(result)
     if verdict.judged_by != "epoch_efficiency":
-        # A share of what the device can do says nothing where model and workers share the cores.
-        return headline(result) if on_cpu(result) else sentences(result)
+        return sentences(result)
     within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
     return [*sentences(result), f"Efficiency: {within} within an epoch, {over} over a whole one."]
 
@@ -96,20 +97,32 @@ def _headline(result: Result) -> tuple[str, str]:
         bound = f": faster input would gain at most {percent(1 / least - 1)}" if least > 0 else ""
         return speed, f"The train step sets the pace{bound}."
     if verdict.bottleneck is None and verdict.judged_by == "epoch_efficiency":
-        return f"{speed} within an epoch", f"Over whole epochs {percent_interval(verdict.judged)} of what is possible."
+        return f"{speed} within an epoch", _over_whole_epochs(result, now)
     within = " within an epoch" if verdict.judged_by == "epoch_efficiency" else ""
-    gain = _sure_gain(result, _stage(result, verdict.bottleneck))
+    stage = _stage(result, verdict.bottleneck)
+    gain = sure_gain_of(result, stage) if stage is not None else None
     freed = verdict.bottleneck if gain is not None else "all of the input"
     gain = gain or verdict.headroom
     if gain is None or not known(gain.estimate):
         return speed, ""
     better = f"{count(now.samples_per_s)} → up to {count(now.samples_per_s * gain.estimate)} samples/s"
     bound = f"if {freed} took no time: {gain_interval(gain)} the throughput{within}."
-    stage = _stage(result, verdict.bottleneck)
     if stage is not None and on_cpu(result) and stage.cost_s_per_batch:
         shared = "The model and the loading of its data share the CPU's cores."
         return f"{stage.name} takes {_takes(stage.cost_s_per_batch)} a batch", f"{better} {bound} {shared}"
     return better, bound
+
+
+def _over_whole_epochs(result: Result, now: Rate) -> str:
+    """What the edges of epochs leave: on a CPU as throughput, of which a share of the device's would say nothing."""
+    verdict = result.verdict
+    if not on_cpu(result):
+        return f"Over whole epochs {percent_interval(verdict.judged)} of what is possible."
+    within, over = verdict.efficiency, verdict.epoch_efficiency
+    if within is None or over is None or not 0 < over.estimate <= within.estimate:
+        return ""
+    whole = count(now.samples_per_s * over.estimate / within.estimate)
+    return f"{whole} samples/s over whole epochs: the beginning of each epoch costs the rest."
 
 
 def held_by(result: Result) -> str:
@@ -120,35 +133,6 @@ def held_by(result: Result) -> str:
     taken = takes(result, verdict.bottleneck)
     also = f"; also {names(verdict.contributors)}" if verdict.contributors else ""
     return f"{verdict.bottleneck}{f', {taken}' if taken else ''}{also}"
-
-
-def job_line(result: Measured) -> str:
-    """What was measured, as far as it is known."""
-    pipeline = result.pipeline
-    named = [str(pipeline[key]) for key in ("target", "dataset", "model") if pipeline.get(key)]
-    parts = [name if "/" in name or ":" in name else name.rpartition(".")[2] for name in named]
-    size, workers = positive(pipeline, "batch_size"), number(pipeline, "num_workers")
-    parts += [f"batch size {size:g}"] if size is not None else []
-    parts += [plural(int(workers), "worker")] if workers is not None else []
-    return ", ".join(parts)
-
-
-def machine_line(result: Measured) -> str:
-    """Device and cores."""
-    device, name = (result.environment.get(key) for key in ("device", "device_name"))
-    cores = positive(result.environment, "cpu_cores_available")
-    parts = [f"{name} ({device})" if name and device else str(name or device or "")]
-    parts += [f"{cores:g} CPU {'core' if cores == 1 else 'cores'}"] if cores is not None else []
-    return ", ".join(filter(None, parts))
-
-
-def measured_line(created: str, seconds: float) -> str:
-    """When, and how long it took."""
-    try:
-        when = f"{datetime.fromisoformat(created.replace('Z', '+00:00')):%Y-%m-%d %H:%M} UTC"
-    except ValueError:  # a file may hold any text
-        when = created
-    return f"{when}, in {long_duration(seconds)}"
 
 
 # --- the flow ---------------------------------------------------------------------------------------------
@@ -179,7 +163,9 @@ def _node(result: Result, stage: Stage, longest_s: float) -> Node:
     share = cost.estimate / longest_s if cost is not None and longest_s > 0 and known(cost.estimate) else 0.0
     takes = "not measured" if cost is None else _takes(cost)
     part = _part(result, stage)
-    adds = f"{part.time} of the step" if part is not None else ""
+    adds = "" if part is None else f"{part.time} of the step"
+    if part is not None and part.most_s is not None and part.most_s > _VAGUE * (step_s(result) or 0.0):
+        adds = "part of the step unclear"
     hot = stage.name == result.verdict.bottleneck
     return Node(stage.name, _DOES.get(stage.name, ""), takes, adds, min(1.0, max(0.0, share)), hot)
 
@@ -208,7 +194,7 @@ def _takes(cost: Interval) -> str:
 
 
 def _possible(result: Result) -> Iterator[Section]:
-    now, found = rate_now(result), tuple(_what_if(result))
+    now, found = rate_now(result), what_if(result)
     nothing_sure = result.verdict.state == "undecided" and all(not possible.stages for possible in found)
     if now is None or not found or nothing_sure:
         return
@@ -240,19 +226,6 @@ def _possible(result: Result) -> Iterator[Section]:
     note = "Measured with recorded output in the place of these stages and everything else at work, so that no change "
     note += f"to them brings more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
     yield Section("What if", (Table(columns, tuple(rows), named), Paragraph(note, "note")), folded=False)
-
-
-def _what_if(result: Result) -> Iterator[WhatIf]:
-    """What is possible, with the gain of a single stage as every report has it, the largest first."""
-    found = what_if(result)
-    alone = [(one, _sure_gain(result, _stage(result, one.stages[0]))) for one in found if len(one.stages) == 1]
-    limited = [replace(one, gain=gain) for one, gain in alone if gain is not None]
-    yield from sorted(limited, key=lambda one: -one.gain.estimate)
-    yield from (one for one in found if len(one.stages) != 1)
-
-
-def _sure_gain(result: Result, stage: Stage | None) -> Interval | None:
-    return gain_of(result, stage) if stage is not None and gain_text(result, stage) != UNKNOWN else None
 
 
 def _without_gain(result: Result, gaining: Iterable[str]) -> str:

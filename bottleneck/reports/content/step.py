@@ -7,16 +7,16 @@ None is negative, though noise can make an experiment seem faster than the one i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from bottleneck.analysis.gains import gain_of, loader_alone_s, seconds_of, step_s, sure_gain_of
 from bottleneck.analysis.margin import MARGIN
 from bottleneck.reports.content.job import on_cpu
-from bottleneck.results.format import LARGEST, UNKNOWN, at_most, duration, gain_interval, known
-from bottleneck.results.names import COLD, COMPUTE, RAW
-from bottleneck.results.records import Experiment, Interval, Rate, Result, Stage
+from bottleneck.results.format import LARGEST, at_most, duration, gain_interval, known
+from bottleneck.results.names import COMPUTE, RAW
+from bottleneck.results.records import Experiment, Result, Stage
 
 NO_EFFECT = "no measurable effect"
 IMPRECISE = "not measured precisely enough"
@@ -53,24 +53,10 @@ class Part:
         return duration(self.seconds) if self.most_s is None else at_most(self.most_s)
 
 
-def step_s(result: Result) -> float | None:
-    """The time of one step of the job [s]; None where that was not measured."""
-    raw = next((e.coupled for e in result.experiments if e.name == RAW and e.available), None)
-    return _seconds(raw)
-
-
 def parts(result: Result) -> tuple[Part, ...]:
     """The step from the device outwards; nothing where the job as it is was not measured."""
     whole_s = step_s(result)
     return () if whole_s is None else tuple(_parts(result, whole_s))
-
-
-def added_times(result: Result) -> dict[str, tuple[float, float]]:
-    """Where in a step each part begins and ends, from the device outwards [s]."""
-    found, begin_s = {}, 0.0
-    for part in parts(result):
-        found[part.name], begin_s = (begin_s, part.end_s), part.end_s
-    return found
 
 
 def _parts(result: Result, whole_s: float) -> Iterator[Part]:
@@ -108,7 +94,7 @@ def _rungs(result: Result) -> Iterator[_Rung]:
         stage = by_outer.get(experiment.name)
         names.append(stage.name if stage else experiment.name)
         stages += [stage] if stage else []
-        measured_s = _seconds(experiment.coupled)
+        measured_s = seconds_of(experiment.coupled)
         if measured_s is not None:
             yield _Rung(experiment.name, measured_s, tuple(names), tuple(stages))
             names, stages = [], []
@@ -138,11 +124,6 @@ def _ladder(result: Result) -> Iterator[Experiment]:
             return
 
 
-def _seconds(rate: Rate | None) -> float | None:
-    seconds = rate.seconds_per_batch if rate is not None else None
-    return seconds if known(seconds) and seconds > 0 else None
-
-
 def _most_s(stage: Stage | None, seconds: float, whole_s: float) -> float | None:
     """What a part surely stays under that may be nothing; None for one that is a number of its own."""
     exposed = stage.exposed_s_per_batch if stage is not None and stage.inner is not None else None
@@ -160,7 +141,7 @@ def takes(result: Result, name: str) -> str:
     the train step slow each other down.
     """
     part = next((part for part in parts(result) if part.name == name), None)
-    whole_s, alone_s = step_s(result), _loader_alone_s(result)
+    whole_s, alone_s = step_s(result), loader_alone_s(result)
     if on_cpu(result) and name != COMPUTE:
         stage = next((stage for stage in result.stages if stage.name == name), None)
         cost = stage.cost_s_per_batch if stage is not None else None
@@ -168,43 +149,6 @@ def takes(result: Result, name: str) -> str:
             return ""
         return f"{duration(cost.estimate)} of the {duration(alone_s)} that the loader alone takes for a batch"
     return f"{part.time} of each {duration(whole_s)} step" if part and whole_s and part.most_s is None else ""
-
-
-def _loader_alone_s(result: Result) -> float | None:
-    raw = next((e for e in result.experiments if e.name == RAW and e.available), None)
-    return _seconds(raw.workers) or _seconds(raw.drained) if raw is not None else None
-
-
-def gain_of(result: Result, stage: Stage) -> Interval | None:
-    """What the job would gain if the stage were free: at least nothing, and no more than goes with what it costs."""
-    gain = stage.gain_if_free
-    if gain is None or not all(map(known, (gain.estimate, gain.low, gain.high))):
-        return None
-    most = _most_gain(result, stage)
-    if gain.low > most:  # what was measured of the two cannot both be true
-        return Interval(1.0, 1.0, most)
-    return Interval(*(min(max(1.0, bound), most) for bound in (gain.estimate, gain.low, max(gain.estimate, gain.high))))
-
-
-def _most_gain(result: Result, stage: Stage) -> float:
-    """What a job gains at most that loses the cost of a stage, or all of its input."""
-    if stage.outer == COLD:  # its step is that of cold files
-        return math.inf
-    headroom, cost = result.verdict.headroom, stage.cost_s_per_batch
-    limits = [headroom.high] if headroom is not None and known(headroom.high) else []
-    job_s = _job_s(result)
-    if cost is not None and known(cost.high) and job_s is not None:
-        cost_s = max(0.0, cost.high)
-        limits.append(job_s / (job_s - cost_s) if cost_s < job_s else math.inf)
-    return max(1.0, min(limits, default=math.inf))
-
-
-def _job_s(result: Result) -> float | None:
-    """The step that a stage's cost is a part of: that of the loader alone, where cores are shared with the model."""
-    whole_s, alone_s = step_s(result), _loader_alone_s(result)
-    if whole_s is None or alone_s is None or result.pipeline.get("num_workers") == 0:
-        return whole_s
-    return min(whole_s, alone_s)
 
 
 def effect(result: Result, stage: Stage) -> str:
@@ -226,5 +170,4 @@ def effect(result: Result, stage: Stage) -> str:
 
 def gain_text(result: Result, stage: Stage) -> str:
     """The gain of a stage that surely has one; a dash for others."""
-    gain = gain_of(result, stage)
-    return gain_interval(gain) if gain is not None and gain.low > 1 and gain.estimate > MARGIN else UNKNOWN
+    return gain_interval(sure_gain_of(result, stage))

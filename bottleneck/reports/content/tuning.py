@@ -8,9 +8,9 @@ from dataclasses import replace
 from bottleneck.analysis.advice.proof import PROVING
 from bottleneck.reports.charts.card import Card, Standing
 from bottleneck.reports.content.advice import advice, first_in_words, promise_of
-from bottleneck.reports.content.job import job_facts, job_name
+from bottleneck.reports.content.job import job_facts, job_line, job_name, machine_line, measured_line
 from bottleneck.reports.content.ladder import step_bars
-from bottleneck.reports.content.overview import flow, held_by, job_line, machine_line, measured_line
+from bottleneck.reports.content.overview import flow, held_by
 from bottleneck.reports.content.rungs import altering
 from bottleneck.reports.content.verdict import MOST_WARNINGS, STATES, headline
 from bottleneck.reports.document import TERMINAL, Column, Figure, Items, Paragraph, Section, Step, Steps, Table

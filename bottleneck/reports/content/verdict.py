@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bottleneck.analysis.gains import step_s
 from bottleneck.reports import sanitize
 from bottleneck.reports.content.advice import left_out_of_short
 from bottleneck.reports.content.job import job_facts, job_name, on_cpu
 from bottleneck.reports.content.price import lost_money
-from bottleneck.reports.content.step import step_s, takes
+from bottleneck.reports.content.step import takes
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
 from bottleneck.results.format import (
     count,

@@ -50,7 +50,7 @@ from bottleneck.results.evidence.usage import (
     Utilisation,
     WorkersUsage,
 )
-from bottleneck.results.evidence.waits import EpochGap, Stalls, StepSeen, Waits
+from bottleneck.results.evidence.waits import BatchWatched, EpochGap, Stalls, StepSeen, StepWatched, Waits, Watched
 from bottleneck.results.values import Count, Interval, Quantity
 
 
@@ -96,6 +96,8 @@ class Evidence:
     stalls: Stalls = left_out(Stalls())
     steps: tuple[StepSeen, ...] = left_out(())
     """Steps of the job in its last block, in their order: the first of them."""
+    watched: Watched = left_out(Watched())
+    """Outside of the timed blocks."""
     trace: Traces = left_out(Traces())
     model: ModelFacts = left_out(ModelFacts())
     loop_s_per_batch: Quantity | None = None

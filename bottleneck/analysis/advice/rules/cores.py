@@ -49,7 +49,7 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     needed = math.ceil(own * max(case.headroom, 1.0))
     device = "" if case.on_cpu else f"; or on the device: {_ON_DEVICE}"
     yield Suggestion(
-        title="More workers would find no core: do less work for each sample, or elsewhere",
+        title="The CPU is saturated: do less work per sample; more workers would not help",
         why=f"{found.sentence} With {_workers(case.workers)} the job uses {number(own, 2)} cores; to keep up with the "
         f"device, the same work would take about {needed}.",
         how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
