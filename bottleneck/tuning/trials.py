@@ -26,7 +26,7 @@ def tried(
     altering = next((change for change in changes if change.alters == "numbers"), changes[0])
     return Trial(
         describe(attempt.tried), labels(attempt.base), changes[0].on, altering.alters, outcome, reason,
-        gain(pairs), predicted, tuple(pairs), setup_s,
+        gain(pairs), predicted, tuple(pairs), setup_s, tuple(change.name for change in changes),
     )  # fmt: skip
 
 
@@ -41,4 +41,4 @@ def untried(change: Change, whys: Sequence[str | None], predicted: Interval | No
     nowhere = bool(whys) and None not in whys
     outcome: Outcome = "not_applicable" if nowhere else "not_tried"
     reason = whys[-1] if nowhere else _NO_TIME
-    return Trial(change.name, (), change.on, change.alters, outcome, reason, None, predicted, (), None)
+    return Trial(change.name, (), change.on, change.alters, outcome, reason, None, predicted, (), None, (change.name,))
