@@ -275,11 +275,13 @@ class TuningSession:
                 return outcome
 
     def _list_untried(self) -> None:
-        """Say of each change that was never tried why."""
+        """Say of each change that was never tried why, and of which next value another one uncovered too late."""
+        tried = {trial.setting for trial in self.found.trials}
         for change in self._changes:
-            if change not in self._tried:
+            setting = self._climb.next_of(change) if change in self._tried else Setting(change)
+            if setting is not None and setting.label not in tried:
                 whys = [why for (other, _), why in self._whys.items() if other is change]
-                self.found.trials.append(untried(change, whys, self._predicted(change)))
+                self.found.trials.append(untried(setting, whys, self._predicted(change)))
 
     # --- the ladder ----------------------------------------------------------------------------------------
 

@@ -228,6 +228,7 @@ def _left_to_do(result: TuningResult) -> Result | None:
     if result.after is None:
         return None
     tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in trial.changes}
+    tried -= {name for trial in result.trials if trial.outcome == "not_tried" for name in trial.changes}
     left = [item for item in result.after.advice if not tried.issuperset(PROVING.get(item.id, ("",)))]
     return replace(result.after, advice=tuple(left))
 
