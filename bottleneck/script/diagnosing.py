@@ -26,7 +26,7 @@ from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
-from bottleneck.script.one_process import refuse_group
+from bottleneck.script.one_process import OneProcess, refuse_group
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
 
@@ -70,6 +70,7 @@ class Diagnosing:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
         self._watch.refuse = self._refuse
+        self._processes = OneProcess(self._refuse)
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._in_the_loop: str | None = None
         self._finishing = threading.Lock()
@@ -81,12 +82,14 @@ class Diagnosing:
         if Diagnosing._is_entered:
             raise UsageError("A diagnosis of this process runs already.", "Let one end before the next one begins.")
         Diagnosing._is_entered = True
+        self._processes.__enter__()
         self._watch.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         Diagnosing._is_entered = False
         self._watch.__exit__()
+        self._processes.__exit__()
         self._watch.next_batch = iter(()).__next__  # for iterators that are still there
         LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
         for scheduler, state in self._schedules.values():
@@ -123,6 +126,16 @@ class Diagnosing:
         self._let_loop_end(_early_end(error))
         self._finish_once(lambda: self.end(error))
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the loop is fed in another thread, for a training that was in this one, whose script has ended.
+
+        That thread may wait for ever until its queue has room again.
+        """
+        feed = self._feed
+        is_fed = feed is not None and not (feed.is_done or feed.can_end_here)
+        return is_fed and self._watch.trains_in == threading.get_ident()
+
     def lent_s(self) -> float | None:
         """Return for how long the loop has had its batch; None while it has none of ours."""
         return None if self._feed is None else self._feed.lent_s()
@@ -133,7 +146,7 @@ class Diagnosing:
             return
         if self._feed.end_soon(reason):
             threading.Event().wait(GRACE_S)
-        if self._finisher is not None:
+        if self._finisher not in (None, threading.get_ident()):
             threading.Event().wait()  # until the process ends
 
     def _finish_once(self, outcome: Callable[[], Attempt]) -> Any:
@@ -167,6 +180,12 @@ class Diagnosing:
             return error
         if error is not None and not isinstance(error, SystemExit):
             return _raised(error, "The script raised before it was measured")
+        if not self._watch.saw_a_loader and self._processes.has_started_any:
+            return MeasurementError(
+                "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
+                "started are not watched.",
+                f"If it trains there, let it train in the first one, by an option of its own. {_NO_LOADER}",
+            )
         if not self._watch.saw_a_loader:
             remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
             return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", remedy)

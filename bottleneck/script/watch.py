@@ -7,6 +7,7 @@ Until the training loader is known its batches are the real ones, and those of a
 from __future__ import annotations
 
 import difflib
+import os
 import statistics
 import threading
 import time
@@ -158,10 +159,11 @@ class Watch:
         self.others: list[DataLoader[Any]] = []
         """Loaders that give batches to the same loop."""
         self.optimizer_steps = 0
-        self._trains_in: int | None = None
+        self.trains_in: int | None = None
         """The thread of the last step."""
         self._optimizers: dict[int, Any] = {}
         self._streams: dict[int, DataLoader[Any]] = {}
+        self._process = os.getpid()
         self._hook: Any = None
         self._passes = Passes(self._begin_pass, WatchedIterator)
         self.refuse: Callable[[UsageError], None] = _raise
@@ -172,6 +174,7 @@ class Watch:
         return bool(self._sources)
 
     def __enter__(self) -> Watch:
+        self._process = os.getpid()
         self._passes.__enter__()
         wrapped.open_watched = self._open
         self._hook = register_optimizer_step_post_hook(self._stepped)
@@ -185,7 +188,7 @@ class Watch:
             self._hook.remove()
 
     def _begin_pass(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
-        if self.is_measuring():
+        if self.is_measuring() or os.getpid() != self._process:  # a child has our hooks, and nobody that it feeds
             return begin(loader)
         self.stop_learning()
         self.loop.breaks += 1
@@ -208,7 +211,7 @@ class Watch:
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
-        self._trains_in = threading.get_ident()
+        self.trains_in = threading.get_ident()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
         elif id(optimizer) not in self._optimizers:
@@ -297,7 +300,7 @@ class Watch:
         ]
         self.loop.batches_per_update = statistics.median_low(source.per_step)
         self.loop.batches_ahead = self.loop.batches_per_update
-        self.loop.has_queue = self._trains_in not in (None, threading.get_ident())
+        self.loop.has_queue = self.trains_in not in (None, threading.get_ident())
         self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True
 
