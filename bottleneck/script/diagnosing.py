@@ -26,6 +26,7 @@ from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
+from bottleneck.script.one_loader import of_one_loader
 from bottleneck.script.one_process import OneProcess, refuse_group
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
@@ -39,6 +40,10 @@ _NO_LOADER = (
     "bottleneck.watch(get_batch)."
 )
 _NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
+_FROM_SEVERAL_THREADS = MeasurementError(
+    "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
+    "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
+)
 _TENSORFLOW = (
     f"It uses TensorFlow: in a loop of its own, wrap the dataset, {_WRAP.format('dataset')} Keras' fit cannot be "
     "watched; TensorBoard's profiler shows its input."
@@ -76,7 +81,7 @@ class Diagnosing:
         self._finishing = threading.Lock()
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
-        self._loop_time = LoopTime()
+        self._loop_time = LoopTime(elsewhere=lambda: self._watch.waited_elsewhere_s)
 
     def __enter__(self) -> Diagnosing:
         if Diagnosing._is_entered:
@@ -158,19 +163,17 @@ class Diagnosing:
         return self._finish(outcome)
 
     def _refuse(self, error: UsageError) -> None:
-        def outcome() -> Attempt:
-            raise error
-
-        self._finish_once(outcome)
+        self._finish_once(_raising(error))
 
     def _attempt(self, feed: Feed[Attempt | BottleneckError]) -> Attempt:
         if isinstance(feed.outcome, BottleneckError):
             raise feed.outcome
         assert feed.outcome is not None
-        found = feed.outcome.diagnosis
+        found, seen = feed.outcome.diagnosis, self._loop_time.evidence()
         changed = replace(
             found,
-            evidence=replace(found.evidence, loop=self._loop_time.evidence()),
+            verdict=of_one_loader(found.verdict, seen),
+            evidence=replace(found.evidence, loop=seen),
             warnings=(*found.warnings, *self._warnings()),
         )
         return replace(feed.outcome, diagnosis=changed)
@@ -208,7 +211,8 @@ class Diagnosing:
             yield Warning(
                 "several-loaders",
                 f"The loop takes batches from other loaders as well ({others}), which went on as they are: what they "
-                f"cost is in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}.",
+                f"cost is in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}. All of "
+                "them are measured as one where the loop is over bottleneck.watch(zip(...)).",
             )
 
     # --- in the loop ---------------------------------------------------------------------------------------
@@ -235,6 +239,8 @@ class Diagnosing:
         LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:
+            if feed.is_in_another_thread:
+                self._finish_once(_raising(_FROM_SEVERAL_THREADS))
             batch = feed.next_batch()
             if feed.is_done:
                 self._finish_once(lambda: self._attempt(feed))
@@ -282,6 +288,13 @@ def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable
         device=device,
         to_device=source.transfer if device.type != "cpu" else None,
     )
+
+
+def _raising(error: BottleneckError) -> Callable[[], Attempt]:
+    def outcome() -> Attempt:
+        raise error
+
+    return outcome
 
 
 def _early_end(error: BaseException | None) -> BaseException:
