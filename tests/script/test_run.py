@@ -219,5 +219,5 @@ def test_what_cannot_be_diagnosed_is_said_in_a_sentence(not_diagnosed, name):
     done, result = not_diagnosed[name]
     assert done.returncode == (2 if name in ("no script", "processes by spawn") else 3), done.stderr
     assert NOT_DIAGNOSED[name][1] in done.stderr
-    assert result is None
+    assert result is None or "queue" in name  # its thread may ask once more, and then what there is is told
     assert "This is a fault of bottleneck" not in done.stderr
