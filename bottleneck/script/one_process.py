@@ -58,7 +58,7 @@ class OneProcess:
             self._start(process)
 
         BaseProcess.start = start  # type: ignore[method-assign]  # until the end
-        self._put(functools.wraps(self._start_ranks)(self._ranks))
+        self._put(self._ranks)
         return self
 
     def __exit__(self, *_: object) -> None:
