@@ -136,7 +136,7 @@ def _tune(planted: Planted, *, quick: bool) -> Tried:
     except BottleneckError as error:
         return Tried(planted, None, None, str(error))
     tried = Tried(planted, tuning, None)
-    if not tried.kept or not (tried.kept.keys() - planted.own.keys() <= loader_argument_names()):
+    if not tried.kept or not tried.kept.keys() <= {*planted.own, *loader_argument_names()}:
         return tried  # plain loops know nothing of what changes a train step
     changed = changed_fields(planted, tried.kept)
     return Tried(planted, tuning, realise(planted.build(), changed, pairs=PAIRS_QUICK if quick else PAIRS))

@@ -57,7 +57,7 @@ class OneProcess:
             self.has_started_any = True
             self._start(process)
 
-        BaseProcess.start = start  # type: ignore[method-assign]  # until the end
+        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # until the end
         self._put(self._ranks)
         return self
 
