@@ -6,7 +6,7 @@ python -m benchmarks.tuned [--quick]
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from benchmarks.uneven import UnevenLoader
 from benchmarks.work import wait
 from bottleneck.errors import BottleneckError
 from bottleneck.job.description import Pipeline
+from bottleneck.job.loader_arguments import loader_argument_names
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuning.change import Change
 from bottleneck.tuning.tune import tune
@@ -90,11 +91,11 @@ class Tried:
     failure: str = ""
 
     @property
-    def kept(self) -> dict[str, int | None]:
+    def kept(self) -> dict[str, int | str | None]:
         """The changes that were kept, with their values."""
         labels = [label for rung in self.tuning.ladder for label in rung.settings] if self.tuning else []
         split = [label.partition("=") for label in labels]
-        return {name: int(value) if value else None for name, _, value in split}
+        return {name: int(value) if value.isdecimal() else value or None for name, _, value in split}
 
     @property
     def miss(self) -> str:
@@ -103,7 +104,8 @@ class Tried:
             return self.failure
         if set(self.kept) != self.planted.kept:
             return f"kept {_names(self.kept)}, right is {_names(self.planted.kept)}"
-        if any(not self.planted.at_least <= value <= self.planted.at_most for value in self.kept.values() if value):
+        numbers = [value for value in self.kept.values() if isinstance(value, int) and value]
+        if any(not self.planted.at_least <= value <= self.planted.at_most for value in numbers):
             return f"kept {self.kept}"
         if self.realised is None or self.tuning.gain is None:
             return ""
@@ -134,8 +136,8 @@ def _tune(planted: Planted, *, quick: bool) -> Tried:
     except BottleneckError as error:
         return Tried(planted, None, None, str(error))
     tried = Tried(planted, tuning, None)
-    if not tried.kept:
-        return tried
+    if not tried.kept or not tried.kept.keys() <= {*planted.own, *loader_argument_names()}:
+        return tried  # plain loops know nothing of what changes a train step
     changed = changed_fields(planted, tried.kept)
     return Tried(planted, tuning, realise(planted.build(), changed, pairs=PAIRS_QUICK if quick else PAIRS))
 
@@ -144,7 +146,7 @@ def _replacing(fields: Fields) -> Callable[[Pipeline], Pipeline]:
     return lambda pipeline: pipeline.replace(**fields)
 
 
-def changed_fields(planted: Planted, kept: dict[str, int | None]) -> Fields:
+def changed_fields(planted: Planted, kept: Mapping[str, int | str | None]) -> Fields:
     """The fields of the job with what was kept."""
     fields = planted.build()
     for name, value in kept.items():

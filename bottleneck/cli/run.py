@@ -107,6 +107,8 @@ def run_command(
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
                 ended = error
+            if diagnosing.is_abandoned:
+                diagnosing.leave(ended or SystemExit())
             wait_for_threads(threads)
             attempt = diagnosing.end(ended)
     return request.answer(with_source(attempt, script.name, commit))

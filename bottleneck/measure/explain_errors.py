@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+import torch
+
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.safe_repr import text_of
 from bottleneck.job.users_traceback import users_traceback
@@ -38,6 +40,8 @@ _REMEDIES_OF_COLLATING = {
     ),
 }
 """By what the collate function says."""
+_NO_HOST_MEMORY = re.compile(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory")
+_NO_MEMORY = re.compile(rf"out of memory|_ALLOC_FAILED|{_NO_HOST_MEMORY.pattern}", re.IGNORECASE)
 _LABEL = re.compile(r"Target (-?\d+) is out of bounds")
 _PREPARING = {
     "recording": "while samples were recorded",
@@ -156,9 +160,23 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
     )
 
 
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, says that memory ran out: by its type where there is one.
+
+    Its text is the last resort: libraries such as cuBLAS, and what a worker raised, have no type for it.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(text_of(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _step_remedy(error: BaseException) -> str:
     text = text_of(error)
-    if "out of memory" in text.lower():
+    if isinstance(error, MemoryError) or _NO_HOST_MEMORY.search(text):
+        return "The machine's memory is full: use a smaller batch_size or fewer workers, or end other processes."
+    if lacks_memory(error):
         return "The device's memory is full: use a smaller batch_size, or end other processes on the device."
     label = _LABEL.search(text)
     if label is not None:

@@ -45,6 +45,8 @@ class Trial:
     pairs: tuple[Pair, ...]
     setup_s: Amount | None
     """What the first step took beyond a later one, such as compiling; None where it did not run."""
+    changes: tuple[str, ...] = ()
+    """The names of what was tried; none in results of before there was this field."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
-from bottleneck.script.one_process import refuse_group
+from bottleneck.script.one_loader import of_one_loader
+from bottleneck.script.one_process import OneProcess, refuse_group
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
 
@@ -39,6 +40,10 @@ _NO_LOADER = (
     "bottleneck.watch(get_batch)."
 )
 _NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
+_FROM_SEVERAL_THREADS = MeasurementError(
+    "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
+    "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
+)
 _TENSORFLOW = (
     f"It uses TensorFlow: in a loop of its own, wrap the dataset, {_WRAP.format('dataset')} Keras' fit cannot be "
     "watched; TensorBoard's profiler shows its input."
@@ -70,23 +75,26 @@ class Diagnosing:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
         self._watch.refuse = self._refuse
+        self._processes = OneProcess(self._refuse)
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._in_the_loop: str | None = None
         self._finishing = threading.Lock()
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
-        self._loop_time = LoopTime()
+        self._loop_time = LoopTime(elsewhere=lambda: self._watch.waited_elsewhere_s)
 
     def __enter__(self) -> Diagnosing:
         if Diagnosing._is_entered:
             raise UsageError("A diagnosis of this process runs already.", "Let one end before the next one begins.")
         Diagnosing._is_entered = True
+        self._processes.__enter__()
         self._watch.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         Diagnosing._is_entered = False
         self._watch.__exit__()
+        self._processes.__exit__()
         self._watch.next_batch = iter(()).__next__  # for iterators that are still there
         LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
         for scheduler, state in self._schedules.values():
@@ -123,6 +131,16 @@ class Diagnosing:
         self._let_loop_end(_early_end(error))
         self._finish_once(lambda: self.end(error))
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the loop is fed in another thread, for a training that was in this one, whose script has ended.
+
+        That thread may wait for ever until its queue has room again.
+        """
+        feed = self._feed
+        is_fed = feed is not None and not (feed.is_done or feed.can_end_here)
+        return is_fed and self._watch.trains_in == threading.get_ident()
+
     def lent_s(self) -> float | None:
         """Return for how long the loop has had its batch; None while it has none of ours."""
         return None if self._feed is None else self._feed.lent_s()
@@ -133,7 +151,7 @@ class Diagnosing:
             return
         if self._feed.end_soon(reason):
             threading.Event().wait(GRACE_S)
-        if self._finisher is not None:
+        if self._finisher not in (None, threading.get_ident()):
             threading.Event().wait()  # until the process ends
 
     def _finish_once(self, outcome: Callable[[], Attempt]) -> Any:
@@ -145,19 +163,17 @@ class Diagnosing:
         return self._finish(outcome)
 
     def _refuse(self, error: UsageError) -> None:
-        def outcome() -> Attempt:
-            raise error
-
-        self._finish_once(outcome)
+        self._finish_once(_raising(error))
 
     def _attempt(self, feed: Feed[Attempt | BottleneckError]) -> Attempt:
         if isinstance(feed.outcome, BottleneckError):
             raise feed.outcome
         assert feed.outcome is not None
-        found = feed.outcome.diagnosis
+        found, seen = feed.outcome.diagnosis, self._loop_time.evidence()
         changed = replace(
             found,
-            evidence=replace(found.evidence, loop=self._loop_time.evidence()),
+            verdict=of_one_loader(found.verdict, seen),
+            evidence=replace(found.evidence, loop=seen),
             warnings=(*found.warnings, *self._warnings()),
         )
         return replace(feed.outcome, diagnosis=changed)
@@ -167,6 +183,12 @@ class Diagnosing:
             return error
         if error is not None and not isinstance(error, SystemExit):
             return _raised(error, "The script raised before it was measured")
+        if not self._watch.saw_a_loader and self._processes.has_started_any:
+            return MeasurementError(
+                "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
+                "started are not watched.",
+                f"If it trains there, let it train in the first one, by an option of its own. {_NO_LOADER}",
+            )
         if not self._watch.saw_a_loader:
             remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
             return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", remedy)
@@ -189,7 +211,8 @@ class Diagnosing:
             yield Warning(
                 "several-loaders",
                 f"The loop takes batches from other loaders as well ({others}), which went on as they are: what they "
-                f"cost is in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}.",
+                f"cost is in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}. All of "
+                "them are measured as one where the loop is over bottleneck.watch(zip(...)).",
             )
 
     # --- in the loop ---------------------------------------------------------------------------------------
@@ -216,6 +239,8 @@ class Diagnosing:
         LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:
+            if feed.is_in_another_thread:
+                self._finish_once(_raising(_FROM_SEVERAL_THREADS))
             batch = feed.next_batch()
             if feed.is_done:
                 self._finish_once(lambda: self._attempt(feed))
@@ -263,6 +288,13 @@ def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable
         device=device,
         to_device=source.transfer if device.type != "cpu" else None,
     )
+
+
+def _raising(error: BottleneckError) -> Callable[[], Attempt]:
+    def outcome() -> Attempt:
+        raise error
+
+    return outcome
 
 
 def _early_end(error: BaseException | None) -> BaseException:

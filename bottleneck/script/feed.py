@@ -47,6 +47,11 @@ class Feed(Generic[T]):
         return getcurrent() is self._beside
 
     @property
+    def is_in_another_thread(self) -> bool:
+        """Whether the loop took its last batch in another thread: there the diagnosis is, and cannot leave it."""
+        return self._thread not in (None, threading.get_ident()) and not self.is_done
+
+    @property
     def can_end_here(self) -> bool:
         """Whether `end` may be called: from the loop's own thread, while the loop has a batch."""
         return self._thread == threading.get_ident() and not self.runs_here

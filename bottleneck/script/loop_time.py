@@ -18,16 +18,19 @@ class LoopTime:
 
     Args:
         clock: Seconds from any beginning; monotonic.
+        elsewhere: Seconds that the loop has waited for other loaders so far.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, elsewhere: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._clock, self._elsewhere = clock, elsewhere
         self._counts = False
         self._thread: int | None = None
         self._begun_s = self._optimizer_s = 0.0
         self._last_step_s: float | None = None
         # Of all batches; plain numbers, which nobody takes for a state of the training that is to be put back.
-        self._batches, self._all_s, self._in_optimizer_s, self._after_s = 0, 0.0, 0.0, 0.0
+        self._batches, self._all_s, self._in_optimizer_s, self._after_s, self._elsewhere_s = 0, 0.0, 0.0, 0.0, 0.0
         self._hooks: tuple[Any, ...] = ()
 
     def __enter__(self) -> LoopTime:
@@ -53,9 +56,10 @@ class LoopTime:
                 step(batch)
                 return
             self._optimizer_s, self._last_step_s, self._thread = 0.0, None, threading.get_ident()
-            began_s = self._clock()
+            began_s, waited_s = self._clock(), self._elsewhere()
             step(batch)
             self._add(began_s, self._clock())
+            self._elsewhere_s += self._elsewhere() - waited_s
 
         return split
 
@@ -86,4 +90,5 @@ class LoopTime:
             until_optimizer_s=max(0.0, until_s) * each,
             optimizer_s=self._in_optimizer_s * each,
             after_optimizer_s=self._after_s * each,
+            other_loaders_s=self._elsewhere_s * each,
         )

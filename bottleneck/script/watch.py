@@ -7,6 +7,7 @@ Until the training loader is known its batches are the real ones, and those of a
 from __future__ import annotations
 
 import difflib
+import os
 import statistics
 import threading
 import time
@@ -29,6 +30,9 @@ from bottleneck.script.stream import stream_loader
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
+_BESIDE_SHARE = 0.1
+"""Of the steps of a loop, after so many of which a batch of another loader is part of the training: a generator may
+train once for several steps of its discriminator."""
 
 
 @dataclass(eq=False)
@@ -45,6 +49,8 @@ class Source:
     """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
     waited_s: float = 0.0
     """How long the loop waited for its batches."""
+    steps_beside: int = 0
+    """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
     transfer: Transfer | None = None
     """Moves of a batch what the loop moves; None before that was seen."""
     in_the_loop: str | None = None
@@ -105,7 +111,7 @@ class WatchedIterator(_BaseDataLoaderIter):
             return self._watch.next_batch()
         began = time.perf_counter()
         batch = next(self._batches)
-        self._source.waited_s += time.perf_counter() - began
+        self._watch.note_wait(self._source, time.perf_counter() - began)
         self.given += 1
         self._source.given_by = self
         if self._watch.is_near(self._source) and not has_compiled():
@@ -155,13 +161,14 @@ class Watch:
         self.next_batch: Callable[[], Any] = lambda: None
         self.is_measuring: Callable[[], bool] = lambda: False
         """Whether the diagnosis runs, which has loaders of its own, and not the loop."""
-        self.others: list[DataLoader[Any]] = []
-        """Loaders that give batches to the same loop."""
+        self.waited_elsewhere_s = 0.0
+        """How long the loop waited for the others, since it is fed."""
         self.optimizer_steps = 0
-        self._trains_in: int | None = None
+        self.trains_in: int | None = None
         """The thread of the last step."""
         self._optimizers: dict[int, Any] = {}
         self._streams: dict[int, DataLoader[Any]] = {}
+        self._process = os.getpid()
         self._hook: Any = None
         self._passes = Passes(self._begin_pass, WatchedIterator)
         self.refuse: Callable[[UsageError], None] = _raise
@@ -172,6 +179,7 @@ class Watch:
         return bool(self._sources)
 
     def __enter__(self) -> Watch:
+        self._process = os.getpid()
         self._passes.__enter__()
         wrapped.open_watched = self._open
         self._hook = register_optimizer_step_post_hook(self._stepped)
@@ -185,7 +193,7 @@ class Watch:
             self._hook.remove()
 
     def _begin_pass(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
-        if self.is_measuring():
+        if self.is_measuring() or os.getpid() != self._process:  # a child has our hooks, and nobody that it feeds
             return begin(loader)
         self.stop_learning()
         self.loop.breaks += 1
@@ -208,7 +216,7 @@ class Watch:
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
-        self._trains_in = threading.get_ident()
+        self.trains_in = threading.get_ident()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
         elif id(optimizer) not in self._optimizers:
@@ -224,7 +232,30 @@ class Watch:
             giver.trains, source.loader = True, giver.loader
             if self._fed is None:
                 source.per_step.append(giver.given)
+            else:
+                source.steps_beside += 1
             giver.given = 0
+
+    def note_wait(self, source: Source, seconds: float) -> None:
+        """Note how long the loop waited for a batch of a source."""
+        source.waited_s += seconds
+        if self._is_beside(source):
+            self.waited_elsewhere_s += seconds
+
+    @property
+    def others(self) -> list[DataLoader[Any]]:
+        """Loaders that give batches to the loop that is fed."""
+        return [one.loader for one in self._able() if self._is_beside(one)]
+
+    def _is_beside(self, source: Source) -> bool:
+        """Whether a loop takes batches from a source beside the one that is fed; its validation is on one now and then.
+
+        Where what is fed was wrapped, the loaders in it are part of that.
+        """
+        fed = self._fed
+        if fed is None or fed is source or (fed.is_wrapped and not source.is_wrapped):
+            return False
+        return source.steps_beside > 1 and source.steps_beside >= _BESIDE_SHARE * fed.steps_beside
 
     @property
     def names(self) -> list[str]:
@@ -291,13 +322,9 @@ class Watch:
         if source not in candidates or source is not max(candidates, key=lambda one: one.waited_s):
             return False
         self._fed = source
-        # A validation before the first epoch has been followed by a step, once.
-        self.others = [
-            one.loader for _, one in self._sources.values() if one is not source and 2 * one.steps >= source.steps
-        ]
         self.loop.batches_per_update = statistics.median_low(source.per_step)
         self.loop.batches_ahead = self.loop.batches_per_update
-        self.loop.has_queue = self._trains_in not in (None, threading.get_ident())
+        self.loop.has_queue = self.trains_in not in (None, threading.get_ident())
         self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True
 

@@ -53,7 +53,8 @@ class Change:
             the change has values.
         on: What it changes.
         alters: What it may alter beside the speed: `numbers` is what is learned.
-        line: What changes in the user's code, with `{value}` where there are values.
+        line: What changes in the user's code, as Python: with `{value}` where there are values, and `{optimizer}` for
+            the class of the job's.
         advice: Ids of the advice that it proves.
         why_not: Says why it does not apply, as the end of a sentence; None where it does.
         next_value: The next value to try, from what became of those tried on the same job; None: there is none.
@@ -108,10 +109,13 @@ class Setting:
         """For people, such as `num_workers=4`."""
         return self.change.name if self.value is None else f"{self.change.name}={self.value}"
 
-    @property
-    def line(self) -> str:
-        """What changes in the user's code; empty where that is not known."""
-        return self.change.line.replace("{value}", str(self.value))
+    def line(self, optimizer: str | None) -> str:
+        """What changes in the user's code; empty where that is not known.
+
+        Args:
+            optimizer: The class of the job's; None: it has none.
+        """
+        return self.change.line.replace("{value}", str(self.value)).replace("{optimizer}", str(optimizer))
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         """The changed pipeline.

@@ -75,10 +75,8 @@ class Climb:
     def _try_values(self, change: Change) -> Steps:
         kept = False
         while True:
-            judged = self._judged_here(change)
-            outcomes = {value: verdict.outcome for value, verdict in judged.items()}
-            setting = self._propose(change, self.best, outcomes)
-            if setting is None or setting in self.best:
+            setting = self.next_of(change)
+            if setting is None:
                 return kept
             changed = with_settings(self.best, (setting,))
             verdict = yield Attempt(self.best, changed, (setting,))
@@ -86,6 +84,12 @@ class Climb:
             if verdict.outcome == "kept":
                 self._step_up(changed, (setting,))
                 kept = True
+
+    def next_of(self, change: Change) -> Setting | None:
+        """What of a change is to be tried next on the present best, if anything."""
+        outcomes = {value: verdict.outcome for value, verdict in self._judged_here(change).items()}
+        setting = self._propose(change, self.best, outcomes)
+        return None if setting in self.best else setting
 
     def _judged_here(self, change: Change) -> dict[Any, Verdict]:
         """What became of a change's values on the other settings of the best; what failed is not tried elsewhere."""

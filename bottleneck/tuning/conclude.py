@@ -32,7 +32,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
         gain=total,
         ladder=ladder,
         trials=tuple(found.trials),
-        lines=tuple(setting.line for setting in best if setting.line),
+        lines=tuple(filter(None, (setting.line(pipeline.get("optimizer")) for setting in best))),
         before=found.before,
         after=found.after,
         warnings=tuple(Warning(id_, message) for id_, message in warnings),

@@ -121,6 +121,7 @@ class RunningLane(_Runs):
 
     def __init__(self, pipeline: Pipeline, budget_s: float, clock: Clock = time.perf_counter) -> None:
         super().__init__(pipeline, pipeline.make_loader(), clock)
+        self._ran_s = self._waited_s = self._loading_s = 0.0
         self._loader = open_loader(self._job.loader, (), MeasureOptions(), budget_s)
         try:
             self.first_batch_s = start_workers(self._loader, budget_s, clock).seconds
@@ -166,9 +167,12 @@ class RunningLane(_Runs):
         return math.fsum(cpu_seconds(pid) or 0.0 for pid in self._loader.workers)
 
     def _note_waiting(self, cpu_before_s: float, seconds: float) -> None:
-        waits = [wait for wait, _ in self._bench.raw_steps_s]
-        self.waits_share = math.fsum(waits) / max(seconds, 1e-9)
-        busy = (self._loading_cpu_s() - cpu_before_s) / (max(1, self._loader.num_workers) * max(seconds, 1e-9))
+        # Added up over blocks: in one of them others may have held up the workers, or the step.
+        self._ran_s += seconds
+        self._waited_s += math.fsum(wait for wait, _ in self._bench.raw_steps_s)
+        self._loading_s += self._loading_cpu_s() - cpu_before_s
+        self.waits_share = self._waited_s / max(self._ran_s, 1e-9)
+        busy = self._loading_s / (max(1, self._loader.num_workers) * max(self._ran_s, 1e-9))
         # Workers that are ahead wait for their turn, which says nothing.
         self.workers_wait = self.waits_share > _WAITS_MATTER and busy < _BUSY_SHARE
 

@@ -13,7 +13,7 @@ from bottleneck.analysis.estimates.statistics import ratio, series
 from bottleneck.errors import BottleneckError, UsageError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
-from bottleneck.measure.explain_errors import one_line
+from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.system.environment import OtherLoad
@@ -38,8 +38,6 @@ _ATTEMPT_SHARE = 0.3
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
 _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
-_MEMORY = "out of memory"
-"""As PyTorch says it of a device."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on it is told."""
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
@@ -249,7 +247,7 @@ class TuningSession:
         whole = any(setting.change.whole_epochs for setting in attempt.tried)
         base = self._lanes.open(attempt.base, whole_epochs=whole)
         pairs: list[Pair] = []
-        setup_s, reason = None, None
+        setup_s, reason, no_memory = None, None, False
         try:
             changed = self._lanes.open(attempt.changed, whole_epochs=whole)
             setup_s = changed.setup_s
@@ -257,13 +255,13 @@ class TuningSession:
             for settings, lane in ((attempt.base, base), (attempt.changed, changed)):
                 self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
         except Exception as error:  # noqa: BLE001 - whatever fails with a change is told, and the tuning goes on
-            outcome, reason = "failed", _reason(error)
+            outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
             self._lanes.close()  # the job as it is may have been harmed by it, and starts anew
         self._tried.update(setting.change for setting in attempt.tried)
         predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
         self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
         found = gain(pairs)
-        return Verdict(outcome, found.estimate if found is not None else None, _MEMORY in (reason or ""))
+        return Verdict(outcome, found.estimate if found is not None else None, no_memory)
 
     def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
@@ -277,11 +275,13 @@ class TuningSession:
                 return outcome
 
     def _list_untried(self) -> None:
-        """Say of each change that was never tried why."""
+        """Say of each change that was never tried why, and of which next value another one uncovered too late."""
+        tried = {trial.setting for trial in self.found.trials}
         for change in self._changes:
-            if change not in self._tried:
+            setting = self._climb.next_of(change) if change in self._tried else Setting(change)
+            if setting is not None and setting.label not in tried:
                 whys = [why for (other, _), why in self._whys.items() if other is change]
-                self.found.trials.append(untried(change, whys, self._predicted(change)))
+                self.found.trials.append(untried(setting, whys, self._predicted(change)))
 
     # --- the ladder ----------------------------------------------------------------------------------------
 

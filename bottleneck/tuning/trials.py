@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bottleneck.results.records import Interval
 from bottleneck.results.tuning import Outcome, Pair, Trial
-from bottleneck.tuning.change import Change, labels
+from bottleneck.tuning.change import Setting, labels
 from bottleneck.tuning.climb import Attempt, describe
 from bottleneck.tuning.pairs import gain
 
@@ -26,19 +26,22 @@ def tried(
     altering = next((change for change in changes if change.alters == "numbers"), changes[0])
     return Trial(
         describe(attempt.tried), labels(attempt.base), changes[0].on, altering.alters, outcome, reason,
-        gain(pairs), predicted, tuple(pairs), setup_s,
+        gain(pairs), predicted, tuple(pairs), setup_s, tuple(change.name for change in changes),
     )  # fmt: skip
 
 
-def untried(change: Change, whys: Sequence[str | None], predicted: Interval | None) -> Trial:
+def untried(setting: Setting, whys: Sequence[str | None], predicted: Interval | None) -> Trial:
     """One that was not: it nowhere applied, or there was no time.
 
     Args:
-        change: The change.
+        setting: What would have been; without a value where none of the change's was tried.
         whys: Why it did not apply, for each time that it was considered; None where it did.
         predicted: What advice promises of it.
     """
+    change = setting.change
     nowhere = bool(whys) and None not in whys
     outcome: Outcome = "not_applicable" if nowhere else "not_tried"
     reason = whys[-1] if nowhere else _NO_TIME
-    return Trial(change.name, (), change.on, change.alters, outcome, reason, None, predicted, (), None)
+    return Trial(
+        setting.label, (), change.on, change.alters, outcome, reason, None, predicted, (), None, (change.name,)
+    )

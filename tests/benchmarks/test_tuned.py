@@ -33,6 +33,12 @@ def test_just_what_pays_is_right():
     assert "num_workers=4" in tuned_table([right])
 
 
+def test_a_value_need_not_be_a_number():
+    compiled = tried(replace(WORKERS, kept=frozenset({"compile"})), ("compile=default",))
+    assert (compiled.kept, compiled.miss) == ({"compile": "default"}, "")
+    assert "compile=default" in tuned_table([compiled])
+
+
 @pytest.mark.parametrize(("ratio", "held"), [(3.45, True), (3.6, False), (3.12, True), (2.9, False)])
 def test_a_gain_that_plain_loops_do_not_have_is_off(ratio, held):
     assert (not tried(WORKERS, ("num_workers=4",), ratio=ratio).miss) == held

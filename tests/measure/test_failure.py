@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+import torch
 
 from bottleneck.errors import ExitStatus
 from bottleneck.loader import modes
@@ -12,6 +13,7 @@ from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_loader_failure,
     explain_step_failure,
+    lacks_memory,
     loader_failures,
     name_mode,
 )
@@ -182,9 +184,21 @@ def test_a_step_that_raised():
     assert "out of memory" not in failure.remedy
 
 
-def test_a_step_that_ran_out_of_memory():
-    failure = explain_step_failure(caught(RuntimeError("CUDA out of memory. Tried to allocate")), "device")
-    assert "batch_size" in failure.remedy
+@pytest.mark.parametrize(
+    ("error", "whose"),
+    [
+        (torch.cuda.OutOfMemoryError("Tried to allocate"), "device's"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "device's"),
+        (MemoryError(), "machine's"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), "machine's"),
+        (ValueError("a memory of shapes"), None),
+    ],
+)
+def test_a_step_that_ran_out_of_memory(error, whose):
+    failure = explain_step_failure(caught(error), "device")
+    assert (f"The {whose} memory is full" in failure.remedy) == (whose is not None)
+    failure.__cause__ = error
+    assert lacks_memory(failure) == (whose is not None)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_what_the_tuning_has_tried_is_not_advised_again():
         said = render(make_tuning(), form)
         assert "Make the train step faster" in said
         assert "Use more workers" not in said
-    untried = tuple(trial for trial in make_tuning().trials if "num_workers" not in trial.setting)
+    untried = tuple(trial for trial in make_tuning().trials if "num_workers" not in trial.changes)
     assert "Use more workers" in render(make_tuning(trials=untried), "html")
 
 

@@ -1,6 +1,7 @@
 """What ends the diagnosis of a script, and what is known of it then; the measuring is invented."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -95,6 +96,23 @@ def test_a_schedule_that_fails_is_not_one_that_has_ended(measured):
     with pytest.raises(ValueError, match="no such phase"):
         train(stopping([]), scheduler=lambda optimizer: Faulty(optimizer, lambda _: 1.0))
     assert torch.optim.lr_scheduler.LRScheduler.step is step
+
+
+@pytest.mark.usefixtures("measured")
+def test_batches_that_are_taken_now_in_one_thread_and_now_in_another_are_refused():
+    # Guards: asyncio's default executor, which starts a thread where none is idle yet.
+    outcomes, parameter = [], torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with stopping(outcomes), ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        batches = iter(DataLoader(TensorDataset(torch.zeros(40)), batch_size=2))
+        for _ in range(5):
+            one.submit(next, batches).result()
+            parameter.grad = torch.ones(1)
+            optimizer.step()
+        with pytest.raises(Stopped):
+            other.submit(next, batches).result()
+    with pytest.raises(MeasurementError, match="in several threads"):
+        outcomes[0]()
 
 
 def test_a_job_that_cannot_be_measured_ends_the_script_too(measured):

@@ -37,7 +37,7 @@ def clock():
 def split(clock, steps, updates=(DEVICE,)):
     """The evidence of batches that take three seconds, then so many optimizers, then one second."""
     optimizers = [TimedSGD(clock) for _ in range(max(steps))]
-    times = LoopTime(clock)
+    times = LoopTime(clock, elsewhere=lambda: clock() / 2)
 
     def loop(batch):
         clock.now += 3.0
@@ -62,7 +62,11 @@ def split(clock, steps, updates=(DEVICE,)):
 def test_a_batch_is_split_at_the_optimizers(clock, steps, until_s, optimizer_s, after_s):
     found = split(clock, steps)
     assert found == LoopSeen(
-        batches=len(steps), until_optimizer_s=until_s, optimizer_s=optimizer_s, after_optimizer_s=after_s
+        batches=len(steps),
+        until_optimizer_s=until_s,
+        optimizer_s=optimizer_s,
+        after_optimizer_s=after_s,
+        other_loaders_s=(until_s + optimizer_s + after_s) / 2,
     )
 
 

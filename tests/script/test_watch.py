@@ -206,6 +206,22 @@ def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
     assert not any(first for first, _ in fed)
     assert any(second for _, second in fed)
     assert loop.watch.others == [quick]
+    assert loop.watch.waited_elsewhere_s > 0
+
+
+def test_a_loader_of_every_third_step_feeds_the_loop_too_and_a_validation_does_not(loop):
+    # Guards: a generator that trains once for several steps of its discriminator.
+    often, seldom, validation = (iter(loader_of(value, batches=60)) for value in range(3))
+    loop.watch._begin = lambda *_: lambda: "fed"
+    for step in range(48):
+        next(often)
+        loop.step()
+        if step % 3 == 2:
+            next(seldom)
+            loop.step()
+        if step % 24 == 20:
+            next(validation)
+    assert [loader.dataset[0][0].item() for loader in loop.watch.others] == [1.0]
 
 
 def test_without_an_optimizer_nothing_is_fed(loop):
@@ -318,6 +334,7 @@ def test_wrapped_batches_are_fed_rather_than_a_loader_that_trains(loop):
         given.append((other == "fed", batch == "fed"))
         loop.step()
     assert given[:8] == [(False, False)] * 3 + [(False, True)] * 5
+    assert loop.watch.others == []
 
 
 def test_a_wrapped_stream_can_be_loaded_from_again_and_again(loop):

@@ -94,6 +94,7 @@ def make_trial(setting: str, outcome: Outcome, factor: float | None = None, **ch
         predicted=None,
         pairs=tuple(pairs),
         setup_s=0.4 if factor else None,
+        changes=tuple(each.partition("=")[0] for each in setting.split(" + ")),
     )
     return replace(trial, **changes)
 
@@ -133,7 +134,7 @@ def make_tuning(**changes: Any) -> TuningResult:
         trials=make_trials(),
         lines=(
             "DataLoader(..., num_workers=6)",
-            "DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
+            "DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
             "model = torch.compile(model)",
         ),
         before=before,

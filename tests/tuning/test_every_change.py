@@ -1,6 +1,7 @@
 """Each change that comes with `bottleneck`: kept where it helps, dropped where it does harm, told where it does not
 run, and described in the reference."""
 
+import ast
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -88,8 +89,15 @@ def test_each_change_is_kept_where_it_helps_and_dropped_where_it_does_harm(name)
         session = tuned(OneThingMatters(job(), factor), [BY_NAME[name]])
         (trial,) = session.found.trials
         assert trial.outcome == outcome
-        assert trial.setting == Setting(BY_NAME[name], VALUES.get(name)).label
+        assert (trial.setting, trial.changes) == (Setting(BY_NAME[name], VALUES.get(name)).label, (name,))
         assert [setting.change.name for setting in session.best] == ([name] if outcome == "kept" else [])
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_lines_to_paste_are_python(name):
+    lines = Setting(BY_NAME[name], VALUES.get(name)).line("Adam")
+    ast.parse(lines)
+    assert not re.search(r"\{\w+\}", lines)
 
 
 def test_what_does_not_run_is_a_row_of_each_change():

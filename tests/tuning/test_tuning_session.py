@@ -205,6 +205,17 @@ def test_the_budget_holds_and_what_there_was_no_time_for_is_told():
     assert all(trial.reason for trial in record.trials if trial.outcome == "not_tried")
 
 
+def test_what_a_change_uncovers_too_late_to_be_tried_is_told(monkeypatch):
+    # Eight workers are enough, until the model is quicker: then they mostly wait, and the time is over.
+    monkeypatch.setattr(Lane, "workers_wait", property(lambda lane: lane.step_s < 0.039), raising=False)
+    monkeypatch.setattr(TuningSession, "_attempt_s", lambda session: math.inf if session.best else 1.0)
+    world, first_the_loader = World(load_s=0.024, step_s=0.004), lambda _, changes: changes
+    monkeypatch.setattr(TuningSession, "_by_promise", first_the_loader)
+    record, _ = tuned(world, ["num_workers", QUICKER], pipeline=job(num_workers=8))
+    assert outcomes(record) == {"num_workers=4": "dropped", "quicker_model": "kept", "num_workers=16": "not_tried"}
+    assert "There was no time left for num_workers=16" in " ".join(render(record, "text").split())
+
+
 def test_a_budget_too_short_for_one_change_is_refused_with_one_that_is_not():
     with pytest.raises(UsageError, match=r"budget of 20 s is too short.*--budget \d+m"):
         tuned(World(), budget_s=20.0)

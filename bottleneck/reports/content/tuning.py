@@ -227,14 +227,10 @@ def _left_to_do(result: TuningResult) -> Result | None:
     """The diagnosis of the tuned job, without advice that this tuning has tried."""
     if result.after is None:
         return None
-    tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in _names_in(trial.setting)}
+    tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in trial.changes}
+    tried -= {name for trial in result.trials if trial.outcome == "not_tried" for name in trial.changes}
     left = [item for item in result.after.advice if not tried.issuperset(PROVING.get(item.id, ("",)))]
     return replace(result.after, advice=tuple(left))
-
-
-def _names_in(setting: str) -> Iterator[str]:
-    for each in setting.split(" + "):
-        yield each.partition("=")[0]
 
 
 def took(result: TuningResult) -> Iterator[Section]:

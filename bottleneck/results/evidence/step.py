@@ -36,6 +36,8 @@ class LoopSeen:
     optimizer_s: Quantity | None = None
     after_optimizer_s: Quantity | None = None
     """From the last step of an optimizer until the loop asks for the next batch."""
+    other_loaders_s: Quantity | None = None
+    """Of all that: waiting for other loaders, which go on as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,8 @@ def _in_channels_last(pipeline: Pipeline) -> Pipeline:
 CHANGES = (
     Change(
         "channels_last", _in_channels_last, on="step", alters="nothing",
-        line="model.to(memory_format=torch.channels_last), and the same for the images",
+        line="model = model.to(memory_format=torch.channels_last)\n"
+        "images = images.to(memory_format=torch.channels_last)",
         advice=("channels-last",), why_not=_why_not,
         source="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),

@@ -85,7 +85,7 @@ def _left_out(pipeline: Pipeline, value: _Unread) -> Pipeline:
 
 CHANGES = (
     Change(
-        "leave_out", _left_out, on="payload", alters="nothing", line="leave {value} out of what __getitem__ returns",
+        "leave_out", _left_out, on="payload", alters="nothing", line="# leave {value} out of what __getitem__ returns",
         advice=("unused-columns",), why_not=_why_not, next_value=_next,
         source="https://huggingface.co/docs/datasets/process#remove",
     ),

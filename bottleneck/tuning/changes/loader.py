@@ -73,7 +73,7 @@ CHANGES = (
     ),
     Change(
         "pin_memory", _pinned, alters="memory",
-        line="DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
+        line="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
         advice=("pin-memory", "non-blocking"), why_not=_why_not_pinned,
         source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
     ),

@@ -85,7 +85,8 @@ def _as_indices(pipeline: Pipeline, value: _Rows) -> Pipeline:
 CHANGES = (
     Change(
         "one_hot", _as_indices, on="payload", alters="nothing",
-        line="return indices for {value}, and on the device: torch.nn.functional.one_hot(indices, classes)",
+        line="# let __getitem__ return indices for {value}; on the device:\n"
+        "rows = torch.nn.functional.one_hot({value}.long(), classes)",
         advice=("smaller-copy", "smaller-payload", "smaller-handoff"), why_not=_why_not, next_value=_next,
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html",
     ),

@@ -78,7 +78,8 @@ def _cast(pipeline: Pipeline, value: _Floats) -> Pipeline:
 
 CHANGES = (
     Change(
-        "smaller_floats", _cast, on="payload", line="in collate_fn, for the large tensors: batch.to(torch.{value})",
+        "smaller_floats", _cast, on="payload",
+        line="# in collate_fn, for the large tensors:\ntensor = tensor.to(torch.{value})",
         advice=("smaller-copy", "smaller-payload", "smaller-handoff"), why_not=_why_not, next_value=_next,
         source="https://docs.pytorch.org/docs/stable/amp.html",
     ),

@@ -86,8 +86,8 @@ _SOURCE = "https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.
 CHANGES = (
     Change(
         "worker_threads", _of_workers, alters="nothing",
-        line="DataLoader(..., worker_init_fn=threads), with\n"
-        "def threads(worker): torch.set_num_threads({value})  # and cv2.setNumThreads({value})",
+        line="def threads(worker): torch.set_num_threads({value})  # and cv2.setNumThreads({value})\n"
+        "DataLoader(..., worker_init_fn=threads)",
         advice=("thread-oversubscription",), why_not=_why_not_of_workers, next_value=_next_of_workers, source=_SOURCE,
     ),
     Change(

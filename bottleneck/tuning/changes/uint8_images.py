@@ -139,7 +139,8 @@ def _alike(one: Any, other: Any) -> bool:
 CHANGES = (
     Change(
         "uint8_images", _bytes_until_device, on="payload", alters="nothing",
-        line="PILToTensor() for ToTensor(), and after the copy: images = images.float().div_(255), then Normalize",
+        line="# in the transform: PILToTensor() for ToTensor(), and no Normalize; after the copy:\n"
+        "images = normalize(images.float().div_(255))",
         advice=("uint8-until-device", "smaller-copy", "smaller-payload", "smaller-handoff"), why_not=_why_not,
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import queue
 import signal
 import sys
 import threading
@@ -10,6 +11,19 @@ from jobs import make_loader, make_model, train_on
 
 steps, how = int(sys.argv[1]), sys.argv[2]
 model, optimizer = make_model()
+
+
+def fill(batches):
+    while True:
+        for batch in make_loader(num_workers=0):
+            batches.put(batch)
+
+
+def train_from_a_queue():
+    batches = queue.Queue(2)
+    threading.Thread(target=fill, args=(batches,)).start()
+    for _ in range(steps):
+        train_on(model, optimizer, *batches.get())
 
 
 def train():
@@ -33,7 +47,9 @@ def train():
 
 
 try:
-    if how == "thread":
+    if how == "queue":
+        train_from_a_queue()
+    elif how == "thread":
         threading.Thread(target=train).start()
     else:
         train()
