@@ -66,12 +66,12 @@ class Bench:
     step_s: float | None = field(default=None, init=False)
     """What the job takes for a batch that is on the device already; None before that was measured."""
     _in_step_s: float = field(default=0.0, init=False)
-    """Time in steps of `device`, or of raw, in the present block."""
+    """Time in steps with batches that are on the device, in the present block."""
     _device_s: float = field(default=0.0, init=False)
     """Time of all blocks of `device`, less that in their steps."""
     _device_batches: int = field(default=0, init=False)
     _raw_step_s: float = field(default=0.0, init=False)
-    """Time in the steps of all blocks of raw."""
+    """Time in all blocks of raw, less that of waiting for batches."""
     _raw_batches: int = field(default=0, init=False)
     _batches_are_quick: bool = field(default=True, init=False)
     """Whether the loader alone warmed up in little time."""
@@ -93,7 +93,7 @@ class Bench:
         if collects:
             self.replays.add(batch, samples)
         if arm.supply == "loader" and (arm == _RAW or not self.replays.vary):
-            self._time_step(self.transfer(batch))
+            self.step(self.transfer(batch))
             return samples
         # Where batches differ, the step gets the ones that raw had: those of a cache may be longer, or shorter.
         if arm.supply != "device":
@@ -101,13 +101,10 @@ class Bench:
             self.step(self.transfer(cached.batch))
         else:
             cached = self.device.serve()
-            self._time_step(cached.batch)
+            begun = self.clock()
+            self.step(cached.batch)
+            self._in_step_s += self.clock() - begun
         return samples if arm.mode is not None and not self.replays.vary else cached.samples
-
-    def _time_step(self, batch: Any) -> None:
-        begun = self.clock()
-        self.step(batch)
-        self._in_step_s += self.clock() - begun
 
     def _refresh_caches(self) -> None:
         """Let the caches replay what raw has received."""
@@ -245,11 +242,11 @@ class Bench:
             self._device_batches += count
         self.waits_s.setdefault(arm, []).extend(waits)
         if arm == _RAW:
-            self._raw_step_s += self._in_step_s
-            self._raw_batches += count
             self.raw_steps_s = [
                 (wait, end - begin) for wait, begin, end in zip(waits, done_s, done_s[1:], strict=False)
             ]
+            self._raw_step_s += sum(whole - wait for wait, whole in self.raw_steps_s)
+            self._raw_batches += count
         self.batches += count
         self.samples += samples
         return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
@@ -261,7 +258,7 @@ class Bench:
 
     @property
     def step_s_per_batch(self) -> float | None:
-        """What the step takes within the job; None where a device, or a thread behind a queue, works meanwhile."""
+        """What copy and step take within the job; None where a device, or a thread behind a queue, works meanwhile."""
         known = self._raw_batches > 0 and self.split_blocks and not self.loop.has_queue
         return self._raw_step_s / self._raw_batches if known else None
 

@@ -193,8 +193,9 @@ class Session:
         self._start_workers_again(bench)
         self._cold.warm()
         passes = Passes(
-            self._job.pipeline, self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell
-        )
+            self._job.pipeline, self._job.device, bench, self._ledger, self._options, self._budget_s,
+            self._time.started_s + self._budget_s, self._tell,
+        )  # fmt: skip
         passes.run(device_bound=rounds.device_bound)
 
     def close(self) -> None:

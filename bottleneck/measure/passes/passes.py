@@ -24,7 +24,12 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import TraceRequest, TraceResult, trace
-from bottleneck.measure.passes.watch_steps import WATCH_STEPS_S, WATCH_STEPS_SHARE, watch_steps
+from bottleneck.measure.passes.watch_steps import (
+    WATCH_STEPS_S,
+    WATCH_STEPS_SHARE,
+    WATCH_STEPS_SHARE_OF_REST,
+    watch_steps,
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Passes:
     options: MeasureOptions
     budget_s: float
     """Of the whole diagnosis."""
+    budget_ends_s: float
+    """When that is spent, by the clock of the bench."""
     tell: Callable[[str], None]
 
     def run(self, *, device_bound: bool) -> None:
@@ -73,8 +80,10 @@ class Passes:
             return
         self.tell("watching steps")
         step_s = self.ledger.seconds_per_batch(self.ledger.ladder.raw)
+        left_s = self.budget_ends_s - self.bench.clock()
+        limit_s = min(WATCH_STEPS_S, WATCH_STEPS_SHARE * self.budget_s, WATCH_STEPS_SHARE_OF_REST * left_s)
         with job_failures("raw"):
-            watched = watch_steps(self.bench, min(WATCH_STEPS_S, WATCH_STEPS_SHARE * self.budget_s), step_s)
+            watched = watch_steps(self.bench, limit_s, step_s)
         self.ledger.evidence = replace(self.ledger.evidence, watched=watched)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:

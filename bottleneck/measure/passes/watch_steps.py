@@ -11,7 +11,9 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.results.evidence import BatchWatched, StepWatched, Watched
 
 WATCH_STEPS_S, WATCH_STEPS_SHARE = 2.0, 0.04
-"""How long steps are watched, at most, and as a share of the budget; it comes on top of that."""
+"""How long steps are watched, at most, and as a share of the budget."""
+WATCH_STEPS_SHARE_OF_REST = 0.25
+"""The same as a share of what is left of the budget, of which the queue takes more until it is as it was."""
 _MOST_STEPS, _FEWEST_STEPS = 32, 4
 _ARM = Arm(modes.ALL | modes.TIME_STAGES, "loader")
 
