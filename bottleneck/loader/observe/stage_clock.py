@@ -1,7 +1,7 @@
 """Make batches for real, and note of each one when it was made, and what its stages took.
 
-Unlike the observer it times no single transform: what it adds to a batch is two looks at a clock for each stage of a
-sample, so that the workers keep their pace beside the train step.
+Unlike the observer it times no single transform: it adds two looks at a clock for each stage of a sample, and a small
+file for each batch, because the main process looks when a worker may be in the middle of the next one.
 """
 
 from __future__ import annotations
