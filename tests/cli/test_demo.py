@@ -97,7 +97,7 @@ def test_the_job_it_builds_can_be_run(tmp_path):
 
 @pytest.mark.integration
 def test_the_whole_demo(tmp_path, capfd):
-    assert run(["demo", "--images", "64", "--budget", "20s"]) == ExitStatus.OK
+    assert run(["demo", "--images", "64", "--budget", "40s"]) == ExitStatus.OK
     out, err = capfd.readouterr()
     assert {"compute", "augment", "load"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
     assert "before_augment" in (tmp_path / "report.md").read_text(encoding="utf-8")
