@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bottleneck.errors import MeasurementError
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import job_failures, loader_failures, one_line
@@ -75,15 +76,19 @@ class Passes:
             self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
 
     def _watch_steps(self) -> None:
-        """Look at what the workers do while the job runs."""
+        """Look at what the workers do while the job runs; a failure costs these lanes only: all blocks are measured."""
         if self.ledger.ladder is None:
             return
         self.tell("watching steps")
         step_s = self.ledger.seconds_per_batch(self.ledger.ladder.raw)
         left_s = self.budget_ends_s - self.bench.clock()
         limit_s = min(WATCH_STEPS_S, WATCH_STEPS_SHARE * self.budget_s, WATCH_STEPS_SHARE_OF_REST * left_s)
-        with job_failures("raw"):
-            watched = watch_steps(self.bench, limit_s, step_s)
+        try:
+            with job_failures("raw"):
+                watched = watch_steps(self.bench, limit_s, step_s)
+        except MeasurementError as error:
+            self.ledger.warn("steps-not-watched", f"There are no lanes of the workers. {error.message}")
+            return
         self.ledger.evidence = replace(self.ledger.evidence, watched=watched)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
