@@ -236,9 +236,15 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
             "Give a sampler or batch_sampler with indices.",
         )
     if samples is not None and batch_size is not None and samples < batch_size:
+        never_filled = f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch"
+        if loader.drop_last:
+            raise PipelineError(
+                f"{never_filled}, and drop_last=True drops them.",
+                f"Write batch_size={max(1, samples // 2)}, or give a larger dataset.",
+            )
         raise PipelineError(
-            f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
-            f"Write batch_size={max(1, samples // 2)}, or give a larger dataset.",
+            f"{never_filled}, which make one partial batch.",
+            f"Write batch_size={samples}, which gives the same batches, or give a larger dataset.",
         )
 
 
