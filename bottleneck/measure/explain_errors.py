@@ -105,12 +105,19 @@ def one_line(error: BaseException) -> str:
     return lines[0]
 
 
+def _at(failure: Failure) -> str:
+    """Say which indices failed; which sample of a batch it was, only the collate function knows."""
+    if failure.index is None:
+        return ""
+    return f" for the samples {failure.index}" if failure.where == "collate_fn" else f" at index {failure.index}"
+
+
 def explain_loader_failure(error: BaseException, experiment: str) -> MeasurementError:
     """Explain an exception that came out of the loader."""
     failure = find_failure(error)
     if failure is not None:
         what = _PARTS.get(failure.where, failure.where)
-        at = f" at index {failure.index}" if failure.index is not None else ""
+        at = _at(failure)
         who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
         error_text = " ".join(failure.error.split())
         return MeasurementError(

@@ -73,6 +73,13 @@ def test_a_collate_function_that_raised():
     assert failure.message.startswith("The collate function raised in worker 3")
 
 
+def test_a_collate_function_that_raised_names_the_samples_of_its_batch():
+    error = user_code_error(ValueError("x"), where="collate_fn", index=[3, 17])
+    assert explain_loader_failure(error, "raw").message.startswith(
+        "The collate function raised for the samples [3, 17] in worker 3, experiment raw"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message", "remedy"),
     [

@@ -18,10 +18,12 @@ from tests.support.sessions import (
     PRECISE,
     UNDECIDED,
     blocks,
+    invented_time,
     known_helpers,
     pipeline_of,
     run,
     run_simulated,
+    warnings_of,
     workers_left,
 )
 
@@ -145,6 +147,45 @@ def test_a_collate_function_that_raises():
 
     outcome = run(pipeline_of(collate_fn=collate), judge=lambda _: UNDECIDED)
     assert "sizes differ" in check_failed(outcome, "The collate function raised", measured=False).message
+
+
+@pytest.mark.integration
+def test_a_collate_function_that_raises_on_the_first_batch_names_its_samples():
+    outcome = run(pipeline_of(collate_fn=lambda samples: refuse()))
+    failure = check_failed(outcome, "The collate function raised", measured=False)
+    assert "for the samples [0, 1, 2, 3] in worker 0" in failure.message
+
+
+def test_a_collate_function_that_raises_while_samples_are_recorded_names_them():
+    calls = itertools.count()
+
+    def collate(samples):
+        if next(calls):
+            refuse()
+        return default_collate(samples)
+
+    outcome = run(pipeline_of(collate_fn=collate, num_workers=0), clock=invented_time())
+    failure = check_failed(outcome, "The collate function raised", measured=False)
+    assert "for the samples [4, 5, 6, 7] in the main process, while samples were recorded" in failure.message
+
+
+def test_a_step_that_raises_when_all_blocks_are_measured_costs_the_lanes_only():
+    phases, clock = [], invented_time()
+    step_of_a_centisecond = clock.step(0.01)
+
+    def step(batch):
+        if phases[-1] == "watching steps":
+            raise ValueError("out of luck")
+        return step_of_a_centisecond(batch)
+
+    pipeline = pipeline_of(train_step=step, num_workers=0)
+    outcome = run(pipeline, MeasureOptions(), lambda _: UNDECIDED, lambda one: phases.append(one.phase), clock=clock)
+    assert outcome.failure is None
+    assert all(blocks(outcome)[name] for name in ("device", "raw"))
+    assert not outcome.measurement.evidence.watched.steps
+    assert warnings_of(outcome)["steps-not-watched"].startswith(
+        "There are no lanes of the workers. The train step raised, experiment raw: ValueError: out of luck"
+    )
 
 
 @pytest.mark.integration

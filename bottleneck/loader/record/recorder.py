@@ -79,6 +79,7 @@ class Recorder(Work):
     def fetch(self, request: Any) -> Any:
         """Fetch for real and remember it; the first time, check first that it replays."""
         self.drop()
+        self._user_code.indices = request
         one_by_one = self._user_code.batched and not self._user_code.fetches_batches
         run = self._user_code.batch if self._user_code.fetches_batches else self._user_code.item
         requests = list(request) if one_by_one else [request]

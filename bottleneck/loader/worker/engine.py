@@ -184,6 +184,7 @@ class Engine:
             request = request.content
         elif isinstance(request, Blank) and modes.reads_indices(mode):
             return SKIPPED  # a left-over of the mode before, which will be discarded
+        self._user_code.indices = None
         try:
             return self._work.fetch(request)
         except GivenUp:

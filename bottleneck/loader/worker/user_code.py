@@ -46,6 +46,8 @@ class UserCode(Work):
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = modes.ALL
         """What the present batch is made in; part of what describes a failure."""
+        self.indices: Any = None
+        """Those of the present batch, where its samples were made for them: they describe a failure to collate it."""
         self.slow = False
         """Samples take so long that it is worth while to look, before each, whether it is still wanted."""
         self.is_stale: Callable[[], bool] = lambda: False
@@ -56,6 +58,7 @@ class UserCode(Work):
 
     def fetch(self, request: Any) -> Any:
         """Return what a request of the loader asks for, as its own fetcher would."""
+        self.indices = request
         if not self.batched:
             return self.item(request)
         if self.fetches_batches:
@@ -113,7 +116,7 @@ class UserCode(Work):
         try:
             return self._collate_fn(samples)
         except BaseException as error:
-            raise self.failure(error, None, "collate_fn") from None
+            raise self.failure(error, self.indices, "collate_fn") from None
 
     def failure(self, error: BaseException, index: Any, where: str = "dataset") -> BaseException:
         """Describe what the user's code raised; what it has not raised by itself stays what it is."""
