@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing.resource_tracker
 import os
+import re
 import signal
 import time
 
@@ -161,12 +162,14 @@ def test_a_collate_function_that_raises_while_samples_are_recorded_names_them():
 
     def collate(samples):
         if next(calls):
-            refuse()
+            raise ValueError(f"cannot stack {[index for _, index in samples]}")
         return default_collate(samples)
 
     outcome = run(pipeline_of(collate_fn=collate, num_workers=0), clock=invented_time())
     failure = check_failed(outcome, "The collate function raised", measured=False)
-    assert "for the samples [4, 5, 6, 7] in the main process, while samples were recorded" in failure.message
+    found = re.search(r"for the samples (\[.+\]) in the main process, while samples .*stack (\[.+\])", failure.message)
+    assert found, failure.message
+    assert found[1] == found[2]
 
 
 def test_a_step_that_raises_when_all_blocks_are_measured_costs_the_lanes_only():
