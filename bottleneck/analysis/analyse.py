@@ -63,6 +63,7 @@ def analyse(measurement: Measurement) -> Result:
         evidence=costs.add_to(measurement.evidence),
         warnings=(*find_warnings(measurement, readings, answer), *doubtful_costs(readings, costs)),
         cost=measurement.cost,
+        ranks=measurement.ranks,
     )
 
 
