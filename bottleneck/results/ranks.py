@@ -6,7 +6,7 @@ ranks apart is therefore what each of them waits for, and what its loader takes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from bottleneck.results.blocks import Block
@@ -53,7 +53,7 @@ class Rank:
     not tried."""
 
 
-def with_blocks_of(ranks: Sequence[Rank], kept: Sequence[int]) -> tuple[Rank, ...]:
+def with_blocks_of(ranks: Sequence[Rank], kept: Container[int]) -> tuple[Rank, ...]:
     """The ranks, with the blocks of those that are kept only."""
     return tuple(rank if rank.rank in kept else _summary(rank) for rank in ranks)
 

@@ -42,7 +42,7 @@ def make_ranks(world: int = 16, slow: int = SLOW) -> tuple[Rank, ...]:
     """Ranks whose loaders take about the same, but for one whose loader takes three times as long."""
     ranks = [make_rank(number, 3.0 if number == slow else 1 + number % 7 / 100) for number in range(world)]
     ranks[slow] = replace(ranks[slow], held=Interval(2.31, 2.21, 2.41))
-    return with_blocks_of(ranks, (0, 3, slow))
+    return with_blocks_of(ranks, (2, slow, world - 2))
 
 
 def make_together(world: int = 16, slow: int = SLOW, **changes: Any) -> RanksTogether:
