@@ -9,6 +9,7 @@ from bottleneck.analysis.answer import Answer, find_answer
 from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
+from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
@@ -63,6 +64,7 @@ def analyse(measurement: Measurement) -> Result:
         evidence=costs.add_to(measurement.evidence),
         warnings=(*find_warnings(measurement, readings, answer), *doubtful_costs(readings, costs)),
         cost=measurement.cost,
+        ranks=kept_ranks(measurement.ranks, measurement.evidence),
     )
 
 
@@ -77,6 +79,7 @@ def _advice(measurement: Measurement, readings: Readings, answer: Answer, verdic
 
 
 def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Verdict:
+    straggler = straggler_of(measurement.evidence.ranks)
     return Verdict(
         state=answer.state,
         bottleneck=answer.choice.bottleneck,
@@ -87,12 +90,14 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
         further_rounds=answer.further_rounds,
         epoch_efficiency=answer.epoch_efficiency,
         judged_by=answer.judged_by,
+        straggler=None if straggler is None else straggler.rank,
     )
 
 
 def _findings(measurement: Measurement, readings: Readings, answer: Answer) -> Findings:
     seconds, on_cpu = measurement.cost.seconds, is_cpu(measurement.environment.get("device"))
-    return Findings(answer, readings, seconds, on_cpu=on_cpu, ended_early=ended_early(measurement))
+    ranks = measurement.evidence.ranks
+    return Findings(answer, readings, seconds, ranks, on_cpu=on_cpu, ended_early=ended_early(measurement))
 
 
 def inverse(interval: Interval) -> Interval:

@@ -11,7 +11,7 @@ from bottleneck.analysis.estimates.epochs import Epoch, find_epoch, log_epoch_ef
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Spread
 from bottleneck.analysis.stopping import further_rounds, state
-from bottleneck.analysis.verdict import Choice, choose
+from bottleneck.analysis.verdict import Choice, choose, choose_among_ranks
 from bottleneck.results.records import Interval, JudgedBy, Measurement, Stage, State
 
 
@@ -49,10 +49,11 @@ def find_answer(measurement: Measurement, readings: Readings, costs: Costs) -> A
         choice = Choice(basis="epoch")
     else:
         choice = choose(present, with_family_gains(readings, costs, stages), costs)
+    together, efficiency = measurement.evidence.ranks, _share(deciding)
     return Answer(
         state=present,
         stages=stages,
-        choice=choice,
+        choice=choose_among_ranks(choice, together, present, efficiency, stages),
         efficiency=_share(log_efficiency),
         further_rounds=further_rounds(deciding),
         steady_state=steady,

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from bottleneck.analysis.answer import Answer
 from bottleneck.analysis.estimates.epochs import Epoch
 from bottleneck.analysis.estimates.series import Readings
+from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, loss
+from bottleneck.results.evidence import RanksTogether
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import Interval
@@ -22,6 +24,7 @@ class Findings:
     readings: Readings
     seconds: float
     """What the diagnosis has taken so far."""
+    ranks: RanksTogether
     on_cpu: bool = False
     """The train step runs on the cores that the workers use as well."""
     ended_early: bool = False
@@ -29,13 +32,23 @@ class Findings:
 
 
 def verdict_sentence(findings: Findings) -> str:
-    """The verdict: the answer, and what it is worth."""
+    """The verdict: the answer, and what it is worth; of many ranks first the one that holds the others."""
+    told = (straggler_sentence(findings.ranks), sync_sentence(findings.ranks), _sentence_of_one(findings))
+    return " ".join(filter(None, told))
+
+
+def _sentence_of_one(findings: Findings) -> str:
+    """The verdict on what one rank shows, which is that on a job of one process."""
     answer = findings.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
         return f"Undecided: two numbers contradict each other. {what}. {answer.contradiction.remedy}"
     if answer.efficiency is None:
         return _too_little(findings)
+    if answer.choice.basis == "sync":
+        also = f" Contributing: {names(answer.choice.contributors)}." if answer.choice.contributors else ""
+        costs = f"Beside that, {_costs_it(answer.efficiency)}"
+        return f"Bottleneck: {answer.choice.bottleneck}.{also} {costs}. {_bounds(findings)}"
     if answer.judged_by == "epoch_efficiency" and answer.epoch is not None and answer.epoch_efficiency is not None:
         return _over_an_epoch(findings, answer.epoch, answer.epoch_efficiency, answer.efficiency)
     if answer.state == "input_bound" and findings.on_cpu:

@@ -10,11 +10,10 @@ from bottleneck.analysis.estimates.attribution import exposed_share
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Spread
+from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING as LOSS_WORTH_TOUCHING  # noqa: PLC0414  of the state
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, State
 
-LOSS_WORTH_TOUCHING = 0.05
-"""A job that surely loses more than this is input bound."""
 LOSS_SURELY_SMALL = 0.10
 """A job that surely loses less than this, and not surely more than the other, is device bound."""
 LEAST_ROUNDS = 6

@@ -9,13 +9,16 @@ from typing import Literal
 
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.margin import MARGIN
-from bottleneck.results.names import COLD, COMPUTE, COPY, goes_beyond_the_worker
+from bottleneck.analysis.ranks import straggler_of, sync_gain
+from bottleneck.results.evidence import RanksTogether
+from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage, State
 
-Basis = Literal["gain", "shared", "inferred", "unresolved", "epoch"]
+Basis = Literal["gain", "shared", "inferred", "unresolved", "epoch", "sync"]
 """What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
 no gain was measured. Nothing is chosen where what may hold the job costs less than its measuring does, and with
-`epoch`, where no stage holds the job: it is the beginning of each epoch that does."""
+`epoch`, where no stage holds the job: it is the beginning of each epoch that does. `sync` is what a job of many ranks
+gains without sharing gradients."""
 
 
 _FAR_MORE = 2.0
@@ -55,6 +58,27 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
     if any(stage.gain_if_free is None or stage.gain_if_free.high > MARGIN for stage in as_large):
         return Choice(basis="unresolved")
     return choice
+
+
+def choose_among_ranks(
+    choice: Choice, together: RanksTogether, state: State, efficiency: Interval | None, stages: Sequence[Stage]
+) -> Choice:
+    """The choice for one rank, or what holds all of them: `sync`, or the stage in which one rank is slow."""
+    gained = sync_gain(together)
+    if state == "undecided" or efficiency is None:
+        return choice
+    if gained is not None and gained.low * efficiency.low > 1:
+        return Choice(SYNC, _others(choice, SYNC), "sync")
+    held = straggler_of(together)
+    slow_in = {stage.name for stage in stages if (stage.name == COMPUTE) == (state == "device_bound")}
+    if held is not None and held.stage in slow_in:
+        return Choice(held.stage, _others(choice, held.stage), choice.basis)
+    return choice
+
+
+def _others(choice: Choice, named: str | None) -> tuple[str, ...]:
+    before = (choice.bottleneck, *choice.contributors)
+    return tuple(stage for stage in before if stage not in (named, COMPUTE, None))
 
 
 def _among(inputs: list[Stage], costs: Costs | None) -> Choice:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from bottleneck.analysis.gains import sure_gain_of
 from bottleneck.analysis.margin import MARGIN
+from bottleneck.analysis.ranks import sync_gain
 from bottleneck.results.format import LARGEST
-from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW
+from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW, SYNC
 from bottleneck.results.records import Interval, Rate, Result, Stage
 
 _LEAST = 1e-6
@@ -47,6 +48,9 @@ def _singles(result: Result) -> Iterator[WhatIf]:
         gain = sure_gain_of(result, stage)
         if gain is not None:
             yield WhatIf((stage.name,), gain)
+    shared = _usable(sync_gain(result.evidence.ranks))
+    if shared is not None:
+        yield WhatIf((SYNC,), shared)
 
 
 def _together(result: Result, singles: Sequence[WhatIf]) -> WhatIf | None:

@@ -38,9 +38,13 @@ def doctor_command(target: str | None, limit: float) -> int:
 
     With TARGET (path/to/file.py:function or package.module:function) the pipeline is built, its dataset is pickled,
     and a worker loads a first batch. This happens in a separate process, which is killed if it hangs.
+
+    Under a launcher (torchrun --nproc-per-node 8 -m bottleneck doctor) the first rank tells what each rank sees, and
+    how they differ.
     """
     # Some checks import torch; where that or another package is missing, it is a finding, not a failure.
     from bottleneck.doctor.machine import examine_environment
+    from bottleneck.doctor.ranks import ask_ranks, find_launch
 
     with standard_output_kept():
         findings = examine_environment()
@@ -48,6 +52,11 @@ def doctor_command(target: str | None, limit: float) -> int:
             from bottleneck.doctor.job_checks.target import examine_target
 
             findings += examine_target(target, limit)
+        launch = find_launch()
+        if launch is not None:
+            findings += ask_ranks(launch, findings)
+            if launch.rank:  # the first one tells; torchrun would end it, if another had another status than 0
+                return ExitStatus.OK
     with output_refused_as_usage():
         click.echo(render_findings(findings), nl=False)
     # The highest status counts: on a machine with a problem no target can be measured.

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
 from typing import Any, NoReturn
 
 from bottleneck.errors import ResultFileError
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.decoding import REMEDY, read_result, read_tuning
-from bottleneck.results.encoding import indented, plain
+from bottleneck.results.encoding import indented, plain_document
 from bottleneck.results.files import GIVE_A_RESULT, check_size, read_text, write_text
 from bottleneck.results.records import (
     SCHEMA_VERSION,
@@ -43,7 +42,7 @@ def to_json(result: Result | Comparison | Sweep | TuningResult) -> str:
     record = next(
         kind for kind in (Result, Comparison, Sweep, TuningResult) if isinstance(result, kind)
     )  # not what adds to it
-    text = indented({field.name: plain(getattr(result, field.name), field.name) for field in fields(record)})
+    text = indented(plain_document(result, record))
     # A path that is not UTF-8 holds lone surrogates, which no file takes; JSON escapes them as Python does.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -178,6 +177,7 @@ def to_measurement(result: Result) -> Measurement:
         evidence=result.evidence,
         warnings=result.warnings,
         cost=result.cost,
+        ranks=result.ranks,
     )
 
 

@@ -47,6 +47,15 @@ def plain(value: Any, path: str, free: bool = False) -> Any:
     return _plain_scalar(value, path, free)
 
 
+def plain_document(record: Any, kind: type) -> dict[str, Any]:
+    """A whole document: the fields of `kind`, to which the class of `record` may add its own.
+
+    Raises:
+        BottleneckError: As `plain`.
+    """
+    return _plain_record(record, _fields(kind), "", free=False)
+
+
 def _plain_record(record: Any, held: tuple[_Field, ...], path: str, free: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, unknown, default in held:
@@ -58,7 +67,7 @@ def _plain_record(record: Any, held: tuple[_Field, ...], path: str, free: bool) 
         elif kind in _AS_THEY_ARE or (kind is float and math.isfinite(value)):
             found[name] = value  # most are numbers and texts; the path is built only where it may be needed
         else:
-            found[name] = plain(value, f"{path}.{name}", free)
+            found[name] = plain(value, f"{path}.{name}".lstrip("."), free)
     return found
 
 

@@ -28,6 +28,8 @@ FINISH = "finish"
 """What follows the augmentation in `__getitem__`."""
 OTHER = "other"
 """The code around the stages that the user marked."""
+SYNC = "sync"
+"""Sharing gradients between ranks: no rung of the ladder, but a part of the train step that can be left out."""
 
 BEYOND_THE_WORKER = (COPY, HANDOFF)
 """Stages of which a part or all is done by other threads and processes than the worker's."""

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bottleneck.results.blocks import Block as Block  # noqa: PLC0414  it is one of the records
+from bottleneck.results.blocks import Rate as Rate  # noqa: PLC0414
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.values import Amount, Count, Number
+from bottleneck.results.evidence.fields import left_out
+from bottleneck.results.ranks import Rank as Rank  # noqa: PLC0414
+from bottleneck.results.values import Amount, Count
 from bottleneck.results.values import Interval as Interval  # noqa: PLC0414  it is one of the records
 
 SCHEMA_VERSION = 1
@@ -19,41 +23,6 @@ State = Literal["input_bound", "device_bound", "undecided"]
 Finding = Literal["real", "within_noise", "undecided"]
 GainBasis = Literal["measured", "estimated"]
 JudgedBy = Literal["efficiency", "epoch_efficiency"]
-
-
-@dataclass(frozen=True)
-class Block:
-    """The unit of measurement: a run of consecutive batches, timed from edge to edge."""
-
-    round: Count
-    """The round in which it was measured, from 0. Blocks of one round are compared with each other."""
-    samples: Count
-    """Samples processed in the block."""
-    seconds: Amount
-    """Wall-clock time of the block."""
-    batches: Count = 0
-    """Batches processed in the block."""
-    first_half_seconds: Amount | None = None
-    """Time until half of the batches were done; shows a block that had not reached its steady state."""
-    queue_before: Count | None = None
-    """Batches that lay ready in the loader's queue when it began; None without a queue, or where that is unknown."""
-    queue_after: Count | None = None
-    """The same when it ended."""
-    device_clock_hz: Amount | None = None
-    """Clock of the device right after the block; None where it is unknown."""
-    collecting_s: Amount | None = None
-    """Time of the block in which Python collected all garbage of the main process; None where that was not noted."""
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Throughput in one experiment, and the blocks it was derived from."""
-
-    samples_per_s: Amount
-    low: Number
-    high: Number
-    seconds_per_batch: Amount
-    blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True)
@@ -122,6 +91,8 @@ class Verdict:
     """The efficiency over a whole epoch, its start included; None where an epoch has no known length."""
     judged_by: JudgedBy = "efficiency"
     """Which of the two the state and a gate go by: the one over an epoch where it is surely lower."""
+    straggler: Count | None = left_out()
+    """The rank that surely holds all others; None where there is none."""
 
     @property
     def judged(self) -> Interval | None:
@@ -190,6 +161,8 @@ class Result:
     evidence: Evidence
     warnings: tuple[Warning, ...]
     cost: Cost
+    ranks: tuple[Rank, ...] = left_out(())
+    """Of a job of many processes, in their order; the blocks in `experiments` are those of the first."""
 
 
 # --- what the measuring hands to the analysis -------------------------------------------------------------
@@ -242,6 +215,7 @@ class Measurement:
     evidence: Evidence
     warnings: tuple[Warning, ...]
     cost: Cost
+    ranks: tuple[Rank, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
-from bottleneck.results import comparison, evidence, records, tuning
+from bottleneck.results import blocks, comparison, evidence, ranks, records, tuning
 from bottleneck.results.codec import to_json
 from tests.support.results_factory import make_result
 
@@ -180,6 +180,8 @@ RECORDS = {
     r"`advice\[\]`": records.Advice,
     r"`warnings\[\]`": records.Warning,
     "`cost`": records.Cost,
+    r"`ranks\[\]`": ranks.Rank,
+    r"`ranks\[\].experiments\[\]`": ranks.RankExperiment,
     "Rate": records.Rate,
     r"`blocks\[\]`": records.Block,
     "Interval": records.Interval,
@@ -202,6 +204,7 @@ KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
 LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
 LATER |= {"queue_before", "queue_after", "collecting_s"}
 LATER |= {"batches", "first_half_seconds", "device_clock_hz", "serving", "epoch_efficiency", "judged_by"}
+LATER |= {"ranks", "straggler"}
 
 
 @pytest.mark.parametrize("heading", RECORDS)
@@ -223,7 +226,7 @@ def test_every_key_of_a_record_has_a_row_with_its_type(heading):
 def test_every_record_that_is_written_has_a_section():
     written = {
         type_
-        for module in (records, comparison, tuning)
+        for module in (records, ranks, comparison, tuning)
         for type_ in vars(module).values()
         if hasattr(type_, "__dataclass_fields__") and type_ is not evidence.Evidence
     }
@@ -242,7 +245,7 @@ def test_the_keys_that_may_be_missing_are_those_that_a_reader_can_do_without():
     }
     needless = {
         field.name for record in RECORDS.values() for field in fields(record)
-        if record.__module__ == records.__name__ and field.default is not MISSING
+        if record.__module__ in (records.__name__, blocks.__name__) and field.default is not MISSING
     }  # fmt: skip
     assert told == needless == LATER
 

@@ -20,6 +20,7 @@ from bottleneck.results.comparison import Comparison
 from bottleneck.results.stacks import Frame, Stack
 from tests.support.browser import Page, find_chromium, open_browser
 from tests.support.page_results import BLEND, COLLATE, COMPOSE, GET, make_page_result, make_profile
+from tests.support.rank_results import make_ranks_result, make_sync_bound_result
 from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
@@ -161,6 +162,7 @@ class TestInOneBrowser:
         "make",
         [
             *(make_page_result, make_device_bound_result, make_interrupted_result, make_empty_result),
+            *(make_ranks_result, lambda: make_ranks_result(1024), make_sync_bound_result),
             *(make_tuning, make_tuning_without_a_gain),
         ],
     )
@@ -177,7 +179,7 @@ class TestInOneBrowser:
         [
             *(
                 (make, width, dark)
-                for make in (make_page_result, make_tuning)
+                for make in (make_page_result, make_tuning, make_ranks_result)
                 for width in (WIDE, PHONE)
                 for dark in (False, True)
             ),

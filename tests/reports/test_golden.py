@@ -22,6 +22,7 @@ from bottleneck.reports.document import Link
 from bottleneck.reports.render import FORMATS, for_terminal, render
 from bottleneck.results.codec import load, save, saved_from_json
 from bottleneck.results.records import Tool
+from tests.support.rank_results import make_ranks_result, make_sync_bound_result
 from tests.support.results_factory import (
     make_device_bound_result,
     make_empty_result,
@@ -91,6 +92,11 @@ OTHERS = {
     "everything.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(),
     "everything-40_columns.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(40),
     "everything.md": lambda: render(load(SAVED), "markdown"),
+    "ranks.txt": lambda: render(make_ranks_result(4, slow=3), "text"),
+    "ranks-40_columns.txt": lambda: for_terminal(make_ranks_result(4, slow=3)).plain(40),
+    "ranks.md": lambda: render(make_ranks_result(4, slow=3), "markdown"),
+    "ranks.html": lambda: render(make_ranks_result(4, slow=3), "html"),
+    "sync_bound.txt": lambda: render(make_sync_bound_result(), "text"),
     "pull_request.md": pull_request,
     "github_summary.md": github_summary,
 }

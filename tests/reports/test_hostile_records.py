@@ -19,6 +19,7 @@ from bottleneck.reports.render import render
 from bottleneck.results.codec import from_json, load, save
 from bottleneck.results.records import Interval, Result
 from bottleneck.results.tuning import TuningResult
+from tests.support.rank_results import make_ranks_result
 from tests.support.tuning_factory import make_tuning
 
 SAVED = Path(__file__).parent.parent / "saved"
@@ -34,6 +35,12 @@ COMMAND = re.compile(r"^\s*::[\w-]+|##\[", re.MULTILINE)
 ACTING = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
+
+
+def with_ranks(result: Result) -> Result:
+    """The result as one of a job of many ranks."""
+    many = make_ranks_result(4, slow=3)
+    return replace(result, ranks=many.ranks, evidence=replace(result.evidence, ranks=many.evidence.ranks))
 
 
 def filled(value, text: str):
@@ -84,7 +91,7 @@ def shortened(value):
 @cache
 def hostile(text: str) -> Result:
     """The full result with `text` in every field, its free parts under keys of that text too."""
-    result = filled(shortened(load(FULL)), text)
+    result = filled(shortened(with_ranks(load(FULL))), text)
     for part in ("environment", "pipeline"):
         named = {f"{ANCHOR} {text} {key}": value for key, value in getattr(result, part).items()}
         result = replace(result, **{part: {**getattr(result, part), **named}})

@@ -15,6 +15,7 @@ from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
 from bottleneck.results.codec import from_json, to_json, to_measurement
 from bottleneck.results.encoding import indented
 from bottleneck.results.records import Interval, Result
+from tests.support.rank_results import make_ranks_result
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import (
     make_device_bound_result,
@@ -24,7 +25,7 @@ from tests.support.results_factory import (
     make_result,
 )
 
-RESULT_MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+RESULT_MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result, make_ranks_result]
 
 
 @pytest.mark.parametrize("make", RESULT_MAKERS)
@@ -88,7 +89,7 @@ def test_a_subclass_adds_no_keys():
 
 def test_keys_of_a_later_version_are_ignored():
     document = json.loads(to_json(make_result()))
-    document["ranks"] = [1, 2]
+    document["nodes"] = [1, 2]
     document["verdict"]["confidence"] = 0.9
     document["experiments"][0]["coupled"]["blocks"][0]["device_seconds"] = 1.0
     assert from_json(json.dumps(document)) == make_result()
@@ -148,6 +149,22 @@ def test_what_was_measured_comes_back_without_what_was_concluded():
     ]
     assert measurement.cost == result.cost
     assert measurement.warnings == result.warnings
+
+
+def test_the_ranks_of_a_job_stand_at_the_end_and_those_of_one_process_nowhere():
+    document = json.loads(to_json(make_ranks_result()))
+    assert list(document)[-1] == "ranks"
+    assert " ".join(document["ranks"][0]) == (
+        "rank host device local_rank cores num_workers samples_per_epoch experiments wait_s_per_batch "
+        "step_s_per_batch alone_s_per_batch stage held"
+    )
+    experiments = [found for found in document["ranks"][1]["experiments"] if found["name"] == "raw"]
+    assert list(experiments[0]) == ["name", "coupled_s_per_batch", "drained_s_per_batch"]
+    assert document["verdict"]["straggler"] == 5
+    assert to_measurement(make_ranks_result()).ranks == make_ranks_result().ranks
+    alone = json.loads(to_json(make_result()))
+    assert "ranks" not in {**alone, **alone["evidence"]}
+    assert "straggler" not in alone["verdict"]
 
 
 # --- what is refused --------------------------------------------------------------------------------------
@@ -235,6 +252,15 @@ WRONG = [
     (("verdict", "judged_by"), "guess", "verdict.judged_by: invalid enum value 'guess'."),
     (("advice", 0, "gain_basis"), "hoped", "advice[0].gain_basis: invalid enum value 'hoped'."),
     (("advice", 0, "gain_basis"), "9" * 3000, "advice[0].gain_basis: invalid enum value '999"),
+    (("ranks",), {}, "ranks: expected `array`, got `object`."),
+    (("ranks", 3), None, "ranks[3]: expected `object`, got `null`."),
+    (("ranks", 3, "rank"), -1, "ranks[3].rank: expected `int` >= 0."),
+    (("ranks", 3, "host"), 7, "ranks[3].host: expected `str`, got `int`."),
+    (("ranks", 3, "cores"), 2.5, "ranks[3].cores: expected `int | null`, got `float`."),
+    (("ranks", 3, "held"), 1.2, "ranks[3].held: expected `object | null`, got `float`."),
+    (("ranks", 3, "wait_s_per_batch"), -1, "ranks[3].wait_s_per_batch: expected `float` >= 0"),
+    (("ranks", 3, "experiments", 0, "name"), 1, "ranks[3].experiments[0].name: expected `str`, got `int`."),
+    (("verdict", "straggler"), "5", "verdict.straggler: expected `int | null`, got `str`."),
     (("cost", "batches"), -1, "cost.batches: expected `int` >= 0."),
     (("cost", "cache_bytes"), 2**53 + 1, "cost.cache_bytes: expected `int` <= 9007199254740992."),
     *(
@@ -254,7 +280,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("path", "value", "said"), WRONG, ids=[said for *_, said in WRONG])
 def test_a_wrong_value_is_refused_with_its_place(path, value, said):
-    document = json.loads(to_json(make_result()))
+    document = json.loads(to_json(make_ranks_result()))
     parent = document
     for key in path[:-1]:
         parent = parent[key]

@@ -71,6 +71,9 @@ def test_what_was_saved_before_is_said_to_the_letter(path):
             {"profile": {"stacks": {"seen": [{"frames": "x"}]}}},
             "evidence.profile.stacks.seen[0].frames: expected",
         ),
+        ({"ranks": {"world": -1}}, "evidence.ranks.world: expected `int` >= 0"),
+        ({"ranks": {"straggler": {"rank": 1, "host": "a"}}}, "evidence.ranks.straggler.device is missing"),
+        ({"ranks": {"sync": {"gain_if_free": 2}}}, "evidence.ranks.sync.gain_if_free: expected `object | null`"),
         ({"\ud800": 1}, "holds a key that is no text"),
     ],
 )
@@ -117,6 +120,7 @@ def test_every_part_can_be_unknown_but_for_what_makes_a_row(kind):
     rows = {
         "Interval": {"estimate", "low", "high"},
         "WayTried": {"num_workers", "torch_threads"},
+        "Straggler": {"rank", "host", "device"},
         "SourcePlace": {"name", "file", "line", "text", "begin", "end"},
     }
     assert needed == rows.get(kind.__name__, set())

@@ -6,16 +6,21 @@ from hypothesis import strategies as st
 
 from bottleneck.results.evidence import (
     BatchWatched,
+    Contention,
     Evidence,
     LoaderFacts,
+    RanksTogether,
     SourcePlace,
     Stalls,
     StepSeen,
     StepWatched,
+    Straggler,
+    Sync,
     TransformSeen,
     Utilisation,
     Watched,
 )
+from bottleneck.results.ranks import Rank, RankExperiment
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Advice,
@@ -92,6 +97,29 @@ VERDICTS = st.builds(
     st.none() | INTERVALS,
     st.text(max_size=200),
     st.none() | COUNTS,
+    straggler=st.none() | COUNTS,
+)
+RANKS = st.builds(
+    Rank,
+    COUNTS,
+    NAMES,
+    NAMES,
+    *([st.none() | COUNTS] * 4),
+    tuples_of(st.builds(RankExperiment, NAMES, st.none() | AMOUNTS, st.none() | AMOUNTS, tuples_of(BLOCKS, 1)), 3),
+    *([st.none() | AMOUNTS] * 3),
+    st.none() | NAMES,
+    st.none() | INTERVALS,
+)
+RANKS_TOGETHER = st.builds(
+    RanksTogether,
+    world=st.none() | COUNTS,
+    hosts=st.none() | COUNTS,
+    backend=st.none() | NAMES,
+    sync=st.builds(Sync, cost_s_per_batch=st.none() | NUMBERS, gain_if_free=st.none() | INTERVALS),
+    sync_reason=st.none() | st.text(max_size=30),
+    straggler=st.none()
+    | st.builds(Straggler, rank=COUNTS, host=NAMES, device=NAMES, stage=st.none() | NAMES, gain=st.none() | INTERVALS),
+    contention=st.builds(Contention, ratio=st.none() | INTERVALS, what=st.none() | NAMES),
 )
 ADVICE = st.builds(
     Advice,
@@ -130,6 +158,7 @@ EVIDENCE = st.builds(
     ),
     utilisation=st.builds(Utilisation, samples=st.none() | COUNTS, missing=tuples_of(st.text())),
     serving_s_per_batch=st.none() | INTERVALS,
+    ranks=RANKS_TOGETHER,
 )
 RESULTS = st.builds(
     Result,
@@ -146,6 +175,7 @@ RESULTS = st.builds(
     evidence=EVIDENCE,
     warnings=tuples_of(st.builds(Warning, NAMES, st.text()), 2),
     cost=st.builds(Cost, AMOUNTS, COUNTS, COUNTS, COUNTS),
+    ranks=tuples_of(RANKS, 3),
 )
 
 # --- results of a ladder, with numbers of any size ---------------------------------------------------------

@@ -15,7 +15,7 @@ from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.stopping import loss
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_batches
-from bottleneck.results.records import Interval, Measurement, Stage, Verdict
+from bottleneck.results.records import Interval, Measurement, Rank, Stage, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,8 @@ class Case:
     """A whole epoch, where its length is known and what its beginning takes."""
     fed_s: float | None = None
     """Coupled time per batch where the workers have their batches ready: no number of workers makes it shorter."""
+    ranks: Sequence[Rank] = ()
+    """Of a job of many processes."""
 
     # --- the machine and the settings --------------------------------------------------------------------------
 
@@ -244,4 +246,5 @@ def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Sta
         fed_s=fed.seconds_per_sample * size if fed is not None else None,
         budget=None if further is None else budget_for(further, readings.common_rounds, measurement.cost.seconds),
         epoch=find_epoch(readings, measurement.evidence, measurement.pipeline),
+        ranks=measurement.ranks,
     )

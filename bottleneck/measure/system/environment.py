@@ -44,7 +44,8 @@ def memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
     return total if limit is None else min(total, limit)
 
 
-def _shm_bytes() -> int | None:
+def shm_bytes() -> int | None:
+    """Size of the shared memory; None where there is no /dev/shm."""
     try:
         return int(psutil.disk_usage(_SHM).total)
     except OSError:
@@ -114,7 +115,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "cpu_cores_available": usable_cores(),
         "memory_bytes": memory_bytes(),
         "memory_available_bytes": free_memory_bytes(),
-        "shm_bytes": _shm_bytes(),
+        "shm_bytes": shm_bytes(),
         "shm_free_bytes": shm_free_bytes(),
         "open_files_limit": open_files_limit(),
         "torch_threads": torch.get_num_threads(),

@@ -15,12 +15,18 @@ from bottleneck.results.records import State
 WIDTH, HEIGHT = 1200, 630
 """What chats and slides show whole."""
 _LEFT, _RIGHT = 64, WIDTH - 56
-Standing = State | Literal["tuned", "as_before", "ended_early"]
+Standing = State | Literal["sync_bound", "tuned", "as_before", "ended_early"]
 """How a job stands, or what became of its tuning."""
-_COLOURS: dict[Standing, str] = {"input_bound": "#c2410c", "device_bound": "#18794e", "tuned": "#18794e"}
+_COLOURS: dict[Standing, str] = {
+    "input_bound": "#c2410c",
+    "sync_bound": "#c2410c",
+    "device_bound": "#18794e",
+    "tuned": "#18794e",
+}
 _LABELS: dict[Standing, str] = {
     "input_bound": "Input-bound",
     "device_bound": "Compute-bound",
+    "sync_bound": "Sync-bound",
     "undecided": "Undecided",
     "tuned": "Tuned",
     "as_before": "Nothing pays",

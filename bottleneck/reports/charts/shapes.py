@@ -17,6 +17,10 @@ _MOST_WORDS = 80
 """Bars that are told one by one to those who do not see them; of more, what they mean."""
 
 
+Heat = Literal["heat0", "heat1", "heat2", "heat3", "heat4"]
+"""How far a cell of a map stands out, from not at all."""
+
+
 @dataclass(frozen=True)
 class Rect:
     """A bar."""
@@ -25,7 +29,7 @@ class Rect:
     y: float
     width: float
     height: float
-    kind: Literal["bar", "hot", "soft", "faint", ""]
+    kind: Literal["bar", "hot", "soft", "faint", ""] | Heat
     tip: str = ""
     fill: str = ""
     """A colour of its own, where it has no kind."""

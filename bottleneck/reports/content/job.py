@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from bottleneck.analysis import settings
-from bottleneck.results.format import known, long_duration, number, plural
-from bottleneck.results.names import is_cpu
-from bottleneck.results.records import Result
+from bottleneck.results.format import known, long_duration, number, plural, whole
+from bottleneck.results.names import SYNC, is_cpu
+from bottleneck.results.records import Result, State
 from bottleneck.results.tuning import TuningResult
 
 _THIS_JOB = "this job"
@@ -36,6 +36,8 @@ def _facts(result: Measured) -> Iterator[str]:
     if commit:
         yield f"commit {commit}"
     device = _text(result.environment, "device_name") or _text(result.environment, "device")
+    if ranks := ranks_in_words(result):
+        yield ranks
     if device:
         yield f"{device} (CPU)" if on_cpu(result) and device != "cpu" else device.replace("cpu", "CPU")
     batch, workers = result.pipeline.get("batch_size"), result.pipeline.get("num_workers")
@@ -50,6 +52,7 @@ def job_line(result: Measured) -> str:
     pipeline = result.pipeline
     named = [str(pipeline[key]) for key in ("target", "dataset", "model") if pipeline.get(key)]
     parts = [name if "/" in name or ":" in name else name.rpartition(".")[2] for name in named]
+    parts += filter(None, [ranks_in_words(result)])
     size, workers = settings.positive(pipeline, "batch_size"), settings.number(pipeline, "num_workers")
     parts += [f"batch size {size:g}"] if size is not None else []
     parts += [plural(int(workers), "worker")] if workers is not None else []
@@ -72,6 +75,26 @@ def measured_line(created: str, seconds: float) -> str:
     except ValueError:  # a file may hold any text
         when = created
     return f"{when}, in {long_duration(seconds)}"
+
+
+def ranks_in_words(result: Measured) -> str:
+    """How many there are; empty of a job of one process."""
+    together = result.evidence.ranks if isinstance(result, Result) else None
+    if together is None or (together.world or 0) < 2:
+        return ""
+    hosts = f" on {plural(together.hosts, 'host')}" if together.hosts else ""
+    return f"{whole(together.world)} ranks{hosts}"
+
+
+def a_rank(result: Result) -> str:
+    """What stands behind a throughput, which is that of each rank."""
+    return " a rank" if ranks_in_words(result) else ""
+
+
+def standing(result: Result) -> Literal[State, "sync_bound"]:
+    """The state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
+    verdict = result.verdict
+    return "sync_bound" if verdict.state == "device_bound" and verdict.bottleneck == SYNC else verdict.state
 
 
 def on_cpu(result: Measured) -> bool:

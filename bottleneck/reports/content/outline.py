@@ -14,12 +14,13 @@ from bottleneck.reports.content.advice import advice, first_advice, short_advice
 from bottleneck.reports.content.comparison import changes, changes_of_job
 from bottleneck.reports.content.functions import functions
 from bottleneck.reports.content.io import reading
-from bottleneck.reports.content.job import job_name
+from bottleneck.reports.content.job import job_name, standing
 from bottleneck.reports.content.ladder import ladder, not_measured, step_bars, step_table
 from bottleneck.reports.content.loop import loop
 from bottleneck.reports.content.operators import operators
 from bottleneck.reports.content.overview import overview
 from bottleneck.reports.content.payload import moved_bytes, payload
+from bottleneck.reports.content.ranks import ranks
 from bottleneck.reports.content.stages import stages
 from bottleneck.reports.content.transforms import transforms
 from bottleneck.reports.content.usage import utilisation
@@ -59,10 +60,11 @@ def _together(title: str, sections: Iterable[Section]) -> Section:
 
 
 _OUTLINES: dict[str, tuple[_Part, ...]] = {
-    "text": (verdict.short_answer, step_bars, verdict.first_warnings, short_advice, verdict.where_more_is),
+    "text": (verdict.short_answer, ranks, step_bars, verdict.first_warnings, short_advice, verdict.where_more_is),
     "verbose": (
         *(
             verdict.short_answer,
+            ranks,
             step_bars,
             ladder,
             stages,
@@ -76,11 +78,11 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
         *(moved_bytes, reading, verdict.warnings, advice, verdict.cost),
     ),
     "markdown": (
-        *(verdict.pull_request_answer, step_table, first_advice, verdict.alerts, advice, _all_measurements),
+        *(verdict.pull_request_answer, ranks, step_table, first_advice, verdict.alerts, advice, _all_measurements),
         verdict.cost,
     ),
     "html": (
-        *(overview, _opened(verdict.warnings), _opened(advice)),
+        *(overview, ranks, _opened(verdict.warnings), _opened(advice)),
         *(
             figures.charts,
             figures.steps,
@@ -109,7 +111,7 @@ def result_document(
         sections = [*answer, *sections[1:], linked]
     elif compared is not None:
         sections[1:1] = changes(compared, as_part=True)
-    return Document(tuple(sections), f"{job_name(result)} – {verdict.STATES[result.verdict.state].lower()}")
+    return Document(tuple(sections), f"{job_name(result)} – {verdict.STATES[standing(result)].lower()}")
 
 
 _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], ...]] = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bottleneck.analysis.gains import step_s, sure_gain_of
+from bottleneck.analysis.ranks import straggler_of, sync_gain
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
-from bottleneck.reports.content.job import job_line, machine_line, measured_line, on_cpu
+from bottleneck.reports.content.job import a_rank, job_line, machine_line, measured_line, on_cpu, standing
 from bottleneck.reports.content.step import Part, parts, takes
 from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
@@ -23,7 +24,7 @@ from bottleneck.results.format import (
     percent_interval,
     plural,
 )
-from bottleneck.results.names import COLD, COMPUTE, RAW, goes_beyond_the_worker
+from bottleneck.results.names import COLD, COMPUTE, RAW, SYNC, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Rate, Result, Stage
 
 _DOES = {
@@ -81,7 +82,7 @@ def card(result: Result) -> Card:
         ("Machine", machine_line(result)),
         ("Measured", measured_line(result.created, result.cost.seconds)),
     )
-    return Card(result.verdict.state, headline, claim, tuple(fact for fact in facts if fact[1]), tuple(_lanes(result)))
+    return Card(standing(result), headline, claim, tuple(fact for fact in facts if fact[1]), tuple(_lanes(result)))
 
 
 def _headline(result: Result) -> tuple[str, str]:
@@ -89,7 +90,12 @@ def _headline(result: Result) -> tuple[str, str]:
     now, verdict = rate_now(result), result.verdict
     if now is None:
         return "No verdict", ""
-    speed = f"{count(now.samples_per_s)} samples/s"
+    speed = f"{count(now.samples_per_s)} samples/s{a_rank(result)}"
+    held = straggler_of(result.evidence.ranks)
+    if held is not None:
+        return _if_freed(now, held.gain, f"rank {held.rank} on {held.host} held up no other")
+    if verdict.bottleneck == SYNC:
+        return _if_freed(now, sync_gain(result.evidence.ranks), "sharing gradients took no time")
     if verdict.state == "undecided":
         return f"{speed}, and no verdict yet", ""
     if verdict.state == "device_bound":
@@ -113,6 +119,13 @@ def _headline(result: Result) -> tuple[str, str]:
     return better, bound
 
 
+def _if_freed(now: Rate, gain: Interval | None, condition: str) -> tuple[str, str]:
+    """What all ranks would make without what holds them."""
+    most = now.samples_per_s * (gain.estimate if gain is not None else 1.0)
+    better = f"{count(now.samples_per_s)} → up to {count(most)} samples/s a rank"
+    return better, f"if {condition}: {gain_interval(gain)} the throughput."
+
+
 def _over_whole_epochs(result: Result, now: Rate) -> str:
     """What the edges of epochs leave: on a CPU as throughput, of which a share of the device's would say nothing."""
     verdict = result.verdict
@@ -130,7 +143,8 @@ def held_by(result: Result) -> str:
     verdict = result.verdict
     if verdict.bottleneck is None:
         return ""
-    taken = takes(result, verdict.bottleneck)
+    cost_s = result.evidence.ranks.sync.cost_s_per_batch if verdict.bottleneck == SYNC else None
+    taken = takes(result, verdict.bottleneck) if cost_s is None else f"{duration(cost_s)} of each step"
     also = f"; also {names(verdict.contributors)}" if verdict.contributors else ""
     return f"{verdict.bottleneck}{f', {taken}' if taken else ''}{also}"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from bottleneck.analysis.advice.proof import PROVING
 from bottleneck.reports.charts.card import Card, Standing
 from bottleneck.reports.content.advice import advice, first_in_words, promise_of
-from bottleneck.reports.content.job import job_facts, job_line, job_name, machine_line, measured_line
+from bottleneck.reports.content.job import job_facts, job_line, job_name, machine_line, measured_line, standing
 from bottleneck.reports.content.ladder import step_bars
 from bottleneck.reports.content.overview import flow, held_by
 from bottleneck.reports.content.rungs import altering
@@ -187,7 +187,7 @@ def now_in_short(result: TuningResult) -> Iterator[Section]:
     left = _left_to_do(result)
     if result.after is not None and left is not None:
         job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
-        state = Paragraph(f"{STATES[result.after.verdict.state]}  {job}", "state")
+        state = Paragraph(f"{STATES[standing(result.after)]}  {job}", "state")
         further = first_in_words(left)
         said = *headline(result.after), f"Next: {further}" if further else ""
         yield Section("", (state, *map(Paragraph, said)), folded=False)
@@ -219,7 +219,7 @@ def next_steps(result: TuningResult) -> Iterator[Section]:
 def before(result: TuningResult) -> Iterator[Section]:
     """What held the job before."""
     if result.before is not None:
-        state = Paragraph(f"{STATES[result.before.verdict.state]}  the job before", "state", on=TERMINAL)
+        state = Paragraph(f"{STATES[standing(result.before)]}  the job before", "state", on=TERMINAL)
         yield Section("The job before", (state, *map(Paragraph, headline(result.before))))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bottleneck.analysis.gains import step_s
+from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.reports import sanitize
 from bottleneck.reports.content.advice import left_out_of_short
-from bottleneck.reports.content.job import job_facts, job_name, on_cpu
+from bottleneck.reports.content.job import a_rank, job_facts, job_name, on_cpu, standing
 from bottleneck.reports.content.price import lost_money
 from bottleneck.reports.content.step import takes
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
@@ -21,10 +22,12 @@ from bottleneck.results.format import (
     size,
     whole,
 )
-from bottleneck.results.names import COMPUTE, DEVICE, RAW
+from bottleneck.results.names import COMPUTE, DEVICE, RAW, SYNC
 from bottleneck.results.records import Interval, Result
 
-STATES = {"input_bound": "INPUT-BOUND", "device_bound": "COMPUTE-BOUND", "undecided": "UNDECIDED"}
+STATES = {
+    "input_bound": "INPUT-BOUND", "sync_bound": "SYNC-BOUND", "device_bound": "COMPUTE-BOUND", "undecided": "UNDECIDED",
+}  # fmt: skip
 MOST_WARNINGS = 2
 """In a short report; the others are counted."""
 MOST_ALERTS = 3
@@ -38,7 +41,7 @@ def sentences(result: Result) -> list[str]:
 
 
 def headline(result: Result) -> list[str]:
-    """The answer in short: the throughput and what is possible, then what takes the time, and money.
+    """The answer in short: a rank that holds all others, throughput and what is possible, what takes the time, money.
 
     What is not as simple as that, such as a job whose epochs begin slowly, is told in the words of the verdict.
     """
@@ -47,27 +50,31 @@ def headline(result: Result) -> list[str]:
     simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck
     if not simple or verdict.efficiency is None or step_s(result) is None or None in rates:
         return sentences(result)
-    lines = [_throughput(result, rates[0] or 0.0, rates[1] or 0.0, verdict.efficiency), _bottleneck(result)]
-    return [*lines, *filter(None, [lost_money(result)])]
+    held = straggler_sentence(result.evidence.ranks)
+    lines = [held, _throughput(result, rates[0] or 0.0, rates[1] or 0.0, verdict.efficiency), _bottleneck(result)]
+    return [*filter(None, [*lines, lost_money(result)])]
 
 
 def _throughput(result: Result, now: float, most: float, efficiency: Interval) -> str:
     if on_cpu(result):
-        return f"{count(now)} samples/s. It trains on the CPU, where model and workers share the cores."
+        return f"{count(now)} samples/s{a_rank(result)}. It trains on the CPU, where model and workers share the cores."
     lost = percent_interval(
         Interval(*(max(0.0, 1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))
     )
-    return f"{count(now)} samples/s now, {count(max(now, most))} if data came at once: the input costs {lost}."
+    possible = f"{count(max(now, most))} if data came at once: the input costs {lost}."
+    return f"{count(now)} samples/s{a_rank(result)} now, {possible}"
 
 
 def _bottleneck(result: Result) -> str:
     """What takes most of the time, and how much of it."""
     named = result.verdict.bottleneck or ""
-    taken = takes(result, named)
+    taken, shared = takes(result, named), sync_sentence(result.evidence.ranks)
+    if named == SYNC:
+        return f"Bottleneck: sync. {shared}"
     if named == COMPUTE:
         return f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
     also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
-    return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also}"
+    return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also} {shared}".rstrip()
 
 
 def _samples_per_s(result: Result, name: str) -> float | None:
@@ -77,7 +84,7 @@ def _samples_per_s(result: Result, name: str) -> float | None:
 
 def short_answer(result: Result) -> Iterator[Section]:
     """State and job in one line, and the answer."""
-    state = STATES[result.verdict.state]
+    state = STATES[standing(result)]
     job = Paragraph(f"{state}  {job_name(result)}", "state")
     facts = Paragraph(", ".join(job_facts(result)), "note")
     yield Section("", (job, facts, *map(Paragraph, headline(result))), folded=False)
@@ -86,13 +93,14 @@ def short_answer(result: Result) -> Iterator[Section]:
 def pull_request_answer(result: Result) -> Iterator[Section]:
     """A heading that tells this job from others, and the answer."""
     name = job_name(result)
-    heading = Paragraph(f"{_HEADINGS[result.verdict.state].format(job=name)}", "heading")
+    heading = Paragraph(f"{_HEADINGS[standing(result)].format(job=name)}", "heading")
     facts = Paragraph(", ".join(job_facts(result)), "small")
     yield Section("", (heading, facts, *map(Paragraph, headline(result))), folded=False)
 
 
 _HEADINGS = {
     "input_bound": "🔴 {job} waits for its data",
+    "sync_bound": "🔴 {job} waits for its gradients",
     "device_bound": "🟢 {job} keeps its device busy",
     "undecided": "⚪ {job}: undecided",
 }

@@ -24,7 +24,8 @@ _STYLES = {"undecided": "cyan", "within noise": "dim", "faster": "green", "slowe
     "not measured precisely enough": "cyan",
 }  # fmt: skip
 _STATES = {
-    "INPUT-BOUND": "bold red", "COMPUTE-BOUND": "bold green", "UNDECIDED": "bold cyan", "TUNED": "bold green",
+    "INPUT-BOUND": "bold red", "SYNC-BOUND": "bold red",
+    "COMPUTE-BOUND": "bold green", "UNDECIDED": "bold cyan", "TUNED": "bold green",
     "UNCHANGED": "bold cyan", "UNFINISHED": "bold cyan",
 }  # fmt: skip
 _DIFF = {"-": "red", "+": "green"}

@@ -28,6 +28,7 @@ from bottleneck.results.evidence.loader import (
 )
 from bottleneck.results.evidence.payload import Payload, Saving, TensorSeen
 from bottleneck.results.evidence.profile import FunctionSeen, Profile, ProfileStacks, StackRow
+from bottleneck.results.evidence.ranks import Contention, RanksTogether, Straggler, Sync
 from bottleneck.results.evidence.step import (
     LoopSeen,
     ModelFacts,
@@ -119,3 +120,5 @@ class Evidence:
     costs_together: CostsTogether = left_out(CostsTogether())
     gpu_hour_price: Quantity | None = left_out()
     lost_per_gpu_hour: Interval | None = left_out()
+    ranks: RanksTogether = left_out(RanksTogether())
+    """Of a job of many processes."""

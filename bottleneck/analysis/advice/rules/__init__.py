@@ -7,6 +7,7 @@ from bottleneck.analysis.advice.rules import (
     cores,
     launch,
     loading,
+    many_ranks,
     payload,
     resources,
     stages,
@@ -17,6 +18,7 @@ from bottleneck.analysis.advice.rules import (
 )
 
 RULES: tuple[Rule, ...] = (
+    *many_ranks.RULES,
     *stages.RULES,
     *payload.RULES,
     *cores.RULES,

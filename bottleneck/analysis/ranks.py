@@ -1,0 +1,123 @@
+"""What a job of many ranks says as a whole: which rank holds the others, and what sharing gradients costs.
+
+Each step waits for the slowest rank, so that the throughput of one is that of all, and the blocks of the first rank
+decide the state. Which rank it waited for shows only in the experiments that tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import TypeGuard
+
+from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING
+from bottleneck.results.evidence import Evidence, RanksTogether, Straggler
+from bottleneck.results.format import LARGEST, duration, gain_interval
+from bottleneck.results.names import COMPUTE, RAW
+from bottleneck.results.ranks import Rank, with_blocks_of
+from bottleneck.results.records import Interval
+
+_WORTH = 1 + LOSS_WORTH_TOUCHING
+"""A gain that is surely over it is worth naming, as is a loss of the input's."""
+
+
+# --- the job ----------------------------------------------------------------------------------------------
+
+
+def straggler_of(together: RanksTogether) -> Straggler | None:
+    """The rank that surely holds all others; None where there is none."""
+    found = together.straggler
+    return found if found is not None and _is_worth_naming(found.gain) else None
+
+
+def sync_gain(together: RanksTogether) -> Interval | None:
+    """What the job surely gains without sharing gradients; None where that is not worth naming.
+
+    Who shares nothing waits for nobody: while one rank holds the others, what they gain without sharing gradients is
+    that they no longer wait for it, unless it is surely more.
+    """
+    found, held = together.sync.gain_if_free, straggler_of(together)
+    if not _is_worth_naming(found):
+        return None
+    return found if held is None or held.gain is None or found.low > held.gain.high else None
+
+
+def _is_worth_naming(gain: Interval | None) -> TypeGuard[Interval]:
+    """Whether a gain is surely over what is worth touching; a file may hold bounds that enclose nothing."""
+    return gain is not None and _WORTH < gain.low <= gain.estimate <= gain.high < LARGEST
+
+
+def straggler_sentence(together: RanksTogether) -> str:
+    """Which rank holds the others, by what, and what the job gains without that; empty where none does."""
+    held = straggler_of(together)
+    if held is None:
+        return ""
+    by = {None: "", COMPUTE: " by its train step"}.get(held.stage, f" by its {held.stage}")
+    every = "all" if together.world is None else f"all {together.world:,}"
+    return (
+        f"Rank {held.rank:,} on {held.host} ({held.device}) holds {every} ranks{by}. Without that: "
+        f"{gain_interval(held.gain)} the throughput."
+    )
+
+
+def sync_sentence(together: RanksTogether) -> str:
+    """What sharing gradients costs; empty where that is nothing to speak of."""
+    gained = sync_gain(together)
+    if gained is None:
+        return ""
+    cost_s = together.sync.cost_s_per_batch
+    takes = f" takes {duration(cost_s)} of each step" if cost_s is not None and cost_s > 0 else " holds the job"
+    return f"Sharing gradients{takes}. Without it: {gain_interval(gained)} the throughput."
+
+
+# --- single ranks -----------------------------------------------------------------------------------------
+
+
+def loader_s(rank: Rank) -> float | None:
+    """What its loader takes for a batch with all loaders at work; else by itself."""
+    raw = next((found for found in rank.experiments if found.name == RAW), None)
+    return (
+        raw.drained_s_per_batch if raw is not None and raw.drained_s_per_batch is not None else rank.alone_s_per_batch
+    )
+
+
+def by_slowness(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]:
+    """The ranks, the slowest first: the one that holds the others, then by their loaders and by how long they wait."""
+    held = straggler_of(together)
+
+    def slowness(rank: Rank) -> tuple[bool, float, float]:
+        return held is not None and rank.rank == held.rank, loader_s(rank) or 0.0, rank.wait_s_per_batch or 0.0
+
+    return tuple(sorted(ranks, key=slowness, reverse=True))
+
+
+def extremes(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]:
+    """The slowest rank, the median and the fastest; fewer where there are fewer."""
+    ordered = by_slowness(ranks, together)
+    places = sorted({0, len(ordered) // 2, len(ordered) - 1})
+    return tuple(ordered[at] for at in places) if ordered else ()
+
+
+def kept_ranks(ranks: Sequence[Rank], evidence: Evidence) -> tuple[Rank, ...]:
+    """The ranks as a result holds them: summaries of all, and blocks of those that a report is about."""
+    return with_blocks_of(ranks, {rank.rank for rank in extremes(ranks, evidence.ranks)})
+
+
+def median_loader_s(ranks: Sequence[Rank]) -> float | None:
+    """What the loader of the rank in the middle takes for a batch."""
+    known = [seconds for seconds in map(loader_s, ranks) if seconds is not None]
+    return median(known) if known else None
+
+
+def ranks_per_host(ranks: Sequence[Rank]) -> int:
+    """Ranks on the host that has the most of them; 0 where none is known."""
+    return max(Counter(rank.host for rank in ranks).values(), default=0)
+
+
+def cores_of_host(ranks: Sequence[Rank]) -> int | None:
+    """Cores that the ranks of a host share, where any of them may use all; of the host that has the fewest."""
+    hosts: dict[str, int] = {}
+    for rank in ranks:
+        hosts[rank.host] = max(hosts.get(rank.host, 0), rank.cores or 0)
+    return min((cores for cores in hosts.values() if cores > 0), default=None)

@@ -1,0 +1,105 @@
+"""Reports of jobs of many ranks: first the job, then the ranks that matter, however many there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from bottleneck.reports.charts.rank_map import MOST_ROWS, draw_ranks
+from bottleneck.reports.render import for_terminal, render
+from bottleneck.reports.writers.markdown import LIMIT
+from bottleneck.results.evidence import Sync
+from bottleneck.results.ranks import Rank
+from tests.support.rank_results import make_rank, make_ranks_result, make_sync_bound_result, make_together
+from tests.support.results_factory import make_device_bound_result, make_result
+
+SENTENCE = "Rank 5 on node-0 (cuda:5) holds all 16 ranks by its augment. Without that: 2.3x (2.2–2.4) the throughput."
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "html"])
+def test_the_rank_that_holds_the_others_is_named_in_every_format(format):
+    assert SENTENCE in " ".join(render(make_ranks_result(), format).split())
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "html"])
+def test_a_job_of_one_process_is_told_nothing_of_ranks(format):
+    assert not re.search(r"\brank", render(make_result(), format), flags=re.IGNORECASE)
+
+
+def test_a_terminal_of_80_columns_has_a_line_for_each_of_three_ranks():
+    lines = [line.strip() for line in render(make_ranks_result(), "text").splitlines()]
+    assert [line.split()[:4] for line in lines if line.startswith(("slowest", "median", "fastest"))] == [
+        ["slowest", "5", "node-0", "cuda:5"],
+        ["median", "2", "node-0", "cuda:2"],
+        ["fastest", "14", "node-1", "cuda:6"],
+    ]
+    assert "16 ranks on 2 hosts, NVIDIA H100, batch 16, 2 workers" in lines
+    assert any(line.startswith("648 samples/s a rank now") for line in lines)
+
+
+@pytest.mark.parametrize(("world", "names"), [(1, ["the only one"]), (2, ["slowest", "fastest"])])
+def test_fewer_ranks_have_fewer_lines(world, names):
+    result = replace(make_ranks_result(), ranks=tuple(make_rank(number) for number in range(world)))
+    rows = re.findall(r"^\| ([a-z ]+) \| \d+ \| node-0", render(result, "markdown"), flags=re.MULTILINE)
+    assert rows == names
+
+
+def test_a_job_that_shares_gradients_half_of_its_time_says_so():
+    result = make_sync_bound_result()
+    text = " ".join(render(result, "text").split())
+    assert text.startswith("SYNC-BOUND")
+    assert "Bottleneck: sync. Sharing gradients takes 24.6 ms of each step. Without it: 1.94x (1.88–2.01)" in text
+    assert render(result, "markdown").startswith("### 🔴 ImageFolder waits for its gradients")
+
+
+def test_why_sharing_gradients_was_not_measured_is_told():
+    together = make_together(sync=Sync(), sync_reason="the job shares them by all_reduce of its own")
+    result = make_ranks_result()
+    told = render(replace(result, evidence=replace(result.evidence, ranks=together)), "text")
+    assert "What sharing gradients takes is not known: the job shares them by" in " ".join(told.split())
+
+
+# --- the map ----------------------------------------------------------------------------------------------
+
+
+def test_each_rank_has_a_row_and_the_slow_one_stands_out():
+    drawn = draw_ranks(make_ranks_result())
+    tips = [rect.tip for rect in drawn.rects if rect.kind != "heat0"]
+    assert tips == [
+        "Rank 5, waits for data: 15.1 ms, 60 % of a step more than usual",
+        "Rank 5, augment: 20.7 ms, 55 % of a step more than usual",
+    ]
+    assert drawn.note.endswith("The most: rank 5, waits for data: 15.1 ms, 60 % of a step more than usual.")
+    named = [label.text for label in drawn.labels if label.kind == "label"]
+    assert named == [f"{number} node-{number // 8}" for number in range(16)]
+
+
+def test_of_a_thousand_ranks_no_slow_one_is_hidden():
+    drawn = draw_ranks(make_ranks_result(1024, slow=777))
+    assert sum(label.kind == "label" for label in drawn.labels) == MOST_ROWS
+    assert {re.match(r"Rank \d+", rect.tip)[0] for rect in drawn.rects if rect.kind != "heat0"} == {"Rank 777"}
+
+
+def test_ranks_that_are_alike_do_not_stand_out():
+    drawn = draw_ranks(make_sync_bound_result())
+    assert {rect.kind for rect in drawn.rects} == {"heat0"}
+    assert drawn.note.endswith("No rank stands out.")
+
+
+def test_there_is_no_map_where_nothing_was_measured_of_ranks():
+    assert draw_ranks(make_device_bound_result()) is None
+    assert draw_ranks(make_result(ranks=(Rank(0, "a", "cpu"), Rank(1, "a", "cpu")))) is None
+
+
+# --- a thousand ranks -------------------------------------------------------------------------------------
+
+
+def test_reports_of_a_thousand_ranks_are_as_long_as_those_of_few():
+    few, many = make_ranks_result(64), make_ranks_result(1024)
+    assert len(render(many, "markdown")) < LIMIT
+    assert len(for_terminal(many, verbose=True).plain().splitlines()) == len(
+        for_terminal(few, verbose=True).plain().splitlines()
+    )
+    assert len(render(many, "html")) < 1.05 * len(render(few, "html"))
