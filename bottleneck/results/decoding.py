@@ -6,6 +6,7 @@ the records.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, TypeVar
 
@@ -45,12 +46,18 @@ def read_tuning(document: Any, source: str) -> TuningResult:
 
 
 def _prepare(document: Any, source: str) -> None:
-    """Refuse what is nested too deep, and let defaults stand for what is null in the evidence."""
+    """Refuse what is nested too deep, and let defaults stand for what is null in the evidence.
+
+    Where the content is not fixed, a number too large for a float, such as 1e999, is none, as it is when it is written.
+    """
     if not isinstance(document, dict):
         return
     for part in ("environment", "pipeline", "advice", "evidence"):
         if _is_deeper(document.get(part), MAX_DEPTH):
             raise ResultFileError(f"{source} is not a valid result: {part} is nested too deep.", REMEDY)
+    for part in ("environment", "pipeline", "advice"):
+        if part in document:
+            document[part] = _finite(document[part])
     if "evidence" in document:
         document["evidence"] = _without_nulls(document["evidence"])
 
@@ -78,6 +85,15 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _finite(value: Any) -> Any:
+    """A value with null in the place of each number that is not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bottleneck.results.blocks import Block as Block  # noqa: PLC0414  it is one of the records
-from bottleneck.results.blocks import Rate as Rate  # noqa: PLC0414
+from bottleneck.results.blocks import Rate as Rate  # noqa: PLC0414  it is one of the records
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.evidence.fields import left_out
-from bottleneck.results.ranks import Rank as Rank  # noqa: PLC0414
+from bottleneck.results.ranks import Rank as Rank  # noqa: PLC0414  it is one of the records
 from bottleneck.results.values import Amount, Count
 from bottleneck.results.values import Interval as Interval  # noqa: PLC0414  it is one of the records
 

@@ -119,6 +119,13 @@ def test_free_form_values_become_those_of_json():
     }
 
 
+def test_a_free_form_number_too_large_for_a_float_is_read_as_it_is_written():
+    given = replace(make_result(), pipeline={"dataset_length": 12345, "sizes": [12345]})
+    result = from_json(to_json(given).replace("12345", "1e999"))
+    assert result.pipeline == {"dataset_length": None, "sizes": [None]}
+    assert from_json(to_json(result)) == result
+
+
 def test_a_rate_that_is_not_finite_is_a_fault_of_ours():
     experiment = replace(make_result().experiments[0], coupled=replace(make_rate(0.01), high=math.inf))
     with pytest.raises(BottleneckError, match=r"experiments\[0\]\.coupled\.high is inf") as caught:

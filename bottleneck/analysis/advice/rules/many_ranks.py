@@ -129,7 +129,7 @@ def _uneven_shards(case: Case) -> Iterator[Suggestion]:
     most, fewest = max(steps, key=lambda rank: steps[rank]), min(steps, key=lambda rank: steps[rank])
     yield Suggestion(
         title="Give all ranks the same number of batches",
-        why=f"An epoch has {number(steps[most])} batches on rank {most} {number(steps[fewest])} on rank {fewest}: "
+        why=f"An epoch has {number(steps[most])} batches on rank {most} and {number(steps[fewest])} on rank {fewest}: "
         "where gradients are shared, the one waits at the end for steps that the other never makes.",
         how="DataLoader(..., sampler=DistributedSampler(dataset, drop_last=True), drop_last=True)",
         evidence={"most_batches": steps[most], "fewest_batches": steps[fewest], "rank": fewest},
