@@ -38,7 +38,9 @@ def test_every_planted_stage_has_a_clock(planted: Planted):
     _, clocks = fields["collate_fn"]([next(source) for _ in range(planted.batch_size)])
     found = stage_seconds(idle, clocks)
     assert set(found) == set(planted.costs_s_per_batch) - IN_THE_MAIN_PROCESS
-    assert all(seconds > 0 for seconds in found.values())
+    # What is left of an idle collation without the writing, which is timed after it, may be less than nothing.
+    assert all(seconds > 0 for stage, seconds in found.items() if stage != "collate")
+    assert all(seconds > 0 for seconds in clocks.values())
 
 
 @pytest.mark.parametrize("name", ["load_spin", "stream"])
