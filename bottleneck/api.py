@@ -76,6 +76,8 @@ class Attempt:
     """What the workers' code does; None where it was not asked for, or failed."""
     traces: tuple[TraceFile, ...] = ()
     """The traces that were asked for and could be made."""
+    leads: bool = True
+    """It is about the whole job; that of any but the first of many ranks is about its own part, and nobody's report."""
 
     def write_files(
         self, flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None
@@ -226,7 +228,8 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or (lambda _: None))
     measurement = _with_profile(outcome.measurement, outcome.profile)
-    return Attempt(Diagnosis(**vars(analyse(measurement))), outcome.failure, outcome.profile, outcome.traces)
+    diagnosis = Diagnosis(**vars(analyse(measurement)))
+    return Attempt(diagnosis, outcome.failure, outcome.profile, outcome.traces, outcome.leads)
 
 
 def _with_profile(measurement: Measurement, profile: StackProfile | None) -> Measurement:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bottleneck.analysis.advice.advise import advise
-from bottleneck.analysis.answer import Answer, find_answer
+from bottleneck.analysis.answer import Answer, find_answer, share
 from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
+from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
@@ -48,6 +49,7 @@ def analyse(measurement: Measurement) -> Result:
     """
     readings = read(measurement)
     costs = Costs(readings)
+    measurement = compare_ranks(measurement, share(readings.log_efficiency()))
     answer = find_answer(measurement, readings, costs)
     verdict = _verdict(measurement, readings, answer)
     return Result(

@@ -49,16 +49,16 @@ def find_answer(measurement: Measurement, readings: Readings, costs: Costs) -> A
         choice = Choice(basis="epoch")
     else:
         choice = choose(present, with_family_gains(readings, costs, stages), costs)
-    together, efficiency = measurement.evidence.ranks, _share(deciding)
+    together, efficiency = measurement.evidence.ranks, share(deciding)
     return Answer(
         state=present,
         stages=stages,
         choice=choose_among_ranks(choice, together, present, efficiency, stages),
-        efficiency=_share(log_efficiency),
+        efficiency=share(log_efficiency),
         further_rounds=further_rounds(deciding),
         steady_state=steady,
         epoch=epoch,
-        epoch_efficiency=_share(log_epoch),
+        epoch_efficiency=share(log_epoch),
         judged_by="epoch_efficiency" if by_epoch else "efficiency",
     )
 
@@ -67,7 +67,7 @@ def _state(log_efficiency: Spread | None) -> State:
     return state(None if log_efficiency is None else log_efficiency.exponentiated())
 
 
-def _share(log_efficiency: Spread | None) -> Interval | None:
+def share(log_efficiency: Spread | None) -> Interval | None:
     """An efficiency, of which no part is over one: more than that is noise, since it was no contradiction."""
     if log_efficiency is None:
         return None

@@ -133,6 +133,10 @@ class Request:
         Raises:
             MeasurementError: The job failed; what was measured until then has been written.
         """
+        if not attempt.leads:
+            if attempt.failure is not None:
+                raise attempt.failure
+            return ExitStatus.OK
         if self.gpu_hour_price is not None:
             attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, self.gpu_hour_price))
         write_attempt(attempt, self.outputs, flamegraph=self.flamegraph, trace=self.trace, verbose=self.verbose)

@@ -11,6 +11,9 @@ import torch
 
 from bottleneck.loader import trees
 
+PROBING_S = 3.0
+"""For trying a train step on cached batches."""
+
 
 @dataclass(frozen=True)
 class CachedBatch:
@@ -90,7 +93,7 @@ class BatchCache:
         self._next = 0
 
     def probe(
-        self, use: Callable[[Any], Any], *, limit_s: float = 3.0, clock: Callable[[], float] = time.perf_counter
+        self, use: Callable[[Any], Any], *, limit_s: float = PROBING_S, clock: Callable[[], float] = time.perf_counter
     ) -> bool:
         """Use each batch once, put back what it changed, and clone from then on if it changed anything.
 

@@ -77,7 +77,10 @@ class Bench:
     """Whether the loader alone warmed up in little time."""
 
     def __post_init__(self) -> None:
-        self._steady = SteadyState(self.loader, self.clock, self.pause)
+        self._steady = self._make_steady()
+
+    def _make_steady(self) -> SteadyState:
+        return SteadyState(self.loader, self.clock, self.pause)
 
     # --- one batch -----------------------------------------------------------------------------------------
 
@@ -127,6 +130,9 @@ class Bench:
         return CachedBatch(self.transfer(kept) if moves else kept, samples)
 
     # --- a visit -------------------------------------------------------------------------------------------
+
+    def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
+        """Do what has to be done before a visit is prepared: where there are other ranks, they have to hear of it."""
 
     def prepare(self, arm: Arm) -> None:
         """Switch to an arm, take out of the loader what is in flight, and run until steady."""

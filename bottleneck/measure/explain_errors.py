@@ -19,7 +19,7 @@ from bottleneck.loader.worker_errors import Failure, PassesThrough, find_failure
 
 _ORIGINAL = "Original Traceback"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
-NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, PassesThrough)
+NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, GeneratorExit, PassesThrough)
 """Errors that need no explanation, or are on their way to where they are caught; all others are the user's code's."""
 _SHM_REMEDY = (
     "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "

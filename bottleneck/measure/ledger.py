@@ -9,6 +9,8 @@ from typing import Any
 from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Evidence
+from bottleneck.results.rank_trials import RankTrials
+from bottleneck.results.ranks import Rank
 from bottleneck.results.records import (
     Block,
     Cost,
@@ -36,6 +38,8 @@ class Ledger:
         self.profile: StackProfile | None = None
         self.traces: tuple[TraceFile, ...] = ()
         self.cost = Cost(0.0, 0, 0, 0)
+        self.ranks: tuple[Rank, ...] = ()
+        self.rank_trials = RankTrials()
 
     def add(self, arm: Arm, block: Block) -> None:
         self.blocks.setdefault(arm, []).append(block)
@@ -96,4 +100,6 @@ class Ledger:
             evidence=self.evidence,
             warnings=tuple(self._warnings.values()),
             cost=self.cost,
+            ranks=self.ranks,
+            rank_trials=self.rank_trials,
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from bottleneck.errors import MeasurementError
+from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
@@ -40,6 +41,9 @@ from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
 from bottleneck.measure.preserve.preserved import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.ranks.group import Group, find_group
+from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rank, options_of_rounds
+from bottleneck.measure.ranks.watch import Watch, what_ended_all
 from bottleneck.measure.rounds.receiving import receiving_s_per_batch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.running_start import ROUNDS as RUNNING_ROUNDS
@@ -68,6 +72,8 @@ class Outcome:
     failure: BaseException | None = None
     profile: StackProfile | None = None
     traces: tuple[TraceFile, ...] = ()
+    leads: bool = True
+    """What was measured is the job's; that of a rank that follows is a part of it."""
 
 
 def measure(
@@ -92,6 +98,7 @@ def measure(
         PipelineError: The description cannot be run.
         MeasurementError: The state of the job does not fit into memory a second time.
     """
+    group = find_group()
     device = resolve_device(pipeline.device)
     loader = pipeline.make_loader()
     sites = find_sites(loader.dataset, pipeline.augment)
@@ -107,25 +114,49 @@ def measure(
     )
     failure: BaseException | None = None
     kept: Preserved | None = None
+    watch = nullcontext() if group is None else Watch(group)
+    if group is not None:
+        options = options_of_rank(options, group, ledger)
     try:
-        with left_as_found if options.restore else nullcontext() as kept:
-            timekeeper = Timekeeper(options, on_progress, clock)
-            session = Session(JobOnDevice.of(pipeline, loader, device), sites, options, ledger, judge, timekeeper)
+        with watch, left_as_found if options.restore else nullcontext() as kept:
+            if group is not None:
+                group.come()
+            tell = on_progress if group is None or group.leads else lambda _: None
+            timekeeper = Timekeeper(options, tell, clock)
+            job = JobOnDevice.of(pipeline, loader, device)
+            session = Session(job, sites, options, ledger, judge, timekeeper, group)
             try:
                 session.run()
             finally:
                 session.close()
     except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
-        failure = _what_ended_it(error)
+        failure = _what_ended_it(error, group)
     if failure is not None:
         ledger.warn("ended-early", explain_early_end(failure))
+        if group is not None and "TORCHELASTIC_RUN_ID" in os.environ:
+            ledger.warn(
+                "status-of-launcher",
+                "torchrun ends with status 1, whatever the status of its ranks: that of this one is "
+                f"{int(getattr(failure, 'exit_status', ExitStatus.INTERRUPTED))}.",
+            )
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
-    return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces)
+    return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces, group is None or group.leads)
 
 
-def _what_ended_it(error: BaseException) -> BaseException:
+def _what_ended_it(error: BaseException, group: Group | None) -> BaseException:
     """Return what ended the measuring, explained; raise what is a fault of ours."""
+    if group is None:
+        return _explain_end(error)
+    try:
+        found = _explain_end(error)
+    except BaseException as fault:
+        group.fail(fault)
+        raise
+    return what_ended_all(group, found)
+
+
+def _explain_end(error: BaseException) -> BaseException:
     if isinstance(error, (MeasurementError, KeyboardInterrupt)):
         return error
     # PyTorch's handler of SIGCHLD raises wherever this process happens to be when a worker dies.
@@ -147,7 +178,9 @@ class Session:
         ledger: Ledger,
         judge: Judge,
         timekeeper: Timekeeper,
+        group: Group | None = None,
     ) -> None:
+        self._group = group
         self._job, self._options, self._ledger, self._judge = job, options, ledger, judge
         self._time, self._clock = timekeeper, timekeeper.clock
         self._tell, self._budget_s = timekeeper.tell, timekeeper.budget_s
@@ -168,7 +201,7 @@ class Session:
         self._ledger.evidence = replace(self._ledger.evidence, first_batch_s=first.seconds)
         budget = allow_caches(self._loader, self._job, first.nbytes, self._options.cache_budget_bytes)
         rounds_before = 0
-        if first.kept is not None:
+        if first.kept is not None and self._group is None:
             self._tell(f"measuring first how the job runs: its first batch took {first.seconds:.0f} s")
             self._measure_running_start(first.kept, budget)
             rounds_before = RUNNING_ROUNDS
@@ -182,19 +215,25 @@ class Session:
         self._try_workers(bench, recorded)
         ladder = self._make_ladder(recorded, observation)
         bench.cold = self._cold.pool
+        options = self._options if self._group is None else options_of_rounds(self._options)
         rounds = Rounds(
-            bench, ladder, self._ledger, self._options, self._judge, self._tell, self._time.started_s, rounds_before
+            bench, ladder, self._ledger, options, self._judge, self._tell, self._time.started_s, rounds_before
         )
         self._counters = rounds.counters
         self._counters.training = self._training
         watching = self._counters.utilisation.watching(self._loader.workers, self._job.device)
         with watching, self._training, self._counters.collections:
-            rounds.run()
+            if self._group is None:
+                rounds.run()
+            else:
+                measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
+        if self._group is not None and not self._group.leads:
+            return
         self._start_workers_again(bench)
         self._cold.warm()
         passes = Passes(
             self._job.pipeline, self._job.device, bench, self._ledger, self._options, self._budget_s,
-            self._time.started_s + self._budget_s, self._tell,
+            self._time.started_s + self._budget_s, self._tell, trains=self._group is None,
         )  # fmt: skip
         passes.run(device_bound=rounds.device_bound)
 
@@ -278,12 +317,12 @@ class Session:
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")
         bench, self._training = make_bench(
-            self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop
+            self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop, self._group
         )
         return bench
 
     def _try_workers(self, bench: Bench, recorded: Recording) -> None:
-        if self._loader.num_workers:
+        if self._loader.num_workers or self._group is not None:
             return
         self._tell("trying workers")
         self._training.begin_round()
@@ -298,6 +337,8 @@ class Session:
         """List the experiments; what was observed of their stages goes to the ledger."""
         job, ledger = self._job, self._ledger
         ladder = with_times(make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted), observation)
+        if self._group is not None and not can_all_measure(self._group, ladder):
+            ladder = short_ladder(job, why="ranks were cut in different ways, so that no stage is the same on all")
         ledger.ladder = ladder = self._cold.extend(ladder) if self._options.cold else ladder
         seen = summarise(observation, ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)

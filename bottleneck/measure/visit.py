@@ -42,6 +42,7 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it.
     """
     started = bench.clock()
+    bench.begin_visit(arm, round_, batches)
     bench.prepare(arm)
     before = counters.reads.read()
     counters.training.begin_block()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +12,7 @@ from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Tape
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch
+from bottleneck.measure.batch_cache import PROBING_S, BatchCache, CachedBatch
 from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cache_budget import CacheBudget
 from bottleneck.measure.device import devices_of, free_device_bytes, make_synchronize
@@ -21,7 +23,9 @@ from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.loop import Loop
 from bottleneck.measure.preparation import Recording
-from bottleneck.measure.ranks import rank_warnings
+from bottleneck.measure.ranks.alone import rank_warnings
+from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.training.training import Training, make_training
 
@@ -34,19 +38,23 @@ def make_bench(
     ledger: Ledger,
     clock: Callable[[], float],
     loop: Loop,
+    group: Group | None = None,
 ) -> tuple[Bench, Training]:
     """Cache batches, run the first steps, and return what runs blocks; what shows on the way goes to the ledger."""
     used = (job.device, *devices_of(job.pipeline.model, job.pipeline.optimizer))
     synchronize = make_synchronize(job.device, used)
-    ledger.warn_all(rank_warnings(used))
+    if group is None:
+        ledger.warn_all(rank_warnings(used))
     training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
     step = WatchedStep(job.step, clock, loop.batches_ahead)
     with Tape().listening() as called:
         caches = make_caches(
-            recorded.batches, copies=job.copies, transfer=job.transfer, step=step,
+            recorded.batches, copies=job.copies, transfer=job.transfer, step=step if group is None else job.step,
             device_bytes=lambda: budget.on_device(free_device_bytes(job.device)),
+            group=group,
         )  # fmt: skip
-    step.catch_up(lambda: caches.device.serve().batch)
+    if group is None:
+        step.catch_up(lambda: caches.device.serve().batch)
     batch = recorded.batches[0].batch
     payload = describe_payload(batch, job.pipeline.model)
     if not loop.has_queue:  # what another thread reads is not seen
@@ -64,7 +72,8 @@ def make_bench(
         budget.for_replays(free_device_bytes(job.device)), recorded.batches,
         in_shared_memory=loader.num_workers > 0 and not job.pinned,
     )  # fmt: skip
-    bench = Bench(
+    make = Bench if group is None else bench_maker(group, job)
+    bench = make(
         loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
         synchronize=synchronize, clock=clock, split_blocks=job.on_cpu, replays=replays,
         device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
@@ -90,6 +99,7 @@ def make_caches(
     transfer: Callable[[Any], Any],
     step: Callable[[Any], Any],
     device_bytes: Callable[[], int],
+    group: Group | None = None,
 ) -> Caches:
     """Put batches on the device, and see whether the job changes them in place; warms the train step up as well.
 
@@ -98,20 +108,34 @@ def make_caches(
         copies: There is a copy to the device.
         device_bytes: Gives what the batches on the device may take, a copy of one of them included; asked once the
             train step has taken what memory it needs.
+        group: The ranks of the job, which all do the same number of steps; None for a single process.
     """
     step = _explained(step, "device", "train step")
     if copies:
         moving = _explained(transfer, "host", "transfer to the device")
         nbytes = _warm_up(moving(trees.copy_deep(kept[0].batch)), step)
         del kept[max(1, device_bytes() // nbytes - 1) :]
+        if group is not None:
+            _keep_alike(group, kept, lambda: step(moving(trees.copy_deep(kept[0].batch))))
         on_device = BatchCache([CachedBatch(moving(trees.copy_deep(c.batch)), c.samples) for c in kept])
         host = BatchCache(kept)
     else:
+        if group is not None:
+            _keep_alike(group, kept, lambda: step(trees.copy_deep(kept[0].batch)))
         host = on_device = BatchCache(kept)
-    changed = on_device.probe(step)
+    changed = on_device.probe(step, limit_s=PROBING_S if group is None else math.inf)
     if on_device is not host:
         changed = host.probe(transfer) or changed
     return Caches(host, on_device, changed)
+
+
+def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -> None:
+    """Drop batches until all ranks keep equally many, and no more than there is time to try the train step on."""
+    for _ in range(2):  # the first one may compile
+        started = time.perf_counter()
+        run()
+    tried = math.ceil(PROBING_S / max(time.perf_counter() - started, 1e-9))
+    del kept[group.fewest(min(len(kept), tried)) :]
 
 
 def _warm_up(batch: Any, step: Callable[[Any], Any]) -> int:

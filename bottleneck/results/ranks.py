@@ -46,6 +46,8 @@ class Rank:
     """The rest of its step in the job as it is, in which it waits for other ranks too."""
     alone_s_per_batch: Amount | None = None
     """What its loader takes for a batch without a train step, while those of the other ranks rest."""
+    unshared_step_s_per_batch: Amount | None = None
+    """What its train step takes for a batch that is on the device, with no gradients shared: it waits for nobody."""
     stage: str | None = None
     """The stage that costs the most on this rank."""
     held: Interval | None = None

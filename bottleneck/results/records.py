@@ -13,6 +13,7 @@ from bottleneck.results.blocks import Block as Block  # noqa: PLC0414  it is one
 from bottleneck.results.blocks import Rate as Rate  # noqa: PLC0414  it is one of the records
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.evidence.fields import left_out
+from bottleneck.results.rank_trials import RankTrials
 from bottleneck.results.ranks import Rank as Rank  # noqa: PLC0414  it is one of the records
 from bottleneck.results.values import Amount, Count
 from bottleneck.results.values import Interval as Interval  # noqa: PLC0414  it is one of the records
@@ -216,6 +217,7 @@ class Measurement:
     warnings: tuple[Warning, ...]
     cost: Cost
     ranks: tuple[Rank, ...] = ()
+    rank_trials: RankTrials = RankTrials()
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,9 @@ def test_every_record_that_is_written_has_a_section():
         if hasattr(type_, "__dataclass_fields__") and type_ is not evidence.Evidence
     }
     inside = {
-        kind for kind in written if kind.__name__.startswith("Measure") or kind.__name__ in ("Judgement", "StageSpan")
+        kind
+        for kind in written
+        if kind.__name__.startswith("Measure") or kind.__name__ in ("Judgement", "StageSpan", "RankTrials")
     }
     assert written - inside == set(RECORDS.values())
 

@@ -7,7 +7,7 @@ import torch
 
 from bottleneck.measure.device import devices_of, make_synchronize
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.ranks import rank_warnings
+from bottleneck.measure.ranks.alone import rank_warnings
 from tests.support.sessions import PRECISE, run_simulated
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")

@@ -106,7 +106,7 @@ RANKS = st.builds(
     NAMES,
     *([st.none() | COUNTS] * 4),
     tuples_of(st.builds(RankExperiment, NAMES, st.none() | AMOUNTS, st.none() | AMOUNTS, tuples_of(BLOCKS, 1)), 3),
-    *([st.none() | AMOUNTS] * 3),
+    *([st.none() | AMOUNTS] * 4),
     st.none() | NAMES,
     st.none() | INTERVALS,
 )

@@ -47,6 +47,8 @@ class Passes:
     budget_ends_s: float
     """When that is spent, by the clock of the bench."""
     tell: Callable[[str], None]
+    trains: bool = True
+    """Steps may be made: not where other ranks would have to make them too."""
 
     def run(self, *, device_bound: bool) -> None:
         """Make all of them; the steps of a device-bound job are traced also where no trace is asked for.
@@ -55,8 +57,11 @@ class Passes:
             MeasurementError: The loader failed meanwhile.
         """
         note_waits(self.bench, self.ledger)
-        self._watch_stalls()
-        self._watch_steps()
+        if self.trains:
+            self._watch_stalls()
+            self._watch_steps()
+        elif self.options.trace:
+            self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks no rank trains by itself.")
         self._look_into_steps(device_bound=device_bound)
         self._profile()
 
@@ -94,7 +99,7 @@ class Passes:
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""
         traced, ladder = TraceResult(), self.ledger.ladder
-        if ladder is not None and (self.options.trace or device_bound):
+        if ladder is not None and self.trains and (self.options.trace or device_bound):
             self.tell("tracing")
             request = TraceRequest(self.options.trace, self.ledger.seconds_per_batch)
             traced = trace(self.bench, ladder, self.device, request)

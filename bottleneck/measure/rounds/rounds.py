@@ -156,6 +156,11 @@ class Rounds:
         return True
 
     @property
+    def number(self) -> int:
+        """Of the last round."""
+        return self._round
+
+    @property
     def device_bound(self) -> bool:
         """Whether the device holds the job, by the last judgement."""
         return self._judgement is not None and self._judgement.state == "device_bound"

@@ -24,12 +24,17 @@ _LONGEST_TURN_S = 5.0
 """A turn of the workers that takes longer than this is neither watched nor waited for."""
 _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
-_PATIENCE_S = 0.5
+PATIENCE_S = 0.5
 """With no batch for this long, or for twice what the first one took, the queue gets no fuller."""
 _LONG_S = 5.0
 """Time from which on a block need not wait for the queue to be as it was."""
 _MOST_QUEUES = 4
 """Length of a block, in queues, at which it ends wherever the level is."""
+
+
+def looks(turn: int) -> int:
+    """Batches after which it shows whether a loader keeps up, from workers that began together."""
+    return turn - 1 + max(_FEWEST_LOOKS, turn)
 
 
 class SteadyState:
@@ -57,7 +62,7 @@ class SteadyState:
         level = self._levels.get(experiment)
         if level is None:
             level = self._guess(run, first_s, step_s)
-        self._restore(level, max(_PATIENCE_S, 2 * first_s))
+        self._restore(level, max(PATIENCE_S, 2 * first_s))
         # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
         # they are asked one after the other.
         self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
@@ -91,6 +96,14 @@ class SteadyState:
             self._levels[experiment] = level
         return level
 
+    def level(self, experiment: Hashable) -> int | None:
+        """The level that the last visit to an experiment has ended with; None before the first."""
+        return self._levels.get(experiment)
+
+    def begin_like(self, other: SteadyState) -> None:
+        """Begin the first visits where those of another run have ended."""
+        self._levels = dict(other._levels)
+
     def _guess(self, run: Callable[[], float], first_s: float, step_s: float | None) -> int:
         """Return the level to begin the first visit with: nearly full for a loader that keeps up."""
         turn, full = self._loader.num_workers, self._loader.queue_length
@@ -103,10 +116,16 @@ class SteadyState:
                 return nearly_full
             if slow or of_a_turn >= _SURELY_SLOWER:
                 return 0
+        return self.look(run, turn)
+
+    def look(self, run: Callable[[], float], turn: int) -> int:
+        """Run for `looks(turn)` batches, and return the level to begin a first visit with by what they wait for."""
+        full = self._loader.queue_length
+        nearly_full = max(full - turn - 1, full // 2, 1)
         for _ in range(turn - 1):
             run()
         started_s, lost_s, price_s = self._clock(), [], float("inf")
-        for _ in range(max(_FEWEST_LOOKS, turn)):
+        for _ in range(looks(turn) - (turn - 1)):
             lies_ready = self._loader.next_has_arrived()
             wait_s = run()
             if lies_ready:
@@ -123,7 +142,11 @@ class SteadyState:
         return self._loader.arrived() or 0
 
     def _restore(self, level: int, patience_s: float) -> None:
-        """Let the loader get ahead to a level, or take from it what is too much."""
+        self.fill(level, patience_s)
+        self.drain(level)
+
+    def fill(self, level: int, patience_s: float) -> None:
+        """Let the loader get ahead to a level."""
         arrived = self._arrived()
         until_s = self._clock() + patience_s
         while arrived < level and self._clock() < until_s and not self._loader.is_ahead():
@@ -132,6 +155,9 @@ class SteadyState:
             if now > arrived:
                 until_s = self._clock() + patience_s
             arrived = now
+
+    def drain(self, level: int) -> None:
+        """Take from the queue what is over a level."""
         # Not until it is there: a quick loader fills its queue as fast as it is emptied.
         for _ in range(self._arrived() - level):
             self._loader.next_batch()

@@ -1,0 +1,172 @@
+"""What the trials on ranks say: the cost of sharing gradients, the rank that holds all others, contention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bottleneck.analysis.estimates.statistics import Series, align, jackknife, log_ratio, series
+from bottleneck.results.evidence import Contention, Straggler, Sync
+from bottleneck.results.names import COMPUTE
+from bottleneck.results.rank_trials import RankTrial, RankTrials, TrialName
+from bottleneck.results.ranks import Rank
+from bottleneck.results.records import Interval, Measurement, StageSpan
+
+_COMPUTES = 0.7
+"""The part of its time that a loader computes, from which on cores are what it contends for."""
+
+
+def compare_ranks(measurement: Measurement, efficiency: Interval | None) -> Measurement:
+    """The measurement with what its ranks show, each by itself and together; without trials it stays as it is.
+
+    Args:
+        measurement: Of the first rank, with the trials of all.
+        efficiency: Of the job.
+    """
+    if not measurement.rank_trials.trials:
+        return measurement
+    told = _Trials(measurement.rank_trials)
+    ranks = tuple(_described(rank, told, measurement.stages) for rank in measurement.ranks)
+    found = [_by_loader(told, ranks), _by_step(told, ranks, efficiency)]
+    held = [each for each in found if each is not None and each.gain is not None]
+    together = replace(
+        measurement.evidence.ranks,
+        sync=_sync(told),
+        straggler=max(held, key=lambda each: each.gain.low if each.gain else 0.0, default=None),
+        contention=_contention(told, ranks, measurement),
+    )
+    return replace(measurement, ranks=ranks, evidence=replace(measurement.evidence, ranks=together))
+
+
+class _Trials:
+    """Blocks of trials, by what was tried and on which rank."""
+
+    def __init__(self, trials: RankTrials) -> None:
+        self.freed = trials.freed
+        self._found = {(trial.name, trial.rank): _per_batch(trial) for trial in trials.trials}
+
+    def of(self, name: TrialName, rank: int = 0) -> Series:
+        """Time per batch on a rank, round by round; empty where that was not tried."""
+        return self._found.get((name, rank), series(()))
+
+    def slowest(self, name: TrialName) -> list[int]:
+        """The ranks on which something was tried, the slowest first."""
+        known = {
+            rank: found.seconds_per_batch for (tried, rank), found in self._found.items() if tried == name if len(found)
+        }
+        return sorted(known, key=lambda rank: known[rank], reverse=True)
+
+
+def _per_batch(trial: RankTrial) -> Series:
+    """Blocks in which a batch counts as one: ranks may have batches of different sizes."""
+    return series(replace(block, samples=block.batches) for block in trial.blocks)
+
+
+# --- what ranks cost each other ---------------------------------------------------------------------------
+
+
+def _sync(told: _Trials) -> Sync:
+    """What a step takes longer with gradients shared than on the rank that is the slowest without."""
+    cost = _difference(told.of("device"), told.of("device-unshared", _first(told.slowest("device-unshared"))))
+    gain = _ratio(told.of("raw"), told.of("raw-unshared", _first(told.slowest("raw-unshared"))))
+    return Sync(cost_s_per_batch=None if cost is None else cost.estimate, gain_if_free=gain)
+
+
+def _first(ranks: Sequence[int]) -> int:
+    return ranks[0] if ranks else 0
+
+
+def _by_loader(told: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
+    """The rank that waits the most, and what the job gains with its loader free."""
+    gain = _ratio(told.of("raw"), told.of("raw-freed"))
+    rank = next((rank for rank in ranks if rank.rank == told.freed), None)
+    return None if rank is None or gain is None else _straggler(rank, rank.stage, gain)
+
+
+def _by_step(told: _Trials, ranks: Sequence[Rank], efficiency: Interval | None) -> Straggler | None:
+    """The rank whose train step is the slowest, and what the job gains if it were as quick as that of the next one."""
+    order = told.slowest("device-unshared")
+    job = told.of("raw") if len(told.of("raw")) else told.of("device")
+    if len(order) < 2 or efficiency is None:
+        return None
+    slow, next_ = (told.of("device-unshared", rank) for rank in order[:2])
+    gained = jackknife(lambda whole, a, b: whole / (whole - (a - b)), (job, slow, next_))
+    rank = next((rank for rank in ranks if rank.rank == order[0]), None)
+    # Who waits for data gains nothing by a faster step: of the gain, the part that is left counts.
+    if gained is None or rank is None or efficiency.low * gained.estimate <= 1:
+        return None
+    return _straggler(rank, COMPUTE, gained.interval())
+
+
+def _straggler(rank: Rank, stage: str | None, gain: Interval) -> Straggler:
+    return Straggler(rank=rank.rank, host=rank.host, device=rank.device, stage=stage, gain=gain)
+
+
+def _contention(told: _Trials, ranks: Sequence[Rank], measurement: Measurement) -> Contention:
+    """What a batch takes a loader longer beside those of the other ranks than alone, and what they contend for."""
+    rank = told.freed or 0
+    ratio = _ratio(told.of("loaders", rank), told.of("loader-alone", rank))
+    if ratio is None:
+        return Contention()
+    return Contention(ratio=ratio, what=_contended(ranks, measurement) if ratio.low > 1 else None)
+
+
+def _contended(ranks: Sequence[Rank], measurement: Measurement) -> str | None:
+    """`cores` where loaders compute and there are fewer cores than processes; `disk` or `network` where they wait."""
+    spans = [span for span in measurement.stages if span.wall_s_per_batch and span.cpu_s_per_batch is not None]
+    wall_s = sum(span.wall_s_per_batch or 0.0 for span in spans)
+    if wall_s <= 0:
+        return None
+    computes = sum(span.cpu_s_per_batch or 0.0 for span in spans) / wall_s
+    if computes > _COMPUTES:
+        return "cores" if _has_too_few_cores(ranks) else "memory"
+    return None
+
+
+def _has_too_few_cores(ranks: Sequence[Rank]) -> bool:
+    hosts: dict[str, list[Rank]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.host, []).append(rank)
+    return any(
+        sum((rank.num_workers or 0) + 1 for rank in here) > max(rank.cores or 0 for rank in here) > 0
+        for here in hosts.values()
+    )
+
+
+# --- single ranks -----------------------------------------------------------------------------------------
+
+
+def _described(rank: Rank, told: _Trials, spans: Iterable[StageSpan]) -> Rank:
+    """A rank with the stage that costs its loader the most, and what it takes by itself."""
+    alone, step = told.of("loader-alone", rank.rank), told.of("device-unshared", rank.rank)
+    held = _ratio(told.of("raw"), told.of("raw-freed")) if rank.rank == told.freed else None
+    return replace(
+        rank,
+        stage=_costliest(rank, spans) or rank.stage,
+        alone_s_per_batch=alone.seconds_per_batch if len(alone) else None,
+        unshared_step_s_per_batch=step.seconds_per_batch if len(step) else None,
+        held=held,
+    )
+
+
+def _costliest(rank: Rank, spans: Iterable[StageSpan]) -> str | None:
+    """The stage between the two experiments of the loader alone that are furthest apart."""
+    drained = {found.name: found.drained_s_per_batch for found in rank.experiments}
+    costs: dict[str, float] = {}
+    for span in spans:
+        outer, inner = drained.get(span.outer), drained.get(span.inner or "")
+        if outer is not None:
+            costs[span.name] = outer - (inner or 0.0)
+    return max(costs, key=lambda name: costs[name]) if len(costs) > 1 else None
+
+
+def _ratio(slower: Series, faster: Series) -> Interval | None:
+    found = log_ratio(slower, faster) if len(slower) and len(faster) else None
+    return None if found is None else found.exponentiated()
+
+
+def _difference(more: Series, less: Series) -> Interval | None:
+    if not len(align((more, less))[0]):
+        return None
+    found = jackknife(lambda a, b: a - b, (more, less))
+    return None if found is None else found.interval()

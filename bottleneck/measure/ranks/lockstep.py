@@ -1,0 +1,227 @@
+"""Blocks of a job of many ranks: the same number of steps on each, because gradients couple them.
+
+By itself a rank would warm up until its own queue is as it was, and end a block when it is so again. Here the first
+rank says how many steps each part of a visit has, and levels of queues are restored without a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.job_on_device import JobOnDevice
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.sharing import GradientSharing
+from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
+from bottleneck.results.records import Block
+
+_WARM_UP_STEPS = 10
+"""Of an accelerator whose step has not been measured yet."""
+_MOST_WARM_UP_STEPS = 100
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One visit, as all ranks are told of it."""
+
+    arm: Arm
+    round: int
+    batches: int
+    """Of the block."""
+    seconds: float = 0.0
+    """Of a block of a loader alone, about: each rank fits its own number of batches into it."""
+    turn: int = 0
+    """Steps to warm up, beside the first one."""
+    looks: bool = False
+    """Look first how full the queue is in the long run."""
+    trial: str = ""
+    """What is tried; empty for the experiments of the ladder."""
+    ranks: tuple[int, ...] = ()
+    """Those that run the arm; none: all do."""
+    others: Arm | None = None
+    """What the other ranks run; None: their loaders rest, which goes with loaders alone."""
+    shares: bool = True
+    """Gradients are shared."""
+
+    @property
+    def queued(self) -> bool:
+        """Some rank trains on what a loader makes meanwhile."""
+        return self.arm.coupled and any(arm is not None and arm.mode is not None for arm in (self.arm, self.others))
+
+    def arm_of(self, rank: int) -> Arm | None:
+        """What a rank runs; None: nothing."""
+        return self.arm if not self.ranks or rank in self.ranks else self.others
+
+    @property
+    def key(self) -> tuple[Arm, str]:
+        """Visits that are one long run have the same."""
+        return self.arm, self.trial
+
+
+class _FixedLength(SteadyState):
+    """Blocks end when they are as long as all ranks were told."""
+
+    def may_end(self, batches: int, seconds: float) -> bool:  # noqa: ARG002 - it is the same at any length
+        return True
+
+
+@dataclass
+class LockstepBench(Bench):
+    """Runs the job in any of its arms, in step with the other ranks.
+
+    On the first rank `begin_visit` tells the others; these `hear` of it, and `take_part`.
+    """
+
+    group: Group = field(kw_only=True)
+    sharing: GradientSharing = field(kw_only=True)
+    most_workers: int = field(kw_only=True)
+    """Of any rank."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._call = Call(Arm(None, "device"), 0, 1)
+        self._steadies: dict[tuple[Arm, str], SteadyState] = {}
+        self._pace_s: dict[Arm, float] = {}
+
+    def _make_steady(self) -> SteadyState:
+        return _FixedLength(self.loader, self.clock, self.pause)
+
+    def _run_once(self, arm: Arm, waits: list[float], *, collects: bool = False) -> int:
+        samples = super()._run_once(arm, waits, collects=collects)
+        self.group.progress += 1
+        return samples
+
+    # --- the schedule --------------------------------------------------------------------------------------
+
+    def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
+        """Tell all ranks of a visit."""
+        self.announce(self.plan(arm, round_, batches))
+
+    def plan(self, arm: Arm, round_: int, batches: int) -> Call:
+        """A visit of all ranks to an arm, of so many batches at least."""
+        turn = max(1, self.most_workers)
+        if arm.mode is None:
+            return Call(arm, round_, batches, turn=self._device_warm_up())
+        if not arm.coupled:
+            return Call(arm, round_, batches, seconds=batches * self._pace_s.get(arm, 0.0))
+        # Workers that began together deliver in bursts: a block has whole turns of them.
+        batches = turn * math.ceil(batches / turn)
+        return Call(arm, round_, batches, turn=turn, looks=self.most_workers > 0 and (arm, "") not in self._steadies)
+
+    def _device_warm_up(self) -> int:
+        if not self.device_warm_up_s:
+            return 0
+        known = self.step_s
+        return _WARM_UP_STEPS if not known else min(_MOST_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
+
+    def announce(self, call: Call | None) -> None:
+        """Tell all ranks what comes next; None: nothing does."""
+        self.group.announce("" if call is None else msgspec.json.encode(call).decode())
+        if call is not None:
+            self._begin(call)
+
+    def hear(self) -> Call | None:
+        """Wait for what comes next; None: nothing does."""
+        text = self.group.hear()
+        if not text:
+            return None
+        call = msgspec.json.decode(text, type=Call)
+        self._begin(call)
+        return call
+
+    def _begin(self, call: Call) -> None:
+        self._call = call
+        if call.key not in self._steadies:
+            self._steadies[call.key] = made = self._make_steady()
+            usual = self._steadies.get((call.arm, ""))
+            if usual is not None:
+                made.begin_like(usual)
+        self._steady = self._steadies[call.key]
+
+    def take_part(self, call: Call) -> Block | None:
+        """Run this rank's part of the visit that was told of; None where its loader rests."""
+        arm = call.arm_of(self.group.rank)
+        if arm is None:
+            self.loader.rest()
+            self.group.meet()
+            return None
+        usual = self.waits_s
+        if call.trial:
+            self.waits_s = {}  # of something else than the job as it is
+        try:
+            with nullcontext() if call.shares else self.sharing.left_out():
+                self.prepare(arm)
+                self.settle(arm)
+                return self.measure(arm, call.round, call.batches)
+        finally:
+            self.waits_s = usual
+
+    # --- the parts of a visit ------------------------------------------------------------------------------
+
+    def prepare(self, arm: Arm) -> None:
+        """Switch to an arm, and run for as many steps as all ranks do until it is steady."""
+        if not arm.coupled:
+            super().prepare(arm)
+            self.group.meet()
+            return
+        self._switch(arm.mode)
+        first_s = self._run_waiting(arm)
+        level = self._find_level(arm)
+        if level is not None:
+            self._steady.fill(level, max(PATIENCE_S, 2 * first_s))
+        if self._call.queued:
+            self.group.meet()  # some waited for their queues, in which time those of the others got ahead
+        if level is not None:
+            self._steady.drain(level)
+        for _ in range(self._call.turn):
+            self._run_waiting(arm)
+        self.synchronize()
+
+    def _find_level(self, arm: Arm) -> int | None:
+        """The level of the queue that its block begins with; None where there is no queue, or it cannot be seen."""
+        has_queue = arm.mode is not None and self.loader.num_workers > 0 and self.loader.arrived() is not None
+        if self._call.looks:
+            turn = self.most_workers
+            if has_queue:
+                return self._steady.look(lambda: self._run_waiting(arm), turn)
+            for _ in range(looks(turn)):
+                self._run_waiting(arm)
+        return self._steady.level(arm) if has_queue else None
+
+    def _run_waiting(self, arm: Arm) -> float:
+        waits = [0.0]
+        self._run_once(arm, waits)
+        return waits[-1]
+
+    def settle(self, arm: Arm) -> int:
+        """Run one batch more before a block, all ranks or none."""
+        if not arm.coupled:
+            return super().settle(arm)
+        return self._run_once(arm, []) if self._call.queued else 0
+
+    def measure(self, arm: Arm, round_: int, batches: int) -> Block:
+        """Time a block: of as many batches as on all ranks, or of a loader alone about as long as on the first one."""
+        if not arm.coupled and not self.group.leads:
+            batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
+        block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches)
+        self._pace_s[arm] = block.seconds / block.batches
+        return block
+
+    def _whole_passes(self, arm: Arm, batches: int) -> int:  # noqa: ARG002 - the length is that of all ranks
+        self.host.rewind()
+        self.device.rewind()
+        return batches
+
+
+def bench_maker(group: Group, job: JobOnDevice) -> Callable[..., Bench]:
+    """What makes a bench that runs in step with the other ranks; each of them must ask."""
+    sharing = GradientSharing({"the model": job.pipeline.model, "the train step": job.step})
+    if group.most(int(bool(sharing.reason))) and not sharing.reason:
+        sharing.reason = "another rank cannot leave it out"
+    return partial(LockstepBench, group=group, sharing=sharing, most_workers=group.most(job.loader.num_workers))

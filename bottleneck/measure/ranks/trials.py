@@ -1,0 +1,127 @@
+"""What is asked of a job of many ranks beside the experiments of one.
+
+What sharing gradients costs: steps with and without it, on batches that are on the device already, where the one rank
+that others wait for shows too. Which rank's loader holds all: the rank that waits the most gets its batches from a
+cache while the others load; in a job whose gradients are shared, the others wait for it inside of their steps. What
+loaders take from each other: all at once, against one of them while the others rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from bottleneck.loader import modes
+from bottleneck.measure.bench import block_batches
+from bottleneck.measure.describe import describe_arm
+from bottleneck.measure.explain_errors import job_failures
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.ranks.lockstep import Call, LockstepBench
+from bottleneck.measure.training.training import Training
+from bottleneck.results.blocks import Block
+from bottleneck.results.names import RAW
+from bottleneck.results.rank_trials import RankTrial, TrialName
+from bottleneck.results.ranks import Rank
+
+SHARE = 0.3
+"""Of the budget."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
+_LONGEST_BLOCK_S, _SHORTEST_BLOCK_S, _STEPS = 1.5, 0.3, 20
+_WORTH_FREEING = 0.02
+"""The part of the job's step that a rank has to wait for its loader, for that to be tried without."""
+_DEVICE, _RAW, _LOADER = Arm(None, "device"), Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
+
+
+class Trials:
+    """What one rank measured of what was tried.
+
+    Args:
+        bench: Runs the visits in step with the other ranks.
+        ledger: Takes the blocks of the ladder's experiments.
+        training: Restored at the beginning of each round.
+    """
+
+    def __init__(self, bench: LockstepBench, ledger: Ledger, training: Training) -> None:
+        self._bench, self._ledger, self._training = bench, ledger, training
+        self._blocks: dict[str, list[Block]] = {}
+        self._round = 0
+
+    @property
+    def found(self) -> tuple[RankTrial, ...]:
+        """The blocks of this rank."""
+        rank = self._bench.group.rank
+        return tuple(RankTrial(name, rank, tuple(blocks)) for name, blocks in self._blocks.items())  # type: ignore[arg-type]  # as called
+
+    def follow(self) -> None:
+        """Do as the first rank says, until it says no more."""
+        while (call := self._bench.hear()) is not None:
+            self._visit(call)
+
+    def lead(self, ranks: Sequence[Rank], first_round: int, budget_s: float, clock: Callable[[], float]) -> int | None:
+        """Try all that is worth it, on all ranks, round by round; return the rank that was freed, if any was.
+
+        Args:
+            ranks: As they are known after the rounds.
+            first_round: Number of the first round.
+            budget_s: Time for it.
+            clock: Seconds from any beginning.
+        """
+        freed = waits_most(ranks)
+        calls = list(self._calls(freed))
+        until_s, longest_s = clock() + budget_s, 0.0
+        for number in range(_MOST_ROUNDS):
+            began_s = clock()
+            if number >= _FEWEST_ROUNDS and began_s + longest_s > until_s:
+                break
+            for call in calls if number % 2 else calls[::-1]:
+                told = msgspec.structs.replace(call, round=first_round + number)
+                self._bench.announce(told)
+                self._visit(told)
+            longest_s = max(longest_s, clock() - began_s)
+        return freed
+
+    def _visit(self, call: Call) -> None:
+        if call.round != self._round:
+            self._training.begin_round()
+            self._round = call.round
+        with job_failures(describe_arm(call.arm, self._ledger.ladder)):
+            block = self._bench.take_part(call)
+        if block is not None and call.trial:
+            self._blocks.setdefault(call.trial, []).append(block)
+        elif block is not None:
+            self._ledger.add(call.arm, block)
+
+    def _calls(self, freed: int | None) -> Iterator[Call]:
+        bench, loads = self._bench, freed is not None
+        if not bench.sharing.reason:
+            yield self._call("device", _DEVICE)
+            yield self._call("device-unshared", _DEVICE, shares=False)
+        if loads or not bench.sharing.reason:
+            yield self._call("raw", _RAW)
+        if not bench.sharing.reason:
+            yield self._call("raw-unshared", _RAW, shares=False)
+        if freed is not None:
+            others = tuple(rank for rank in range(bench.group.size) if rank != freed)
+            yield self._call("raw-freed", _RAW, ranks=others, others=_DEVICE)
+        yield self._call("loaders", _LOADER)
+        yield self._call("loader-alone", _LOADER, ranks=(freed or 0,))
+
+    def _call(self, trial: TrialName, arm: Arm, **changes: Any) -> Call:
+        pace_s = self._ledger.seconds_per_batch(arm) or math.inf  # not measured: as short as it can be
+        step_s = self._ledger.seconds_per_batch(_DEVICE) or 0.0
+        target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _STEPS * step_s))
+        batches = block_batches(arm, pace_s, target_s, self._bench.most_workers)
+        return msgspec.structs.replace(self._bench.plan(arm, 0, batches), trial=trial, looks=False, **changes)
+
+
+def waits_most(ranks: Sequence[Rank]) -> int | None:
+    """The rank that waits the longest for its loader; None where that is no part of a step to speak of."""
+    found = max(ranks, key=lambda rank: rank.wait_s_per_batch or 0.0, default=None)
+    if found is None or not found.wait_s_per_batch:
+        return None
+    raw = next((e.coupled_s_per_batch for e in found.experiments if e.name == RAW), None)
+    return found.rank if raw and found.wait_s_per_batch > _WORTH_FREEING * raw else None

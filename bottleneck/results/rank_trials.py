@@ -1,0 +1,31 @@
+"""What the measuring of many ranks hands to the analysis beside the experiments; no file holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bottleneck.results.blocks import Block
+from bottleneck.results.values import Count
+
+TrialName = Literal["device", "device-unshared", "raw", "raw-unshared", "raw-freed", "loaders", "loader-alone"]
+"""What is tried on ranks: batches cached on the device, and the job as it is, both also without sharing gradients; the
+job with the loader of one rank free; all loaders at once, and one of them while the others rest."""
+
+
+@dataclass(frozen=True)
+class RankTrial:
+    """Blocks of one rank in something that was tried."""
+
+    name: TrialName
+    rank: Count
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class RankTrials:
+    """What was tried on the ranks of a job, before any statistics."""
+
+    trials: tuple[RankTrial, ...] = ()
+    freed: Count | None = None
+    """The rank that was tried with a free loader, and with its loader alone: the one that waits the most."""

@@ -1,0 +1,147 @@
+"""A job of several ranks that sleeps: its times, and what goes wrong, come from the environment.
+
+JOB is a JSON object of keyword arguments of `Plan`, and RANK is the launcher's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+
+import bottleneck
+
+RANK = int(os.environ["RANK"])
+BATCH = 4
+
+
+@dataclass
+class Plan:
+    """What the job takes, per batch, and which of its ranks is not like the others."""
+
+    load_s: float = 0.004
+    augment_s: float = 0.004
+    step_s: float = 0.02
+    share_s: float = 0.0
+    slow_rank: int = -1
+    slow_load_s: float = 0.0
+    slow_step_s: float = 0.0
+    failure: str = ""
+    """Of rank 1, in its step number 60: `raise`, `kill`, `hang`; or `sample`, while it records."""
+    shares_by_hand: bool = False
+    samples: int = 10_000
+    samples_of_last: int = 0
+    workers: int = 2
+    token: str = ""
+    """A file that one loader at a time holds while it loads, as if a disk served one at a time."""
+
+
+PLAN = Plan(**json.loads(os.environ.get("JOB", "{}")))
+
+
+class Samples(Dataset):
+    def __init__(self, count):
+        self.count = count
+        self.transform = augment
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.transform(load(index))
+
+
+def load(index):
+    slow = PLAN.slow_rank == RANK and PLAN.slow_load_s
+    seconds = (PLAN.slow_load_s if slow else PLAN.load_s) / BATCH
+    if PLAN.failure == "sample" and RANK == 1 and index > 200:
+        raise ValueError("a broken sample")
+    if PLAN.token:
+        import fcntl
+
+        with open(PLAN.token, "w") as token:
+            fcntl.flock(token, fcntl.LOCK_EX)
+            time.sleep(seconds)
+    else:
+        time.sleep(seconds)
+    return torch.full((8,), float(index))
+
+
+def augment(sample):
+    time.sleep(PLAN.augment_s / BATCH)
+    return sample * 1.0
+
+
+class Step:
+    def __init__(self, model):
+        self.model, self.steps = model, 0
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def __call__(self, batch):
+        self.steps += 1
+        slow = PLAN.slow_rank == RANK and PLAN.slow_step_s
+        time.sleep(PLAN.slow_step_s if slow else PLAN.step_s)
+        if RANK == 1 and self.steps == 60:
+            fail()
+        loss = self.model(batch).sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        if PLAN.shares_by_hand:
+            for parameter in self.model.parameters():
+                dist.all_reduce(parameter.grad)
+        self.optimizer.step()
+
+
+def fail():
+    if PLAN.failure == "raise":
+        raise ValueError("a broken step")
+    if PLAN.failure == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if PLAN.failure == "hang":
+        time.sleep(1000)
+
+
+def share(_, bucket):
+    time.sleep(PLAN.share_s)
+    return allreduce_hook(None, bucket)
+
+
+def build():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(8, 2)
+    if not PLAN.shares_by_hand:
+        model = DistributedDataParallel(model)
+        if PLAN.share_s:
+            model.register_comm_hook(None, share)
+    last = dist.get_world_size() - 1 == RANK
+    samples = Samples(PLAN.samples_of_last if last and PLAN.samples_of_last else PLAN.samples)
+    if hang_s := os.environ.get("HANG_S"):
+        from bottleneck.measure.ranks import watch
+
+        watch.HANG_S = float(hang_s)
+    return bottleneck.Pipeline(
+        dataset=samples, batch_size=BATCH, num_workers=PLAN.workers, model=model, train_step=Step(model), device="cpu"
+    )
+
+
+def main():
+    """Diagnose from Python, as a training script would; the first rank writes the result to the path given."""
+    diagnosis = bottleneck.diagnose(build(), budget=float(sys.argv[2]))
+    if RANK == 0:
+        with open(sys.argv[1], "w") as file:
+            file.write(diagnosis.to_json())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""One diagnosis of all ranks: which of them holds the others, what sharing gradients costs, and how it fails."""
+
+import json
+import signal
+import time
+
+import pytest
+
+import bottleneck
+from tests.ranks.launched import JOB, diagnose, finish, launch
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_rank_that_loads_slowly_is_named(tmp_path):
+    path = tmp_path / "report.json"
+    status, out, err = finish(diagnose(path, budget="20s", slow_rank=1, slow_load_s=0.12))
+    assert status == 0, err
+    result = bottleneck.load(path)
+    assert result.verdict.straggler == 1
+    assert result.verdict.state == "input_bound"
+    assert [rank.rank for rank in result.ranks] == [0, 1]
+    straggler = result.evidence.ranks.straggler
+    assert straggler.stage == "load"
+    assert straggler.gain.low > 1.5
+    assert out.count("holds all 2 ranks by its load") == 1  # the other rank says nothing
+    assert result.evidence.ranks.messages_per_round > 0
+
+
+def test_what_sharing_gradients_takes_is_a_stage_of_the_job(tmp_path):
+    # From Python, where ranks that follow get a diagnosis of their own part, and say nothing.
+    path = tmp_path / "report.json"
+    status, out, err = finish(launch([str(JOB), str(path), "20"], share_s=0.02))
+    assert status == 0, err
+    result = bottleneck.load(path)
+    assert result.verdict.bottleneck == "sync"
+    assert result.verdict.straggler is None
+    cost_s = result.evidence.ranks.sync.cost_s_per_batch
+    assert 0.018 < cost_s < 0.04
+    assert result.evidence.ranks.sync.gain_if_free.low > 1.3
+    assert "Sharing gradients takes" in result.verdict.sentence
+    assert not out
+
+
+def test_sharing_by_hand_and_uneven_shards_are_told(tmp_path):
+    path = tmp_path / "report.json"
+    status, _, err = finish(diagnose(path, shares_by_hand=True, samples=400, samples_of_last=360))
+    assert status == 0, err
+    result = bottleneck.load(path)
+    assert "neither DistributedDataParallel nor fully_shard" in result.evidence.ranks.sync_reason
+    assert result.evidence.ranks.sync.cost_s_per_batch is None
+    assert "uneven-shards" in [advice.id for advice in result.advice]
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        ("raise", "The train step raised"),
+        ("kill", "Its process ended without a word"),
+        ("hang", "keeps the others waiting. It is at"),
+        ("sample", "The dataset raised at index"),
+    ],
+)
+def test_a_rank_that_fails_ends_all_and_is_named(tmp_path, failure, said):
+    path = tmp_path / "report.json"
+    began_s = time.monotonic()
+    status, _, err = finish(diagnose(path, budget="120s", failure=failure, hang_s=4))
+    assert status == 1  # torchrun's, whatever that of its ranks is
+    assert time.monotonic() - began_s < 100
+    assert any(line.startswith("Error: Rank 1 on ") and said in line for line in err.splitlines()), err
+    assert "exitcode  : 3" in err
+    if failure != "sample":  # before which nothing is measured
+        warnings = {warning["id"]: warning["message"] for warning in json.loads(path.read_text())["warnings"]}
+        assert said in warnings["ended-early"]
+        assert "is 3." in warnings["status-of-launcher"]
+
+
+def test_an_interrupt_at_the_launcher_leaves_what_was_measured(tmp_path):
+    path = tmp_path / "report.json"
+    process = diagnose(path, budget="120s")
+    time.sleep(25)
+    process.send_signal(signal.SIGINT)
+    status, _, err = finish(process)
+    assert status != 0
+    assert "Interrupted" in err
+    result = bottleneck.load(path)
+    assert result.ranks == ()
+    assert "ended-early" in [warning.id for warning in result.warnings]

@@ -1,0 +1,104 @@
+"""What trials on ranks say: the cost of sharing gradients, the rank that holds the others, contention."""
+
+from dataclasses import replace
+
+import pytest
+
+from bottleneck.analysis.rank_trials import compare_ranks
+from bottleneck.results.names import COMPUTE
+from bottleneck.results.rank_trials import RankTrial, RankTrials
+from bottleneck.results.ranks import Rank, RankExperiment
+from bottleneck.results.records import Block, Interval, StageSpan
+from tests.analysis.simulated import DEVICE_BOUND, measure
+
+ROUNDS = 5
+SURE = Interval(0.98, 0.97, 0.99)
+"""An efficiency with little to gain from the input."""
+
+
+def blocks(s_per_batch, rounds=ROUNDS):
+    """Blocks of ten batches that are up to one percent quicker or slower, round by round."""
+    return tuple(Block(n, 40, 10 * s_per_batch * (1 + 0.005 * (n % 3 - 1)), 10) for n in range(rounds))
+
+
+def trials(times, freed=None):
+    """Trials from times per batch, by what was tried: of one rank, or of several in their order."""
+    found = []
+    for name, given in times.items():
+        for rank, s_per_batch in enumerate(given if isinstance(given, tuple) else (given,)):
+            if s_per_batch is not None:
+                found.append(RankTrial(name, rank, blocks(s_per_batch)))
+    return RankTrials(tuple(found), freed)
+
+
+def measured(times, freed=None, world=2, **of_ranks):
+    ranks = tuple(Rank(rank=n, host=f"node-{n}", device=f"cuda:{n}", **of_ranks) for n in range(world))
+    return replace(measure(DEVICE_BOUND), ranks=ranks, rank_trials=trials(times, freed))
+
+
+def together(times, efficiency=SURE, **changes):
+    return compare_ranks(measured(times, **changes), efficiency).evidence.ranks
+
+
+def test_a_single_process_stays_as_it_is():
+    alone = measure(DEVICE_BOUND)
+    assert compare_ranks(alone, SURE) is alone
+
+
+def test_what_sharing_costs_is_measured_against_the_slowest_rank():
+    # Guards: a rank that waits for a slow one would count that as the cost of sharing gradients.
+    found = together(
+        {"device": (0.050, 0.050), "device-unshared": (0.020, 0.045), "raw": 0.050, "raw-unshared": (0.020, 0.045)}
+    )
+    assert found.sync.cost_s_per_batch == pytest.approx(0.005, rel=0.05)
+    assert found.sync.gain_if_free.estimate == pytest.approx(50 / 45, rel=0.01)
+
+
+def test_a_rank_with_a_slow_loader_holds_the_others():
+    found = together({"raw": 0.040, "raw-freed": 0.025}, freed=1)
+    assert (found.straggler.rank, found.straggler.host) == (1, "node-1")
+    assert found.straggler.gain.estimate == pytest.approx(1.6, rel=0.01)
+
+
+def test_a_rank_with_a_slow_step_holds_the_others():
+    found = together({"raw": 0.045, "device": (0.044, 0.044), "device-unshared": (0.022, 0.042)})
+    assert (found.straggler.rank, found.straggler.stage) == (1, COMPUTE)
+    assert found.straggler.gain.estimate == pytest.approx(45 / 25, rel=0.02)
+
+
+def test_a_slow_step_holds_nobody_in_a_job_that_waits_for_data():
+    times = {"raw": 0.090, "device": (0.044, 0.044), "device-unshared": (0.042, 0.022)}
+    assert together(times, efficiency=Interval(0.49, 0.48, 0.5)).straggler is None
+
+
+def test_ranks_that_are_alike_have_no_straggler_of_note():
+    found = together(
+        {"raw": 0.030, "raw-freed": 0.030, "device": (0.03, 0.03), "device-unshared": (0.029, 0.029)}, freed=0
+    )
+    assert found.straggler is None or found.straggler.gain.low < 1.02
+
+
+def test_contention_is_of_the_rank_that_was_tried_alone():
+    found = together({"loaders": (0.010, 0.030), "loader-alone": (None, 0.020)}, freed=1)
+    assert found.contention.ratio.estimate == pytest.approx(1.5, rel=0.01)
+
+
+def test_without_trials_nothing_is_known():
+    found = together({"loaders": 0.01})
+    assert (found.sync.cost_s_per_batch, found.sync.gain_if_free, found.straggler) == (None, None, None)
+    assert found.contention.ratio is None
+
+
+@pytest.mark.parametrize(("workers", "cores", "what"), [(4, 8, "cores"), (2, 8, "memory")])
+def test_loaders_that_compute_contend_for_cores_where_these_are_few(workers, cores, what):
+    before = measured({"loaders": 0.03, "loader-alone": 0.02}, num_workers=workers, cores=cores)
+    spans = (StageSpan("augment", "before_augment", "raw", 0.02, 0.019),)
+    ranks = tuple(replace(rank, host="one") for rank in before.ranks)
+    assert compare_ranks(replace(before, ranks=ranks, stages=spans), SURE).evidence.ranks.contention.what == what
+
+
+def test_a_rank_is_told_with_the_stage_that_costs_its_loader_the_most():
+    own = (RankExperiment("after_augment", None, 0.004), RankExperiment("before_augment", None, 0.019))
+    before = measured({"raw": 0.03}, experiments=own)
+    spans = (StageSpan("finish", None, "after_augment"), StageSpan("augment", "after_augment", "before_augment"))
+    assert [rank.stage for rank in compare_ranks(replace(before, stages=spans), SURE).ranks] == ["augment", "augment"]
