@@ -6,6 +6,7 @@ INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
 # How often a failed test that measures is tried again: on a machine of one's own, never.
 RERUNS ?= 0
+MEASURING := integration and not environments and not gpu and not frameworks
 UNIT := not integration and not environments and not gpu and not frameworks
 # Where it is set, every process of the tests compiles the package, and every pytest rewrites all tests, once more.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,10 +31,10 @@ $(DOCS_INSTALLED): $(INSTALLED)
 demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write reports
 	$(BIN)/bottleneck demo
 
-test: lint  ## lint; unit tests and jobs that sleep side by side; one by one what measures
+test: lint  ## lint; side by side what judges no times, one by one what does
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(UNIT)"
-	$(BIN)/python -m pytest -n 3 --reruns $(RERUNS) -m integration tests/kinds
-	$(BIN)/python -m pytest --reruns $(RERUNS) -m "integration and not environments and not gpu and not frameworks" --ignore tests/kinds
+	$(BIN)/python -m pytest -n 3 --dist worksteal --reruns $(RERUNS) -m "untimed and $(MEASURING)"
+	$(BIN)/python -m pytest --reruns $(RERUNS) -m "not untimed and $(MEASURING)"
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check

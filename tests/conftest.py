@@ -12,6 +12,14 @@ import pytest
 from tests.support.leaks import take_state, wait_for_leaks
 
 HERE = Path(__file__).parent
+UNTIMED = (
+    "cli/test_demo.py", "cli/test_doctor_job.py", "cli/test_doctor_ranks.py", "cli/test_doctor_target.py",
+    "cli/test_large_model.py", "cli/test_termination.py", "examples/test_examples.py", "examples/test_readme.py",
+    "kinds", "loader/test_closing.py", "loader/test_loader_clone.py", "loader/test_switching.py",
+    "measure/test_preserve_process.py", "measure/test_session_failures.py", "ranks", "script/test_run.py",
+    "test_left_as_found.py",
+)  # fmt: skip
+"""Files and folders whose integration tests run beside others: they judge no times, or those of jobs that sleep."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,9 +39,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is in tests/frameworks* runs in a target of its own: `make test-frameworks`."""
+    untimed = [HERE / path for path in UNTIMED]
     for item in items:
         if _is_of_frameworks(item.path):
             item.add_marker("frameworks")
+        if any(item.path.is_relative_to(path) for path in untimed):
+            item.add_marker("untimed")
 
 
 @pytest.fixture(autouse=True)
