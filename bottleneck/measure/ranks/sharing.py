@@ -41,6 +41,9 @@ class GradientSharing:
             return _NOT_FOUND
         if any(getattr(wrapper, "static_graph", False) for wrapper in self._wrappers):
             return "static_graph=True fixes what each step shares"
+        if any(getattr(wrapper, "find_unused_parameters", False) for wrapper in self._wrappers):
+            # A step that shares after one that does not is taken to have used the parameters of both.
+            return "find_unused_parameters=True needs every step to share"
         return ""
 
     @contextmanager
