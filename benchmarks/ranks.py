@@ -24,7 +24,7 @@ from bottleneck.results.codec import from_json
 from bottleneck.results.records import Result
 
 JOB = Path(__file__).with_name("rank_job.py")
-BUDGET_S, QUICK_BUDGET_S = 60.0, 25.0
+BUDGET_S, QUICK_BUDGET_S = 45.0, 25.0
 MOST_OFF = 0.10
 """Of the cost of sharing gradients."""
 MOST_SLOWDOWN = 0.02
@@ -132,7 +132,7 @@ def run_all(*, quick: bool) -> list[Run]:
     for job in JOBS:
         click.echo(f"{job.name} … ", err=True, nl=False)
         runs.append(run(job, QUICK_BUDGET_S if quick else BUDGET_S))
-        click.echo("right" if runs[-1].right else f"WRONG {runs[-1].failure[-300:]}", err=True)
+        click.echo("right" if runs[-1].right else f"WRONG {runs[-1].failure[-3000:]}", err=True)
     return runs
 
 
