@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.reports.charts.rank_map import MOST_ROWS, draw_ranks
+from bottleneck.reports.content.step import parts, parts_with_sync
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.reports.writers.markdown import LIMIT
 from bottleneck.results.evidence import Sync
@@ -59,6 +60,20 @@ def test_why_sharing_gradients_was_not_measured_is_told():
     result = make_ranks_result()
     told = render(replace(result, evidence=replace(result.evidence, ranks=together)), "text")
     assert "What sharing gradients takes is not known: the job shares them by" in " ".join(told.split())
+
+
+def test_what_sharing_gradients_takes_is_apart_from_the_rest_of_the_train_step():
+    result = make_sync_bound_result()
+    whole, split = parts(result), parts_with_sync(result)
+    assert [part.name for part in split[:2]] == ["compute", "sync"]
+    assert split[1].seconds == result.evidence.ranks.sync.cost_s_per_batch
+    assert sum(part.seconds for part in split) == pytest.approx(sum(part.seconds for part in whole))
+    assert split[1].end_s == whole[0].end_s
+
+
+def test_a_cost_of_sharing_that_is_not_worth_naming_stays_in_the_train_step():
+    result = make_ranks_result()
+    assert parts_with_sync(result) == parts(result)
 
 
 # --- the map ----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bottleneck.analysis.gains import gain_of, step_s
+from bottleneck.analysis.ranks import sync_gain
 from bottleneck.reports.content.step import (
     FIX_FIRST,
     HOLDS,
@@ -15,10 +16,11 @@ from bottleneck.reports.content.step import (
     effect,
     gain_text,
     parts,
+    parts_with_sync,
 )
 from bottleneck.reports.document import FULL, Bar, Column, Items, Paragraph, Section, Table
-from bottleneck.results.format import UNKNOWN, duration, rate_with_half_width, time_interval
-from bottleneck.results.names import COMPUTE
+from bottleneck.results.format import UNKNOWN, duration, gain_interval, rate_with_half_width, time_interval
+from bottleneck.results.names import COMPUTE, SYNC
 from bottleneck.results.records import Experiment, Result, Stage
 
 MOST_BARS = 5
@@ -94,7 +96,7 @@ def _beyond(stage: Stage | None) -> str:
 
 def step_bars(result: Result) -> Iterator[Section]:
     """One step of the job as a few bars, the bottleneck marked, with the whole below them."""
-    found = parts(result)
+    found = parts_with_sync(result)
     if not found:
         return
     shown, rest = _largest(result, found)
@@ -124,7 +126,7 @@ def _largest(result: Result, found: tuple[Part, ...]) -> tuple[list[Part], list[
     """The parts of a short report in their order, and those that it shows together."""
     if len(found) <= MOST_BARS:
         return list(found), []
-    named = (COMPUTE, result.verdict.bottleneck)
+    named = (COMPUTE, SYNC, result.verdict.bottleneck)
     ranked = sorted(found, key=lambda part: (part.name in named, part.seconds), reverse=True)
     kept = ranked[: MOST_BARS - 1]
     return [part for part in found if part in kept], [part for part in found if part not in kept]
@@ -132,6 +134,9 @@ def _largest(result: Result, found: tuple[Part, ...]) -> tuple[list[Part], list[
 
 def _remark(result: Result, part: Part) -> str:
     """What a part means for the job: the mark of the bottleneck, or a gain."""
+    if part.name == SYNC:
+        free = f"{gain_interval(sync_gain(result.evidence.ranks))} without it"
+        return f"← bottleneck: {free}" if result.verdict.bottleneck == SYNC else free
     if len(part.stages) != 1:
         return "" if len(part.stages) < 2 else "not measured apart"
     stage = part.stages[0]
@@ -144,7 +149,7 @@ def _remark(result: Result, part: Part) -> str:
 
 def step_table(result: Result) -> Iterator[Section]:
     """The step for a pull request: three columns, which a telephone shows whole."""
-    found = parts(result)
+    found = parts_with_sync(result)
     columns = (Column("stage", "name"), Column("of each step", "number"), Column("gain without it", "number"))
     rows = [(part.name, part.time, _gain(result, part)) for part in found]
     marked = frozenset(at for at, part in enumerate(found) if part.name == result.verdict.bottleneck)
@@ -154,6 +159,8 @@ def step_table(result: Result) -> Iterator[Section]:
 
 
 def _gain(result: Result, part: Part) -> str:
+    if part.name == SYNC:
+        return gain_interval(sync_gain(result.evidence.ranks)).partition(" (")[0]
     return gain_text(result, part.stages[0]).partition(" (")[0] if len(part.stages) == 1 else UNKNOWN
 
 

@@ -8,14 +8,15 @@ None is negative, though noise can make an experiment seem faster than the one i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from bottleneck.analysis.gains import gain_of, loader_alone_s, seconds_of, step_s, sure_gain_of
 from bottleneck.analysis.margin import MARGIN
+from bottleneck.analysis.ranks import sync_gain
 from bottleneck.reports.content.job import on_cpu
 from bottleneck.results.format import LARGEST, at_most, duration, gain_interval, known
-from bottleneck.results.names import COMPUTE, RAW
+from bottleneck.results.names import COMPUTE, RAW, SYNC
 from bottleneck.results.records import Experiment, Result, Stage
 
 NO_EFFECT = "no measurable effect"
@@ -68,6 +69,19 @@ def _parts(result: Result, whole_s: float) -> Iterator[Part]:
         most_s = _most_s(alone, added_s, whole_s)
         yield Part("+".join(rung.names), rung.stages, rung.outer, added_s, end_s, most_s)
         begin_s = end_s
+
+
+def parts_with_sync(result: Result) -> tuple[Part, ...]:
+    """The same, with what sharing gradients takes of the train step apart, where that is worth naming."""
+    found, cost_s = parts(result), result.evidence.ranks.sync.cost_s_per_batch
+    if not found or found[0].name != COMPUTE or sync_gain(result.evidence.ranks) is None:
+        return found
+    compute = found[0]
+    if cost_s is None or not known(cost_s) or not 0 < cost_s < compute.seconds:
+        return found
+    alone_s = compute.seconds - cost_s
+    alone = replace(compute, seconds=alone_s, end_s=alone_s)
+    return alone, Part(SYNC, (), compute.outer, cost_s, compute.end_s), *found[1:]
 
 
 @dataclass(frozen=True)
