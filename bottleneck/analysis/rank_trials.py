@@ -77,10 +77,16 @@ def _first(ranks: Sequence[int]) -> int:
 
 
 def _by_loader(told: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
-    """The rank that waits the most, and what the job gains with its loader free."""
-    gain = _ratio(told.of("raw"), told.of("raw-freed"))
+    """The rank that waits the most, and what the job gains with its loader free.
+
+    Loaders that contend are all slow, and freeing any of them helps the others. The one that holds them is as slow
+    while they rest.
+    """
+    gain, held = _ratio(told.of("raw"), told.of("raw-freed")), _ratio(told.of("raw-held"), told.of("raw-freed"))
     rank = next((rank for rank in ranks if rank.rank == told.freed), None)
-    return None if rank is None or gain is None else _straggler(rank, rank.stage, gain)
+    if rank is None or gain is None or held is None or held.low <= 1:
+        return None
+    return _straggler(rank, rank.stage, gain)
 
 
 def _by_step(told: _Trials, ranks: Sequence[Rank], efficiency: Interval | None) -> Straggler | None:

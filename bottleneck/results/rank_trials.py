@@ -8,9 +8,12 @@ from typing import Literal
 from bottleneck.results.blocks import Block
 from bottleneck.results.values import Count
 
-TrialName = Literal["device", "device-unshared", "raw", "raw-unshared", "raw-freed", "loaders", "loader-alone"]
+TrialName = Literal[
+    "device", "device-unshared", "raw", "raw-unshared", "raw-freed", "raw-held", "loaders", "loader-alone"
+]
 """What is tried on ranks: batches cached on the device, and the job as it is, both also without sharing gradients; the
-job with the loader of one rank free; all loaders at once, and one of them while the others rest."""
+job with the loader of one rank free, and with those of all others free; all loaders at once, and one of them while the
+others rest."""
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,14 @@ def test_what_sharing_costs_is_measured_against_the_slowest_rank():
 
 
 def test_a_rank_with_a_slow_loader_holds_the_others():
-    found = together({"raw": 0.040, "raw-freed": 0.025}, freed=1)
+    found = together({"raw": 0.040, "raw-freed": 0.025, "raw-held": 0.040}, freed=1)
     assert (found.straggler.rank, found.straggler.host) == (1, "node-1")
     assert found.straggler.gain.estimate == pytest.approx(1.6, rel=0.01)
+
+
+def test_a_rank_whose_loader_is_slow_beside_the_others_only_holds_nobody():
+    # Guards: where four loaders share a disk, freeing any of them makes the others faster.
+    assert together({"raw": 0.080, "raw-freed": 0.060, "raw-held": 0.050}, freed=1).straggler is None
 
 
 def test_a_rank_with_a_slow_step_holds_the_others():
@@ -73,7 +78,14 @@ def test_a_slow_step_holds_nobody_in_a_job_that_waits_for_data():
 
 def test_ranks_that_are_alike_have_no_straggler_of_note():
     found = together(
-        {"raw": 0.030, "raw-freed": 0.030, "device": (0.03, 0.03), "device-unshared": (0.029, 0.029)}, freed=0
+        {
+            "raw": 0.030,
+            "raw-freed": 0.030,
+            "raw-held": 0.030,
+            "device": (0.03, 0.03),
+            "device-unshared": (0.029, 0.029),
+        },
+        freed=0,
     )
     assert found.straggler is None or found.straggler.gain.low < 1.02
 

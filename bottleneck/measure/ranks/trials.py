@@ -2,8 +2,8 @@
 
 What sharing gradients costs: steps with and without it, on batches that are on the device already, where the one rank
 that others wait for shows too. Which rank's loader holds all: the rank that waits the most gets its batches from a
-cache while the others load; in a job whose gradients are shared, the others wait for it inside of their steps. What
-loaders take from each other: all at once, against one of them while the others rest.
+cache while the others load, and the other way round; in a job whose gradients are shared, the others wait for it
+inside of their steps. What loaders take from each other: all at once, against one of them while the others rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bottleneck.results.ranks import Rank
 SHARE = 0.3
 """Of the budget."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
-_LONGEST_BLOCK_S, _SHORTEST_BLOCK_S, _STEPS = 1.5, 0.3, 20
+_LONGEST_BLOCK_S, _SHORTEST_BLOCK_S, _STEPS = 0.8, 0.3, 20
 _WORTH_FREEING = 0.02
 """The part of the job's step that a rank has to wait for its loader, for that to be tried without."""
 _DEVICE, _RAW, _LOADER = Arm(None, "device"), Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
@@ -107,6 +107,7 @@ class Trials:
         if freed is not None:
             others = tuple(rank for rank in range(bench.group.size) if rank != freed)
             yield self._call("raw-freed", _RAW, ranks=others, others=_DEVICE)
+            yield self._call("raw-held", _RAW, ranks=(freed,), others=_DEVICE)
         yield self._call("loaders", _LOADER)
         yield self._call("loader-alone", _LOADER, ranks=(freed or 0,))
 
