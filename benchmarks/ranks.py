@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from benchmarks.checks import Check, markdown_table, milliseconds, percent
+from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, off_list, percent
 from bottleneck.results.codec import from_json
 from bottleneck.results.records import Result
 
@@ -210,6 +210,14 @@ def _percent(share: float) -> str:
     return f"{100 * share:+.1f} %"
 
 
+def main() -> None:
+    """Measure, and show the table and the bars."""
+    runs = run_all(quick=False)
+    click.echo(runs_table(runs))
+    checks = [*check_runs(runs), check_time()]
+    click.echo(f"\n{checks_table(checks)}\n\n{off_list(checks)}")
+
+
 def check_time() -> Check:
     """How long a diagnosis of many ranks takes beside that of one process, with the budgets that they choose."""
     taken = []
@@ -220,3 +228,7 @@ def check_time() -> Check:
         f"time to diagnose {MANY} ranks", f"≤ {MOST_TIMES:g} times that of one",
         f"{taken[0]:.0f} s and {taken[1]:.0f} s", taken[1] <= MOST_TIMES * taken[0],
     )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
