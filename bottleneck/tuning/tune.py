@@ -17,6 +17,7 @@ from bottleneck.measure.explain_errors import explain_escape
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.preserve.preserved import preserved
 from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.ranks.group import world_size
 from bottleneck.measure.system.environment import describe_environment
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuning.change import Change
@@ -103,6 +104,11 @@ def attempt_tuning(
     """
     check(pipeline)
     check_can_be_varied(pipeline)
+    if (ranks := world_size()) > 1:
+        raise UsageError(
+            f"The job runs on {ranks} ranks, and a tuning is made in one process.",
+            "Start it without a launcher; `diagnose` measures all ranks at once.",
+        )
     device, loader = resolve_device(pipeline.device), pipeline.make_loader()
     left_as_found = partial(
         preserved, model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,

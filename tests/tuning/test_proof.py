@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
+import bottleneck
 from bottleneck.analysis.advice import rules
 from bottleneck.analysis.advice.proof import PROVING, proof_of
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.evidence import LoaderFacts
 from bottleneck.tuning.changes import BUILT_IN
+from tests.support.rank_results import make_rank
 from tests.support.results_factory import make_result
 from tests.support.tuning_factory import make_before
 
@@ -32,6 +35,15 @@ def test_advice_names_the_command_that_tries_it():
     assert proof_of(result, [more, cheaper, replace(more, id="uneven-samples")]) == f"{COMMAND} --try in_order"
     spaced = replace(result, pipeline={"target": "my jobs/train.py:build"})
     assert proof_of(spaced, [more]) == "bottleneck tune 'my jobs/train.py:build' --try num_workers"
+
+
+def test_a_job_of_several_ranks_is_not_tuned(monkeypatch):
+    result = make_before()
+    assert proof_of(replace(result, ranks=(make_rank(0), make_rank(1))), result.advice) == ""
+    monkeypatch.setattr("bottleneck.tuning.tune.world_size", lambda: 2)
+    samples = torch.utils.data.TensorDataset(torch.zeros(64, 2))
+    with pytest.raises(bottleneck.UsageError, match="The job runs on 2 ranks"):
+        bottleneck.tune({"dataset": samples, "batch_size": 4, "train_step": lambda batch: None, "device": "cpu"})
 
 
 @pytest.mark.parametrize("pipeline", [{}, {"target": 3}, {"target": "train.py", "source": "script"}])

@@ -42,10 +42,14 @@ PROVING: dict[str, tuple[str, ...]] = {
 
 
 def proof_of(result: Result, advice: Iterable[Advice]) -> str:
-    """The command that tries what is advised; empty where there is none, and for a script, which has no target."""
+    """The command that tries what is advised; empty where there is none.
+
+    A script has no target, and a job of several ranks is not tuned.
+    """
     target = result.pipeline.get("target")
     tried = dict.fromkeys(name for item in advice for name in changes_for(result, item))
-    if not tried or not isinstance(target, str) or result.pipeline.get("source") == "script":
+    is_script = result.pipeline.get("source") == "script"
+    if not tried or not isinstance(target, str) or is_script or result.ranks:
         return ""
     return " ".join(["bottleneck tune", shlex.quote(target), *(f"--try {name}" for name in tried)])
 

@@ -278,12 +278,18 @@ class Group:
         return False
 
 
-def find_group() -> Group | None:
-    """The ranks of this job; None where it is one process."""
+def world_size() -> int:
+    """How many ranks this job has."""
     import torch.distributed as dist
 
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def find_group() -> Group | None:
+    """The ranks of this job; None where it is one process."""
+    if world_size() < 2:
         return None
+    import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
     store = PrefixStore(f"bottleneck/{next(_numbers)}", _get_default_store())
