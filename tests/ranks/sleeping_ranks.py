@@ -37,7 +37,7 @@ class Plan:
     slow_load_s: float = 0.0
     slow_step_s: float = 0.0
     failure: str = ""
-    """Of rank 1, in its step number 60: `raise`, `kill`, `hang`; or `sample`, while it records."""
+    """Of rank 1, in its step number 150: `raise`, `kill`, `hang`; or `sample`, while it records."""
     shares_by_hand: bool = False
     samples: int = 10_000
     samples_of_last: int = 0
@@ -85,7 +85,7 @@ class Step:
         self.steps += 1
         slow = PLAN.slow_rank == RANK and PLAN.slow_step_s
         time.sleep(PLAN.slow_step_s if slow else PLAN.step_s)
-        if RANK == 1 and self.steps == 60:
+        if RANK == 1 and self.steps == 150:
             fail()
         if RANK == 0 and self.steps == PLAN.told_at:
             Path(PLAN.told_in).touch()

@@ -64,9 +64,9 @@ def test_sharing_by_hand_and_uneven_shards_are_told(tmp_path):
 def test_a_rank_that_fails_ends_all_and_is_named(tmp_path, failure, said):
     path = tmp_path / "report.json"
     began_s = time.monotonic()
-    status, _, err = finish(diagnose(path, budget="120s", failure=failure, hang_s=4))
+    status, _, err = finish(diagnose(path, budget="600s", failure=failure, hang_s=4))
     assert status == 1  # torchrun's, whatever that of its ranks is
-    assert time.monotonic() - began_s < 100
+    assert time.monotonic() - began_s < 200  # of a budget of 600
     assert any(line.startswith("Error: Rank 1 on ") and said in line for line in err.splitlines()), err
     assert "exitcode  : 3" in err
     if failure != "sample":  # before which nothing is measured

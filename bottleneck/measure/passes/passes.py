@@ -11,7 +11,7 @@ import torch
 from bottleneck.errors import MeasurementError
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.explain_errors import job_failures, loader_failures, one_line
+from bottleneck.measure.explain_errors import job_failures, one_line
 from bottleneck.measure.facts.batch_waits import (
     WATCH_S,
     WATCH_SHARE,
@@ -72,7 +72,7 @@ class Passes:
             return
         self.tell("watching stalls")
         raw = self.ledger.ladder.raw
-        with loader_failures("raw"):
+        with job_failures("raw"):
             self.bench.prepare(raw)
             waits, seconds = self.bench.watch(raw, min(WATCH_S, WATCH_SHARE * self.budget_s))
         seen = find_stalls([waits], seconds, self.bench.loader.num_workers)
