@@ -41,9 +41,10 @@ from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
 from bottleneck.measure.preserve.preserved import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.ranks.blame import what_ended_all
 from bottleneck.measure.ranks.group import Group, find_group
-from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rank, options_of_rounds
-from bottleneck.measure.ranks.watch import Watch, what_ended_all
+from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
+from bottleneck.measure.ranks.watch import Watch
 from bottleneck.measure.rounds.receiving import receiving_s_per_batch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.running_start import ROUNDS as RUNNING_ROUNDS
@@ -114,15 +115,17 @@ def measure(
     )
     failure: BaseException | None = None
     kept: Preserved | None = None
-    watch = nullcontext() if group is None else Watch(group)
     if group is not None:
+        note_ranks(group, ledger)
         options = options_of_rank(options, group, ledger)
     try:
-        with watch, left_as_found if options.restore else nullcontext() as kept:
+        with (
+            nullcontext() if group is None else Watch(group),
+            left_as_found if options.restore else nullcontext() as kept,
+        ):
             if group is not None:
                 group.come()
-            tell = on_progress if group is None or group.leads else lambda _: None
-            timekeeper = Timekeeper(options, tell, clock)
+            timekeeper = Timekeeper(options, on_progress if _leads(group) else lambda _: None, clock)
             job = JobOnDevice.of(pipeline, loader, device)
             session = Session(job, sites, options, ledger, judge, timekeeper, group)
             try:
@@ -131,17 +134,25 @@ def measure(
                 session.close()
     except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
         failure = _what_ended_it(error, group)
-    if failure is not None:
-        ledger.warn("ended-early", explain_early_end(failure))
-        if group is not None and "TORCHELASTIC_RUN_ID" in os.environ:
-            ledger.warn(
-                "status-of-launcher",
-                "torchrun ends with status 1, whatever the status of its ranks: that of this one is "
-                f"{int(getattr(failure, 'exit_status', ExitStatus.INTERRUPTED))}.",
-            )
+        _note_early_end(failure, group, ledger)
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
-    return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces, group is None or group.leads)
+    return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces, _leads(group))
+
+
+def _leads(group: Group | None) -> bool:
+    """Whether this process tells what was found."""
+    return group is None or group.leads
+
+
+def _note_early_end(failure: BaseException, group: Group | None, ledger: Ledger) -> None:
+    ledger.warn("ended-early", explain_early_end(failure))
+    if group is not None and "TORCHELASTIC_RUN_ID" in os.environ:
+        ledger.warn(
+            "status-of-launcher",
+            "torchrun ends with status 1, whatever the status of its ranks: that of this one is "
+            f"{int(getattr(failure, 'exit_status', ExitStatus.INTERRUPTED))}.",
+        )
 
 
 def _what_ended_it(error: BaseException, group: Group | None) -> BaseException:

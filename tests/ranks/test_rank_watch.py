@@ -9,7 +9,9 @@ import pytest
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.ranks import watch
-from bottleneck.measure.ranks.watch import HANG_S, SILENT_S, Sign, Watch, is_alive, what_ended_all
+from bottleneck.measure.ranks.blame import what_ended_all
+from bottleneck.measure.ranks.signs import Sign, is_alive
+from bottleneck.measure.ranks.watch import HANG_S, SILENT_S, Watch
 from tests.ranks.stores import DictStore, make_group
 from tests.support.clock import FakeClock
 

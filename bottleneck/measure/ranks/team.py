@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.job_on_device import JobOnDevice
@@ -19,11 +21,16 @@ from bottleneck.measure.timekeeper import Timekeeper
 from bottleneck.measure.training.training import Training
 from bottleneck.results.rank_trials import RankTrials
 
+Found = TypeVar("Found")
+
+
+def note_ranks(group: Group, ledger: Ledger) -> None:
+    """Note what is known before anything is measured."""
+    _note(ledger, world=group.size, backend=backend_name())
+
 
 def options_of_rank(options: MeasureOptions, group: Group, ledger: Ledger) -> MeasureOptions:
-    """What can be measured of many ranks, of what was asked for."""
-    together = replace(ledger.evidence.ranks, world=group.size, backend=backend_name())
-    ledger.evidence = replace(ledger.evidence, ranks=together)
+    """What can be measured of many ranks, of what was asked for; the ledger says what cannot."""
     if options.cold:
         ledger.warn(
             "cold-left-out",
@@ -66,32 +73,36 @@ def measure_all(
     assert isinstance(bench, LockstepBench)
     trials = Trials(bench, ledger, training)
     requests, nbytes = group.store.requests, group.store.bytes_moved
-    if group.leads:
-        rounds.run()
-        bench.announce(None)
-    else:
-        trials.follow()
+    _in_step(bench, trials, rounds.run)
     requests, nbytes = group.store.requests - requests, group.store.bytes_moved - nbytes
     ranks = gather_ranks(group, summarise(group, job, bench, ledger))
-    freed = None
-    if group.leads:
-        time.tell("comparing ranks")
-        freed = trials.lead(ranks, rounds.number + 1, SHARE * time.budget_s, time.clock)
-        bench.announce(None)
-    else:
-        trials.follow()
+    time.tell("comparing ranks")
+    first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
+    freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
     tried = gather_trials(group, trials.found)
     group.meet()
     group.is_over = True
     if not group.leads:
         return
     ledger.ranks, ledger.rank_trials = ranks, RankTrials(tried, freed)
-    per_round = max(1, rounds.number)
-    together = replace(
-        ledger.evidence.ranks,
+    _note(
+        ledger,
         hosts=len({rank.host for rank in ranks}),
         sync_reason=bench.sharing.reason or None,
-        messages_per_round=requests / per_round,
-        bytes_per_round=nbytes / per_round,
+        messages_per_round=requests / max(1, rounds.number),
+        bytes_per_round=nbytes / max(1, rounds.number),
     )
-    ledger.evidence = replace(ledger.evidence, ranks=together)
+
+
+def _in_step(bench: LockstepBench, trials: Trials, lead: Callable[[], Found]) -> Found | None:
+    """Let the first rank lead through some visits, and all others follow; only on the first one is something found."""
+    if not bench.group.leads:
+        trials.follow()
+        return None
+    found = lead()
+    bench.announce(None)
+    return found
+
+
+def _note(ledger: Ledger, **changes: Any) -> None:
+    ledger.evidence = replace(ledger.evidence, ranks=replace(ledger.evidence.ranks, **changes))

@@ -8,20 +8,20 @@ hears of a failure and does not come out of its step ends its own process.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType, TracebackType
 
-import msgspec
 import psutil
 import torch
 
-from bottleneck.errors import ExitStatus, MeasurementError
+from bottleneck.errors import ExitStatus
 from bottleneck.measure.ranks.group import Failed, Group
+from bottleneck.measure.ranks.signs import Sign, find_ended, leave_sign, read_signs
 
 EVERY_S = 1.0
 _EVERY_S_PER_RANK = 5e-3
@@ -32,31 +32,17 @@ HANG_S = 120.0
 _HANG_FACTOR = 5.0
 _GRACE_S, _LEADERS_GRACE_S = 5.0, 20.0
 """For a rank that hears of a failure to come out of its step; the first one is freed when the others have ended."""
-_NAMING_S = 3.0
-"""For the rank that failed to say so, where another one feels it first."""
-_FROM_OTHERS = re.compile(
-    r"closed by peer|reset by peer|broken pipe|remote process|connection (?:refused|closed|was)|nccl|gloo|"
-    r"socket (?:error|closed)|timed out waiting|process group",
-    re.IGNORECASE,
-)
-"""What a step raises when another rank is gone."""
-_TORCH = os.path.dirname(torch.__file__)
-
-
-class Sign(msgspec.Struct, frozen=True):
-    """A sign of life."""
-
-    number: int
-    host: str
-    pid: int
-    steps: int
-    """Batches so far."""
-    at: str = ""
-    """Where the user's code is, if it is there."""
+_exit_now = os._exit
+"""As it is before a script that is watched can replace it, or be watched by what replaces it."""
+_NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}", "<")
+"""How names of files begin that hold code of torch's, ours, or nobody's."""
 
 
 class Watch:
-    """A thread that says each second that this rank lives, and looks whether the others do."""
+    """A thread that says each second that this rank lives, and looks whether the others do.
+
+    Made by the thread that measures.
+    """
 
     def __init__(
         self, group: Group, clock: Callable[[], float] = time.monotonic, leave: Callable[[int], None] | None = None
@@ -65,9 +51,10 @@ class Watch:
         self._every_s = max(EVERY_S, _EVERY_S_PER_RANK * group.size)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bottleneck-ranks", daemon=True)
-        self._main = threading.main_thread().ident
+        self._measuring = threading.get_ident()
         self._number = 0
-        self._heard: dict[int, tuple[Sign, float]] = {}
+        self._heard: dict[int, tuple[int, float]] = {}
+        """The number of each rank's last sign, and when it came."""
         self._last_step_s, self._longest_s = clock(), 0.0
         self._steps: dict[int, int] = {}
         self._failed_s: float | None = None
@@ -94,51 +81,33 @@ class Watch:
         if group.is_over:
             return
         self._number += 1
-        own = Sign(self._number, group.host, os.getpid(), group.progress, self._place())
-        group.say_alive(msgspec.json.encode(own).decode())
+        leave_sign(group, self._number, self._place())
         failed = group.failed()
         if failed is None:
-            failed = self._find_failed(range(group.size) if group.leads else (0,))
+            failed = self._find_failed()
             if failed is not None:
                 group.say_failed(failed)
         if failed is not None:
             self._end_if_stuck(failed)
 
-    def _find_failed(self, ranks: range | tuple[int, ...]) -> Failed | None:
-        signs = {rank: msgspec.json.decode(text, type=Sign) for rank, text in self._group.signs(ranks).items()}
-        now = self._clock()
+    def _find_failed(self) -> Failed | None:
+        signs, now = read_signs(self._group), self._clock()
         for rank, sign in signs.items():
             known = self._heard.get(rank)
-            if known is None or known[0].number != sign.number:
-                self._heard[rank] = sign, now
-        return self._find_gone(now) or self._find_hanging(signs, now)
+            if known is None or known[0] != sign.number:
+                self._heard[rank] = sign.number, now
+        return find_ended(self._group, signs) or self._find_silent(signs, now) or self._find_hanging(signs, now)
 
-    def find_gone(self) -> Failed | None:
-        """The rank whose process has ended, as far as that shows at once."""
-        group = self._group
-        texts = group.signs(range(group.size) if group.leads else (0,))
-        now = self._clock()
-        self._heard = {rank: (msgspec.json.decode(text, type=Sign), now) for rank, text in texts.items()}
-        return self._find_gone(now)
-
-    def _find_gone(self, now: float) -> Failed | None:
-        for rank, (sign, heard_s) in self._heard.items():
-            if rank == self._group.rank:
-                continue
-            if sign.host == self._group.host and not is_alive(sign.pid):
-                return Failed(
-                    rank, sign.host, "Its process ended without a word.",
-                    "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), "
-                    "use fewer workers or a smaller batch.",
-                )  # fmt: skip
-            if now - heard_s > SILENT_S:
+    def _find_silent(self, signs: Mapping[int, Sign], now: float) -> Failed | None:
+        for rank, sign in signs.items():
+            if rank != self._group.rank and now - self._heard[rank][1] > SILENT_S:
                 return Failed(
                     rank, sign.host, f"It gave no sign of life for {SILENT_S:.0f} s.",
                     "Its process was killed, its host is gone, or the network between them.",
                 )  # fmt: skip
         return None
 
-    def _find_hanging(self, signs: dict[int, Sign], now: float) -> Failed | None:
+    def _find_hanging(self, signs: Mapping[int, Sign], now: float) -> Failed | None:
         """The rank that keeps all from going on, when none has for long; only the first rank can tell."""
         if not self._group.leads or not self._group.progress:  # preparing has limits of its own
             return None
@@ -159,7 +128,7 @@ class Watch:
         )  # fmt: skip
 
     def _end_if_stuck(self, failed: Failed) -> None:
-        """End this process if its main thread does not come to know of a failure."""
+        """End this process if the thread that measures does not come to know of a failure."""
         now = self._clock()
         if self._failed_s is None:
             self._failed_s = now
@@ -168,57 +137,17 @@ class Watch:
             self._leave(int(ExitStatus.INTERRUPTED if failed.interrupted else ExitStatus.COULD_NOT_MEASURE))
 
     def _place(self) -> str:
-        """Where the main thread is, if that is no code of torch's or ours."""
-        frame: FrameType | None = sys._current_frames().get(self._main or 0)
-        if frame is None:
+        """Where the thread that measures is, if that is the user's code."""
+        frame: FrameType | None = sys._current_frames().get(self._measuring)
+        if frame is None or frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             return ""
-        name = frame.f_code.co_filename
-        ours = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-        return "" if name.startswith((_TORCH, ours, "<")) else f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this host goes on."""
-    try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True
-
-
-def what_ended_all(group: Group, found: BaseException, clock: Callable[[], float] = time.monotonic) -> BaseException:
-    """What ended the diagnosis: the failure of the rank that failed first, which the others may have felt only."""
-    felt = isinstance(found, KeyboardInterrupt) or (
-        isinstance(found, MeasurementError) and _FROM_OTHERS.search(found.message) is not None
-    )
-    if group.is_over:
-        return found
-    until_s = clock() + (_NAMING_S if felt else 0.0)
-    try:
-        watch = Watch(group, clock)
-        while True:
-            failed = group.failed() or (watch.find_gone() if felt else None)
-            if failed is not None and failed.rank != group.rank:
-                group.say_failed(failed)
-                return found if failed.interrupted and isinstance(found, KeyboardInterrupt) else failed.error()
-            if clock() >= until_s:
-                break
-            time.sleep(0.1)
-        group.fail(found)
-    except RuntimeError:  # the store has gone with the first rank
-        return (
-            found
-            if not felt
-            else MeasurementError("Rank 0 ended, and with it the store of the job.", "Look at its output.")
-        )
-    return found
+        return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def _end_process(status: int) -> None:
-    """End this process and its workers at once: its main thread cannot be reached."""
+    """End this process and its workers at once: the thread that measures cannot be reached."""
     with suppress(psutil.Error):
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 child.kill()
-    os._exit(status)
+    _exit_now(status)
