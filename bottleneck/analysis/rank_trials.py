@@ -14,6 +14,9 @@ from bottleneck.results.records import Interval, Measurement, StageSpan
 
 _COMPUTES = 0.7
 """The part of its time that a loader computes, from which on cores are what it contends for."""
+_PRECISE_OF_COST, _PRECISE_OF_STEP = 0.25, 0.02
+"""Half the interval of a cost, as a part of it or of the step, at most: else it is no number to act on."""
+_NOT_PRECISE = "it was not measured precisely enough"
 
 
 def compare_ranks(measurement: Measurement, efficiency: Interval | None) -> Measurement:
@@ -29,9 +32,11 @@ def compare_ranks(measurement: Measurement, efficiency: Interval | None) -> Meas
     ranks = tuple(_described(rank, told, measurement.stages) for rank in measurement.ranks)
     found = [_by_loader(told, ranks), _by_step(told, ranks, efficiency)]
     held = [each for each in found if each is not None and each.gain is not None]
+    sync, reason = _sync(told)
     together = replace(
         measurement.evidence.ranks,
-        sync=_sync(told),
+        sync=sync,
+        sync_reason=measurement.evidence.ranks.sync_reason or reason,
         straggler=max(held, key=lambda each: each.gain.low if each.gain else 0.0, default=None),
         contention=_contention(told, ranks, measurement),
     )
@@ -65,11 +70,17 @@ def _per_batch(trial: RankTrial) -> Series:
 # --- what ranks cost each other ---------------------------------------------------------------------------
 
 
-def _sync(told: _Trials) -> Sync:
-    """What a step takes longer with gradients shared than on the rank that is the slowest without."""
-    cost = _difference(told.of("device"), told.of("device-unshared", _first(told.slowest("device-unshared"))))
+def _sync(told: _Trials) -> tuple[Sync, str | None]:
+    """What a step takes longer with gradients shared than on the rank that is the slowest without, or why not."""
+    step = told.of("device")
+    cost = _difference(step, told.of("device-unshared", _first(told.slowest("device-unshared"))))
     gain = _ratio(told.of("raw"), told.of("raw-unshared", _first(told.slowest("raw-unshared"))))
-    return Sync(cost_s_per_batch=None if cost is None else cost.estimate, gain_if_free=gain)
+    if cost is None:
+        return Sync(gain_if_free=gain), None
+    off = (cost.high - cost.low) / 2
+    if off > max(_PRECISE_OF_COST * cost.estimate, _PRECISE_OF_STEP * step.seconds_per_batch):
+        return Sync(gain_if_free=gain), _NOT_PRECISE
+    return Sync(cost_s_per_batch=cost.estimate, gain_if_free=gain), None
 
 
 def _first(ranks: Sequence[int]) -> int:
@@ -118,15 +129,13 @@ def _contention(told: _Trials, ranks: Sequence[Rank], measurement: Measurement) 
 
 
 def _contended(ranks: Sequence[Rank], measurement: Measurement) -> str | None:
-    """`cores` where loaders compute and there are fewer cores than processes; `disk` or `network` where they wait."""
+    """`cores` where loaders compute and there are fewer cores than processes; None where that is not known."""
     spans = [span for span in measurement.stages if span.wall_s_per_batch and span.cpu_s_per_batch is not None]
     wall_s = sum(span.wall_s_per_batch or 0.0 for span in spans)
     if wall_s <= 0:
         return None
     computes = sum(span.cpu_s_per_batch or 0.0 for span in spans) / wall_s
-    if computes > _COMPUTES:
-        return "cores" if _has_too_few_cores(ranks) else "memory"
-    return None
+    return "cores" if computes > _COMPUTES and _has_too_few_cores(ranks) else None
 
 
 def _has_too_few_cores(ranks: Sequence[Rank]) -> bool:

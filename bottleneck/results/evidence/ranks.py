@@ -36,7 +36,7 @@ class Contention:
     ratio: Interval | None = None
     """Time for a batch of the loaders alone: all at once over one by itself."""
     what: str | None = None
-    """`cores`, `disk`, `network` or `memory`; None where it is not known."""
+    """`cores`; None where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class RanksTogether:
     """Of the group in which gradients are shared."""
     sync: Sync = left_out(Sync())
     sync_reason: str | None = left_out()
-    """Why sharing gradients could not be left out."""
+    """Why what sharing gradients costs is not known."""
     straggler: Straggler | None = left_out()
     contention: Contention = left_out(Contention())
     messages_per_round: Quantity | None = left_out()

@@ -33,11 +33,6 @@ _REMEDIES = {
     "other": "look for other processes on {host}, and at the cores of rank {rank} (taskset -cp PID); `bottleneck "
     "doctor` under the same launcher shows where ranks differ",
 }
-_WAYS_OF_READING = {
-    "disk": "read larger pieces: shards in the place of single files, or a copy on a local disk of each host",
-    "network": "copy the data to each host beforehand, or let one process of a host read for all of them",
-    "memory": "move fewer bytes: smaller samples, uint8 instead of float32, or one NUMA node for each rank (numactl)",
-}
 
 
 @rule("straggler")
@@ -77,7 +72,7 @@ def _contention(case: Case) -> Iterator[Suggestion]:
     fit = None if cores is None or not here else max(1, cores // here - 1)
     slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long beside those of the other ranks as alone"
     numbers = {"ratio": found.ratio.estimate, "ranks_per_host": here, "cores": cores, "contended": found.what}
-    if found.what in (None, "cores") and fit is not None and fit < case.workers:
+    if fit is not None and fit < case.workers:
         together = f"{plural(here, 'rank')} of a host start {number(here * case.workers)} workers on {cores:,} cores"
         yield Suggestion(
             title=f"Lower num_workers from {case.workers:.0f} to {fit}: the ranks of a host share its cores",
@@ -86,12 +81,11 @@ def _contention(case: Case) -> Iterator[Suggestion]:
             evidence={**numbers, "num_workers": case.workers, "proposed": {"num_workers": fit}},
         )
         return
-    other = "make the work of a sample cheaper, or use hosts with more cores for each device"
     what = "" if found.what is None else f" They contend for the {found.what}."
     yield Suggestion(
         title="The loaders of the ranks slow each other down: let them share less",
         why=f"{slower}.{what}",
-        how=_WAYS_OF_READING.get(found.what or "", other),
+        how="make the work of a sample cheaper and read larger pieces, or use hosts with more cores for each device",
         evidence={**numbers, "num_workers": case.workers},
     )
 
@@ -143,7 +137,7 @@ def _sync(case: Case) -> Iterator[Suggestion]:
     if gained is None:
         return
     cost_s = together.sync.cost_s_per_batch
-    takes = f"takes {duration(cost_s)} of each {duration(case.step_s)} step" if cost_s else "holds the job"
+    takes = f"takes {duration(cost_s)} of each {duration(case.step_s)} step" if cost_s else "takes part of each step"
     numbers = {"sync_s_per_batch": cost_s, "step_s": case.step_s, "gain": gained.estimate, "backend": together.backend}
     if together.backend == "gloo" and case.on_cuda:
         yield Suggestion(
