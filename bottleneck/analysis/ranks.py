@@ -67,8 +67,11 @@ def sync_sentence(together: RanksTogether) -> str:
     if gained is None:
         return ""
     cost_s = together.sync.cost_s_per_batch
-    takes = f" takes {duration(cost_s)} of each step" if cost_s is not None and cost_s > 0 else " holds the job"
-    return f"Sharing gradients{takes}. Without it: {gain_interval(gained)} the throughput."
+    if cost_s is None or cost_s <= 0:
+        return f"Without sharing gradients: {gain_interval(gained)} the throughput."
+    return (
+        f"Sharing gradients takes {duration(cost_s)} of each step. Without it: {gain_interval(gained)} the throughput."
+    )
 
 
 # --- single ranks -----------------------------------------------------------------------------------------

@@ -32,9 +32,10 @@ class Findings:
 
 
 def verdict_sentence(findings: Findings) -> str:
-    """The verdict: the answer, and what it is worth; of many ranks first the one that holds the others."""
-    told = (straggler_sentence(findings.ranks), sync_sentence(findings.ranks), _sentence_of_one(findings))
-    return " ".join(filter(None, told))
+    """The verdict: the answer, and what it is worth; of many ranks first what holds all of them."""
+    shared, one = sync_sentence(findings.ranks), _sentence_of_one(findings)
+    told = (shared, one) if findings.answer.choice.basis == "sync" else (one, shared)
+    return " ".join(filter(None, (straggler_sentence(findings.ranks), *told)))
 
 
 def _sentence_of_one(findings: Findings) -> str:
