@@ -87,7 +87,7 @@ def measure_gains(jobs: Iterable[Job] = JOBS, *, quick: bool = False) -> list[Ga
         result, _, failure = run_diagnosis(job.build(), quick=quick)
         for stage in job.stages:
             pairs = PAIRS_QUICK if quick else PAIRS
-            realised = realise(job.build(), without(job.build(), stage), pairs=pairs)
+            realised = realise(job.build(), without(job.build(), stage), pairs=pairs, half_width=TOLERANCE)
             gains.append(Gain(job.name, stage, realised, reported_gain(result, stage), failure))
             click.echo(f"{stage} {'in' if gains[-1].right else 'OUT'} ", err=True, nl=False)
         click.echo(err=True)

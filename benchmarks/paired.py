@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from benchmarks.observer import PlainLoop, mean_ratio
 from bottleneck.results.records import Interval
 
 PAIRS, PAIRS_QUICK = 8, 3
+_MOST_TIMES = 3
+"""As many pairs there are on a busy machine."""
 BLOCK_S = 3.0
 _QUEUES_A_BLOCK = 4
 
@@ -27,21 +30,40 @@ class Realised:
         return mean_ratio(self.ratios)
 
 
-def realise(before: dict[str, Any], after: dict[str, Any], *, pairs: int = PAIRS, block_s: float = BLOCK_S) -> Realised:
+def realise(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    *,
+    pairs: int = PAIRS,
+    block_s: float = BLOCK_S,
+    half_width: float = math.inf,
+) -> Realised:
     """Alternate blocks of two plain loops.
 
     Args:
         before: Fields of the job as it is.
         after: Fields of the changed job; a batch of either has the same number of samples.
-        pairs: How many, each loop being the first in every other one.
+        pairs: How many at least, each loop being the first in every other one.
         block_s: About how long a block takes; it has four queues at least.
+        half_width: Of the interval of the gain: while it is wider there are more pairs, up to three times as many.
     """
     loops = [PlainLoop(fields) for fields in (before, after)]
     try:
         batches = [_batches(loop, fields, block_s) for loop, fields in zip(loops, (before, after), strict=True)]
-        return Realised(tuple(itertools.islice(_ratios(loops, batches), pairs)))
+        return enough_of(_ratios(loops, batches), pairs, half_width)
     finally:
         loops.clear()
+
+
+def enough_of(ratios: Iterator[float], pairs: int, half_width: float) -> Realised:
+    """So many ratios, and more of them while their mean is not known as precisely as it has to be."""
+    found = list(itertools.islice(ratios, pairs))
+    while len(found) < _MOST_TIMES * pairs:
+        gain = mean_ratio(found)
+        if (gain.high - gain.low) / 2 <= half_width:
+            break
+        found.append(next(ratios))
+    return Realised(tuple(found))
 
 
 def _batches(loop: PlainLoop, fields: dict[str, Any], block_s: float) -> int:

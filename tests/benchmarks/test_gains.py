@@ -1,5 +1,7 @@
 """What a stage gains if it is free, in plain loops and as reported."""
 
+import itertools
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 from benchmarks import gains, observer, paired
 from benchmarks.gains import JOBS, Gain, check_gains, gains_table, reported_gain
 from benchmarks.observer import Timed
-from benchmarks.paired import Realised, realise
+from benchmarks.paired import Realised, enough_of, realise
 from benchmarks.plain import plain_loader
 from benchmarks.taken_out import CannotBeTakenOut, MadeBatch, without
 from benchmarks.uneven import UnevenImages
@@ -148,7 +150,15 @@ def test_the_reported_gain_is_that_of_the_stage():
 def test_a_job_is_diagnosed_once_for_all_of_its_stages(monkeypatch):
     calls = []
     monkeypatch.setattr(gains, "run_diagnosis", lambda fields, quick: (calls.append(fields), (None, 1.0, "no"))[1])
-    monkeypatch.setattr(gains, "realise", lambda before, after, pairs: Realised((1.5,) * pairs))
+    monkeypatch.setattr(gains, "realise", lambda before, after, pairs, half_width: Realised((1.5,) * pairs))
     found = gains.measure_gains([JOBS[-1]], quick=True)
     assert [one.stage for one in found] == ["load", "augment"]
     assert len(calls) == 1
+
+
+def test_a_busy_machine_gets_more_pairs_until_the_gain_is_known():
+    steady, shaky = itertools.repeat(1.5), itertools.cycle((1.2, 1.8))
+    assert len(enough_of(steady, 8, 0.03).ratios) == 8
+    assert len(enough_of(shaky, 8, 0.03).ratios) == 24
+    assert len(enough_of(itertools.chain([1.0, 2.0], steady), 8, 0.2).ratios) > 8
+    assert len(enough_of(shaky, 8, math.inf).ratios) == 8
