@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -24,7 +23,6 @@ from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import UsageError
 from bottleneck.script.ends import Ends, exit_now
 from bottleneck.script.launch import Script, wait_for_threads
-from bottleneck.script.one_process import refuse_ranks
 
 if TYPE_CHECKING:
     from bottleneck.api import Attempt
@@ -77,7 +75,6 @@ def run_command(
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
     script = Script(arguments[0], arguments[1:], is_module)
     script.check()
-    refuse_ranks(os.environ)
     for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
         refuse_to_replace(path, (script.name,), "the script")
     request, commit = Request.of(**asked), current_commit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,12 +23,13 @@ from bottleneck.job.users_traceback import users_traceback
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.ranks.group import world_size
 from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
 from bottleneck.script.one_loader import of_one_loader
-from bottleneck.script.one_process import OneProcess, refuse_group
+from bottleneck.script.ranks import OwnRanks, check_group
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
 
@@ -75,7 +77,7 @@ class Diagnosing:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
         self._watch.refuse = self._refuse
-        self._processes = OneProcess(self._refuse)
+        self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._in_the_loop: str | None = None
         self._finishing = threading.Lock()
@@ -87,14 +89,14 @@ class Diagnosing:
         if Diagnosing._is_entered:
             raise UsageError("A diagnosis of this process runs already.", "Let one end before the next one begins.")
         Diagnosing._is_entered = True
-        self._processes.__enter__()
+        self._own_ranks.__enter__()
         self._watch.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         Diagnosing._is_entered = False
         self._watch.__exit__()
-        self._processes.__exit__()
+        self._own_ranks.__exit__()
         self._watch.next_batch = iter(()).__next__  # for iterators that are still there
         LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
         for scheduler, state in self._schedules.values():
@@ -183,7 +185,7 @@ class Diagnosing:
             return error
         if error is not None and not isinstance(error, SystemExit):
             return _raised(error, "The script raised before it was measured")
-        if not self._watch.saw_a_loader and self._processes.has_started_any:
+        if not self._watch.saw_a_loader and self._own_ranks.has_started_any:
             return MeasurementError(
                 "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
                 "started are not watched.",
@@ -219,7 +221,7 @@ class Diagnosing:
 
     def _begin(self, source: Source, optimizers: tuple[Any, ...]) -> Callable[[], Any]:
         try:
-            refuse_group(_ranks())
+            check_group(os.environ, world_size())
         except UsageError as error:
             self._refuse(error)
         pipeline = _describe(source, optimizers)
@@ -313,12 +315,6 @@ def _raised(error: BaseException, what: str) -> MeasurementError:
         "It would by itself, too, unless it counts its steps, of which the measuring makes more; mend that first.",
         users_traceback(error),
     )
-
-
-def _ranks() -> int:
-    """Return how many processes train together."""
-    made = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_world_size() if made else 1
 
 
 def _device_of(optimizers: Iterable[Any]) -> torch.device | None:

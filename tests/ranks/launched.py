@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 JOB = Path(__file__).with_name("sleeping_ranks.py")
+SCRIPT = Path(__file__).with_name("ddp_script.py")
 _PATIENCE_S = 300
 
 

@@ -38,9 +38,7 @@ class Plan:
     slow_step_s: float = 0.0
     failure: str = ""
     """Of rank 1, in its step number 150: `raise`, `kill`, `hang`; or `sample`, while it records."""
-    shares_by_hand: bool = False
     samples: int = 10_000
-    samples_of_last: int = 0
     workers: int = 2
     told_at: int = 0
     told_in: str = ""
@@ -92,9 +90,6 @@ class Step:
         loss = self.model(batch).sum()
         self.optimizer.zero_grad()
         loss.backward()
-        if PLAN.shares_by_hand:
-            for parameter in self.model.parameters():
-                dist.all_reduce(parameter.grad)
         self.optimizer.step()
 
 
@@ -115,19 +110,20 @@ def share(_, bucket):
 def build():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    model = torch.nn.Linear(8, 2)
-    if not PLAN.shares_by_hand:
-        model = DistributedDataParallel(model)
-        if PLAN.share_s:
-            model.register_comm_hook(None, share)
-    last = dist.get_world_size() - 1 == RANK
-    samples = Samples(PLAN.samples_of_last if last and PLAN.samples_of_last else PLAN.samples)
+    model = DistributedDataParallel(torch.nn.Linear(8, 2))
+    if PLAN.share_s:
+        model.register_comm_hook(None, share)
     if hang_s := os.environ.get("HANG_S"):
         from bottleneck.measure.ranks import watch
 
         watch.HANG_S = float(hang_s)
     return bottleneck.Pipeline(
-        dataset=samples, batch_size=BATCH, num_workers=PLAN.workers, model=model, train_step=Step(model), device="cpu"
+        dataset=Samples(PLAN.samples),
+        batch_size=BATCH,
+        num_workers=PLAN.workers,
+        model=model,
+        train_step=Step(model),
+        device="cpu",
     )
 
 

@@ -81,7 +81,7 @@ def test_the_first_failure_is_the_one_that_is_named():
 def test_ranks_that_do_not_come_are_told_of():
     clock = FakeClock()
     group = make_group(DictStore(), 0, 4, clock=clock, sleep=clock.advance)
-    with pytest.raises(MeasurementError, match=r"Of 4 ranks 1 came .* Call diagnose on every rank"):
+    with pytest.raises(MeasurementError, match=r"Of 4 ranks 1 came .* Start every rank under it"):
         group.come()
     assert clock() > COMING_S
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import bottleneck
-from tests.ranks.launched import JOB, diagnose, finish, launch
+from tests.ranks.launched import JOB, SCRIPT, diagnose, finish, launch
 
 pytestmark = pytest.mark.integration
 
@@ -42,14 +42,26 @@ def test_what_sharing_gradients_takes_is_a_stage_of_the_job(tmp_path):
     assert not out
 
 
-def test_sharing_by_hand_and_uneven_shards_are_told(tmp_path):
+def test_a_script_that_nobody_changed_is_diagnosed_on_all_ranks(tmp_path):
     path = tmp_path / "report.json"
-    status, _, err = finish(diagnose(path, shares_by_hand=True, samples=400, samples_of_last=360))
+    status, out, err = finish(launch(["-m", "bottleneck", "run", "--budget", "20s", "--json", str(path), str(SCRIPT)]))
     assert status == 0, err
     result = bottleneck.load(path)
-    assert "neither DistributedDataParallel nor fully_shard" in result.evidence.ranks.sync_reason
-    assert result.evidence.ranks.sync.cost_s_per_batch is None
-    assert "uneven-shards" in [advice.id for advice in result.advice]
+    assert (result.pipeline["source"], result.evidence.ranks.world) == ("script", 2)
+    assert (result.verdict.state, result.verdict.straggler) == ("input_bound", 1)
+    assert result.evidence.ranks.sync_reason is None  # its wrapper was found
+    assert out.count("holds all 2 ranks") == 1
+    assert "trained" not in out
+
+
+def test_a_script_that_raises_on_one_rank_ends_on_all(tmp_path):
+    path = tmp_path / "report.json"
+    command = ["-m", "bottleneck", "run", "--budget", "600s", "--json", str(path), str(SCRIPT), "100"]
+    status, _, err = finish(launch(command))
+    assert status == 1
+    assert any(line.startswith("Error: Rank 1 on ") and "a broken step" in line for line in err.splitlines()), err
+    assert "exitcode  : 3" in err
+    assert "ended-early" in [warning.id for warning in bottleneck.load(path).warnings]
 
 
 @pytest.mark.parametrize(

@@ -114,17 +114,6 @@ def test_a_misspelt_option_is_no_script(tmp_path):
     assert "--buget" in done.stderr
 
 
-def test_a_rank_of_many_is_refused_before_the_script_runs(tmp_path):
-    # Guards: each rank would diagnose itself, and wait for the others in a step that they do not make.
-    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "1"}
-    done, result = run(tmp_path, SCRIPTS / "plain.py", env=environment)
-    assert (done.returncode, result) == (2, None)
-    assert "WORLD_SIZE is 2" in done.stderr
-    assert "epoch 0" not in done.stderr
-    done, _ = run(tmp_path, "missing.py", env={**os.environ, "WORLD_SIZE": "1"})
-    assert "There is no script" in done.stderr
-
-
 def test_a_misspelt_loader_ends_the_script_at_once(tmp_path):
     done, result = run(tmp_path, SCRIPTS / "plain.py", options=("--loader", "Photo"))
     assert (done.returncode, result) == (2, None)

@@ -164,7 +164,8 @@ class Group:
         if not self._wait(all_here, COMING_S):
             raise MeasurementError(
                 f"Of {self.size} ranks {here} came to the diagnosis within {COMING_S:.0f} s.",
-                "Call diagnose on every rank: all of them take part in each step.",
+                "Start every rank under it, as torchrun --nproc-per-node N -m bottleneck does, or call diagnose on "
+                "each: all of them take part in each step.",
             )
 
     def meet(self) -> None:

@@ -1,4 +1,4 @@
-"""A script is diagnosed in one process: ranks wait for each other, and each would be at another experiment."""
+"""Ranks of a script: those of a launcher are diagnosed together, those that it starts by itself are not seen."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")
 """What torchrun, accelerate and mpirun set in the processes that they start, and nobody else does."""
 
 
-def refuse_ranks(environment: Mapping[str, str]) -> None:
-    """Refuse a process that a launcher has started beside others.
+def check_group(environment: Mapping[str, str], world: int) -> None:
+    """Refuse a script that was started in several processes which do not know of each other.
+
+    Args:
+        environment: Of the process.
+        world: How many ranks the script's process group has; 1 without any.
 
     Raises:
-        UsageError: It did, as far as the environment says.
+        UsageError: They would be diagnosed one beside the other.
     """
     for name in _SIZES:
         size = environment.get(name, "").strip()
-        if size.isdigit() and int(size) > 1:
-            raise _one_of_many(f"{name} is {size}", f"without a launcher and with {name} unset")
+        if world == 1 and size.isdigit() and int(size) > 1:
+            raise UsageError(
+                f"{name} is {size}, and the script has joined no process group: each process would be diagnosed by "
+                "itself, while the others take the same cores.",
+                f"Start it without a launcher and with {name} unset: bottleneck run train.py.",
+            )
 
 
-def refuse_group(size: int) -> None:
-    """Refuse a script that has made a process group of so many ranks.
-
-    Raises:
-        UsageError: They are more than one.
-    """
-    if size > 1:
-        raise _one_of_many(f"the script has joined a process group of {size}", "as one process, on one device")
-
-
-class OneProcess:
+class OwnRanks:
     """While it is entered, training in processes that the script starts by itself is refused, or noticed.
 
     Args:
@@ -51,7 +49,7 @@ class OneProcess:
         self._start_ranks = sys.modules[self._MODULES[0]].start_processes
         self.has_started_any = False
 
-    def __enter__(self) -> OneProcess:
+    def __enter__(self) -> OwnRanks:
         @functools.wraps(self._start)
         def start(process: BaseProcess) -> None:
             self.has_started_any = True
@@ -76,16 +74,10 @@ class OneProcess:
         if join:
             self._refuse(
                 UsageError(
-                    "Only a script that trains in one process can be diagnosed, and this one trains in "
-                    f"{nprocs} processes of its own, by torch.multiprocessing.spawn.",
-                    "Let it start a single one, by its own option or with CUDA_VISIBLE_DEVICES=0.",
+                    f"This script trains in {nprocs} processes that it starts by torch.multiprocessing.spawn, and "
+                    "those are not watched.",
+                    "Let it start a single one, by its own option or with CUDA_VISIBLE_DEVICES=0; or let a launcher "
+                    f"start them: torchrun --nproc-per-node {nprocs} -m bottleneck run train.py.",
                 )
             )
         return self._start_ranks(fn, args, nprocs, join, *more, **options)
-
-
-def _one_of_many(sign: str, how: str) -> UsageError:
-    return UsageError(
-        f"Only a script that trains in one process can be diagnosed, and {sign}.",
-        f"Start it {how}: bottleneck run train.py.",
-    )
