@@ -6,7 +6,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +150,7 @@ def make_default_step(
     *,
     backward: Callable[[torch.Tensor], Any] = _backward,
     batches_per_step: int = 1,
+    gathering: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Callable[[Any], torch.Tensor]:
     """Forward, loss, zero_grad, backward and optimizer step.
 
@@ -159,12 +160,25 @@ def make_default_step(
         optimizer: None: forward and backward only.
         backward: Computes the gradients of a loss.
         batches_per_step: Gradients of so many batches are gathered for each step of the optimizer.
+        gathering: Entered with batches that no step of the optimizer follows, as `no_sync` is.
     """
     clear_gradients = _gradient_clearer(model, optimizer)
     number = 0
 
     def train_on(batch: Any) -> torch.Tensor:
         nonlocal number
+        steps = (number + 1) % batches_per_step == 0
+        with nullcontext() if steps else gathering():
+            loss = forward(batch)
+            if number % batches_per_step == 0:
+                clear_gradients()
+            backward(loss)
+        number += 1
+        if optimizer is not None and steps:
+            optimizer.step()
+        return loss
+
+    def forward(batch: Any) -> torch.Tensor:
         if loss_fn is None:
             loss = _returned_loss(_call_model(model, batch))
         else:
@@ -172,12 +186,6 @@ def make_default_step(
             output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
             loss = loss_fn(output, target)
         _check_loss(loss, loss_fn)
-        if number % batches_per_step == 0:
-            clear_gradients()
-        backward(loss)
-        number += 1
-        if optimizer is not None and number % batches_per_step == 0:
-            optimizer.step()
         return loss  # type: ignore[no-any-return]  # the user's
 
     return train_on

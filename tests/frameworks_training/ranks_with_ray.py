@@ -1,7 +1,6 @@
 """A job of two ranks under Ray Train, the second of which loads slowly; rank 0 writes the result."""
 
 import sys
-import time
 from pathlib import Path
 
 import ray
@@ -10,37 +9,16 @@ import torch
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import bottleneck
-
-
-class Rows(Dataset):
-    def __init__(self, load_s):
-        self.load_s = load_s
-
-    def __len__(self):
-        return 10_000
-
-    def __getitem__(self, index):
-        time.sleep(self.load_s)
-        return torch.full((8,), float(index)), index % 2
-
-
-class Sleeping(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(8, 2)
-
-    def forward(self, rows):
-        time.sleep(0.03)
-        return self.head(rows)
+from tests.frameworks_training.slow_ranks import SleepingModel, rows_of
 
 
 def train(config):
     torch.set_num_threads(1)
-    model, rank = prepare_model(Sleeping()), ray.train.get_context().get_world_rank()
-    loader = DataLoader(Rows(0.04 if rank else 0.001), batch_size=4, num_workers=1)
+    model, rank = prepare_model(SleepingModel()), ray.train.get_context().get_world_rank()
+    loader = DataLoader(rows_of(rank), batch_size=4, num_workers=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     pipeline = bottleneck.Pipeline.from_loader(
         loader, model=model, loss_fn=nn.CrossEntropyLoss(), optimizer=optimizer, device="cpu"

@@ -1,10 +1,12 @@
 """What `accelerator.prepare` gave back becomes a pipeline in one call."""
 
 import itertools
+from contextlib import nullcontext
 
 import pytest
 import torch
 from accelerate import Accelerator as Accelerate
+from accelerate.data_loader import DataLoaderDispatcher
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from torch import nn
 
@@ -92,8 +94,10 @@ def test_the_backward_is_the_accelerators():
     assert tensors(dict(model.state_dict())) != before
 
 
-def test_gradients_are_gathered_as_often_as_the_accelerator_says():
+def test_gradients_are_gathered_as_often_as_the_accelerator_says(monkeypatch):
     job = prepare(gradient_accumulation_steps=3)
+    unshared = []
+    monkeypatch.setattr(job[0], "no_sync", lambda model: unshared.append(model) or nullcontext())
     step = make_train_step(bottleneck.Pipeline.from_accelerate(*job, loss_fn=LOSS), CPU)
     weights = [tensors(dict(job[1].state_dict()))]
     for _ in range(6):
@@ -101,6 +105,7 @@ def test_gradients_are_gathered_as_often_as_the_accelerator_says():
         weights.append(tensors(dict(job[1].state_dict())))
     changed = [left != right for left, right in itertools.pairwise(weights)]
     assert changed == [False, False, True, False, False, True]
+    assert unshared == [job[1]] * 4  # ranks share gradients with every third batch
 
 
 def test_an_own_train_step_takes_the_place_of_all_that():
@@ -116,7 +121,7 @@ def test_another_device_than_the_accelerators_is_refused():
 
 def test_what_cannot_be_described_is_refused_in_one_sentence():
     accelerator, model, optimizer, loader = prepare()
-    several = type("Accelerator", (), {"__module__": "accelerate", "num_processes": 2})()
+    dispatched = object.__new__(DataLoaderDispatcher)
     refused = [
         ((model, optimizer, loader, accelerator), "needs an accelerate.Accelerator first, not a Sequential. Write Pip"),
         (
@@ -126,7 +131,7 @@ def test_what_cannot_be_described_is_refused_in_one_sentence():
         ((accelerator, model, loader, optimizer), "optimizer is a DataLoaderShard, not a torch Optimizer."),
         ((accelerator, model, optimizer, Rows()), "loader gives a Rows, not a torch.utils.data.DataLoader."),
         ((accelerator, model, optimizer, [loader, loader]), "loader gives 2 loaders at once, and a diagnosis looks at"),
-        ((several, model, optimizer, loader), "The job runs in 2 processes, and a diagnosis is made in one."),
+        ((accelerator, model, optimizer, dispatched), "One process loads the batches of all ranks (dispatch_batches)"),
     ]
     for arguments, said in refused:
         with pytest.raises(bottleneck.PipelineError) as refusal:

@@ -312,3 +312,11 @@ def test_what_cannot_be_described_is_refused_in_one_sentence(module, data, said)
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert refusal.value.remedy
+
+
+def test_ranks_whose_gradients_only_fit_shares_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    with pytest.raises(bottleneck.PipelineError, match=r"4 ranks, whose gradients only Trainer.fit shares"):
+        bottleneck.Pipeline.from_lightning(make_module(), make_loader())
+    assert bottleneck.Pipeline.from_lightning(make_module(), make_loader(), train_step=len).train_step is len

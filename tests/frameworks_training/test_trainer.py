@@ -1,10 +1,12 @@
 """A Hugging Face Trainer becomes a pipeline in one call, without `trainer.train()`."""
 
 import itertools
+from contextlib import nullcontext
 
 import lightning
 import pytest
 import torch
+from accelerate.data_loader import DataLoaderDispatcher
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
@@ -162,8 +164,10 @@ def test_the_step_is_that_of_the_trainer(make_trainer):
         torch.testing.assert_close(value, ours[name])
 
 
-def test_the_optimizer_steps_as_often_as_gradient_accumulation_says(make_trainer):
+def test_the_optimizer_steps_as_often_as_gradient_accumulation_says(make_trainer, monkeypatch):
     trainer = make_trainer(gradient_accumulation_steps=3)
+    unshared = []
+    monkeypatch.setattr(trainer.accelerator, "no_sync", lambda model: unshared.append(model) or nullcontext())
     pipeline = bottleneck.Pipeline.from_trainer(trainer)
     step, batch = make_train_step(pipeline, CPU), batch_of(trainer, pipeline)
     weights = [tensors(dict(trainer.model.state_dict()))]
@@ -172,6 +176,7 @@ def test_the_optimizer_steps_as_often_as_gradient_accumulation_says(make_trainer
         weights.append(tensors(dict(trainer.model.state_dict())))
     changed = [left != right for left, right in itertools.pairwise(weights)]
     assert changed == [False, False, True, False, False, True]
+    assert len(unshared) == 4  # ranks share gradients with every third batch
 
 
 def test_an_own_compute_loss_and_an_own_training_step_are_used(make_trainer):
@@ -209,8 +214,8 @@ def test_what_cannot_be_described_is_refused_in_one_sentence(make_trainer):
     trainer.train_dataset = None
     sharded = make_trainer()
     sharded.is_fsdp_enabled = True
-    several = make_trainer()
-    several.args = type("Arguments", (), {"world_size": 4})()
+    dispatched = make_trainer()
+    dispatched.get_train_dataloader = lambda: object.__new__(DataLoaderDispatcher)
     lightnings = object.__new__(lightning.Trainer)
     refused = [
         (nn.Linear(1, 1), "needs a transformers.Trainer, not a Linear. Write Pipeline.from_trainer(trainer)."),
@@ -218,7 +223,7 @@ def test_what_cannot_be_described_is_refused_in_one_sentence(make_trainer):
         (lightnings, "not a Trainer (is it Lightning's?). Write Pipeline.from_lightning(module, datamodule)."),
         (trainer, "raised ValueError: Trainer: training requires a train_dataset. Give the Trainer a train_dataset."),
         (sharded, "shards its model with FSDP"),
-        (several, "The job runs in 4 processes, and a diagnosis is made in one. Start it with plain python"),
+        (dispatched, "One process loads the batches of all ranks (dispatch_batches)"),
     ]
     for value, said in refused:
         with pytest.raises(bottleneck.PipelineError) as refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.integrations.frameworks import describe_value, is_a, refuse_several_processes, the_only_loader
+from bottleneck.job.integrations.frameworks import describe_value, is_a, refuse_dispatched, the_only_loader
 from bottleneck.job.train_step import FrameworkStep, make_default_step
 
 _CALL = "Pipeline.from_accelerate(accelerator, model, optimizer, loader, loss_fn=loss_fn)"
@@ -21,7 +22,7 @@ def accelerate_fields(
     """The loader of the user's own, and the fields of the pipeline.
 
     Raises:
-        PipelineError: Objects of another kind, or one of several processes.
+        PipelineError: Objects of another kind, or a loader that loads for other processes too.
     """
     if not is_a(accelerator, ("accelerate",), "Accelerator"):
         raise PipelineError(
@@ -34,7 +35,7 @@ def accelerate_fields(
                 f"{name} is {describe_value(value)}, not a torch {wanted.__name__}.",
                 f"In this order: {_CALL}.",
             )
-    refuse_several_processes(int(accelerator.num_processes))
+    refuse_dispatched(loader)
     step = AccelerateStep(accelerator, model, loss_fn) if train_step is None else train_step
     return the_only_loader(loader, "loader", _CALL), {
         "model": model,
@@ -70,4 +71,5 @@ class AccelerateStep(FrameworkStep):
             optimizer,
             backward=self._accelerator.backward,
             batches_per_step=self._accelerator.gradient_accumulation_steps,
+            gathering=functools.partial(self._accelerator.no_sync, self.model),
         )

@@ -35,16 +35,17 @@ def describe_value(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def refuse_several_processes(processes: int) -> None:
-    """Refuse a job that is one of several: they would wait for each other.
+def refuse_dispatched(loader: Any) -> None:
+    """Refuse the loader of accelerate's whose batches one process loads for all.
 
     Raises:
-        PipelineError: There is more than one.
+        PipelineError: It is one.
     """
-    if processes > 1:
+    if is_a(loader, ("accelerate",), "DataLoaderDispatcher"):
         raise PipelineError(
-            f"The job runs in {processes} processes, and a diagnosis is made in one.",
-            "Start it with plain python, without torchrun or accelerate launch.",
+            "One process loads the batches of all ranks (dispatch_batches), and a diagnosis runs a loader on each.",
+            "Let each rank load its own, by DataLoaderConfiguration(dispatch_batches=False), or diagnose the script as "
+            "it is: torchrun --nproc-per-node N -m bottleneck run train.py.",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from bottleneck.job.integrations.frameworks import (
     describe_value,
     is_a,
     random_numbers_kept,
-    refuse_several_processes,
+    refuse_dispatched,
     the_only_loader,
 )
 from bottleneck.job.train_step import FrameworkStep
@@ -36,7 +36,6 @@ def trainer_fields(trainer: Any, *, own_step: bool) -> tuple[DataLoader[Any], di
             f"Pipeline.from_trainer needs a transformers.Trainer, not {describe_value(trainer)}{hint}.",
             f"Write {_CALL}." if not hint else "Write Pipeline.from_lightning(module, datamodule).",
         )
-    refuse_several_processes(int(trainer.args.world_size))
     for flag, name in (("is_deepspeed_enabled", "DeepSpeed"), ("is_fsdp_enabled", "FSDP")):
         if getattr(trainer, flag, False) and not own_step:
             raise PipelineError(
@@ -47,6 +46,7 @@ def trainer_fields(trainer: Any, *, own_step: bool) -> tuple[DataLoader[Any], di
         found = call_users_code(
             trainer.get_train_dataloader, "trainer.get_train_dataloader()", "Give the Trainer a train_dataset."
         )
+    refuse_dispatched(found)
     fields: dict[str, Any] = {
         "model": trainer.model,
         "optimizer": trainer.optimizer,
@@ -108,7 +108,8 @@ def _loop(trainer: Any, model: Any, optimizer: Any, batches_per_step: int) -> Ca
 
     def train_on(batch: Any) -> Any:
         nonlocal number
-        loss = trainer.training_step(model, batch)
+        with accelerator.no_sync(model) if (number + 1) % batches_per_step else nullcontext():
+            loss = trainer.training_step(model, batch)
         number += 1
         if number % batches_per_step == 0:
             if limit:

@@ -40,7 +40,8 @@ def lightning_fields(module: Any, data: Any, trainer: Any, *, own_step: bool) ->
         own_step: The user gives a train step.
 
     Raises:
-        PipelineError: Objects of another kind, several loaders, or a module that needs its Trainer in each step.
+        PipelineError: Objects of another kind, several loaders, a module that needs its Trainer in each step, or
+            several ranks.
     """
     if not is_a(module, LIGHTNING, "LightningModule"):
         raise PipelineError(
@@ -53,6 +54,7 @@ def lightning_fields(module: Any, data: Any, trainer: Any, *, own_step: bool) ->
     hooks = data if is_a(data, LIGHTNING, "LightningDataModule") else None
     if not own_step:
         _refuse_special_steps(module)
+        _refuse_ranks()
     with random_numbers_kept():
         loader = _find_loader(module, data, hooks)
     fields: dict[str, Any] = {"model": module}
@@ -76,6 +78,15 @@ def _refuse_special_steps(module: Any) -> None:
     if "dataloader_iter" in inspect.signature(module.training_step).parameters:
         raise PipelineError(
             f"{name}.training_step takes its batches by itself, from dataloader_iter.", f"Write {_WITH_STEP}."
+        )
+
+
+def _refuse_ranks() -> None:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise PipelineError(
+            f"The job has {distributed.get_world_size()} ranks, whose gradients only Trainer.fit shares.",
+            "Diagnose the script as it is: torchrun --nproc-per-node N -m bottleneck run train.py.",
         )
 
 
