@@ -23,6 +23,7 @@ from benchmarks import (
     large_results,
     marks,
     observer,
+    ranks,
     resources,
     script_jobs,
     verdicts,
@@ -138,6 +139,13 @@ def measure_scripts(report: Report, *, quick: bool) -> None:
     report.add("Scripts", script_jobs.runs_table(runs), script_jobs.check_runs(runs))
 
 
+def measure_ranks(report: Report, *, quick: bool) -> None:
+    """Jobs of several ranks: verdicts, the cost of sharing gradients, the time that many ranks take."""
+    runs = ranks.run_all(quick=quick)
+    checks = ranks.check_runs(runs) if quick else [*ranks.check_runs(runs), ranks.check_time()]
+    report.add("Ranks", ranks.runs_table(runs), checks)
+
+
 def measure_gains(report: Report, *, quick: bool) -> None:
     """Gain if free, against plain loops without the stage."""
     found = gains.measure_gains(quick=quick)
@@ -193,6 +201,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "regimes": measure_regimes,
     "shapes": measure_shapes,
     "scripts": measure_scripts,
+    "ranks": measure_ranks,
     "gains": measure_gains,
     "advice": measure_advice,
     "marks": measure_marks,

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, off_list, percent
+from benchmarks.checks import Check, markdown_table, milliseconds
 from bottleneck.results.codec import from_json
 from bottleneck.results.records import Result
 
@@ -194,9 +194,9 @@ def check_runs(runs: Sequence[Run]) -> list[Check]:
     return [
         Check("verdicts on jobs of several ranks", "all right", f"{len(runs) - len(wrong)} of {len(runs)} right",
               not wrong, tuple(wrong)),
-        Check("cost of sharing gradients against plain loops", f"within {percent(MOST_OFF)}",
+        Check("cost of sharing gradients against plain loops", f"within {100 * MOST_OFF:.0f} %",
               f"{len(shared) - len(off)} of {len(shared)} within", bool(shared) and not off, tuple(off)),
-        Check("what the diagnosis changes of the speed of ranks", f"≤ {percent(MOST_SLOWDOWN)}",
+        Check("what the diagnosis changes of the speed of ranks", f"≤ {100 * MOST_SLOWDOWN:.0f} %",
               f"{len(slowed) - len(slow)} of {len(slowed)} within", bool(slowed) and not slow, tuple(slow)),
     ]  # fmt: skip
 
@@ -210,14 +210,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:+.1f} %"
 
 
-def main() -> None:
-    """Measure, and show the table and the bars."""
-    runs = run_all(quick=False)
-    click.echo(runs_table(runs))
-    checks = [*check_runs(runs), check_time()]
-    click.echo(f"\n{checks_table(checks)}\n\n{off_list(checks)}")
-
-
 def check_time() -> Check:
     """How long a diagnosis of many ranks takes beside that of one process, with the budgets that they choose."""
     taken = []
@@ -228,7 +220,3 @@ def check_time() -> Check:
         f"time to diagnose {MANY} ranks", f"≤ {MOST_TIMES:g} times that of one",
         f"{taken[0]:.0f} s and {taken[1]:.0f} s", taken[1] <= MOST_TIMES * taken[0],
     )  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
