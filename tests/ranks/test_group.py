@@ -1,5 +1,7 @@
 """Ranks agree by a store, and hear of each other's failures wherever they wait."""
 
+import threading
+
 import msgspec
 import pytest
 
@@ -76,6 +78,25 @@ def test_the_first_failure_is_the_one_that_is_named():
     make_group(store, 2, 3).fail(MeasurementError("first"))
     make_group(store, 1, 3).fail(MeasurementError("second"))
     assert make_group(store, 0, 3).failed() == Failed(2, make_group(store, 0, 3).host, "first")
+
+
+def test_ranks_work_until_the_last_one_has_come():
+    done, enough = [0, 0, 0], threading.Event()
+
+    def meet(group):
+        def work():
+            done[group.rank] += 1
+            if min(done[:2]) >= 5:
+                enough.set()
+
+        if group.rank == 2:
+            assert enough.wait(30)
+        group.meet_at_work(work)
+        return done[group.rank]
+
+    first, second, last = on_all_ranks(meet, size=3)
+    assert min(first, second) >= 5
+    assert last <= 1
 
 
 def test_ranks_that_do_not_come_are_told_of():

@@ -174,6 +174,19 @@ class Group:
         self.store.add(key, 1)
         self._wait(lambda: self.store.add(key, 0) >= self.size)
 
+    def meet_at_work(self, work: Callable[[], object]) -> None:
+        """Wait until all ranks are here, and work meanwhile: the others have not done with what they do beside it."""
+        key = self._key("meet")
+        self.store.add(key, 1)
+
+        def all_here() -> bool:
+            here = self.store.add(key, 0) >= self.size
+            if not here:
+                work()
+            return here
+
+        self._wait(all_here)
+
     def announce(self, text: str) -> None:
         """Tell all other ranks something, once all of them listen; only the one that leads does."""
         ready, said = self._key("ready"), self._key("said")

@@ -150,6 +150,7 @@ class LockstepBench(Bench):
         if arm is None:
             self.loader.rest()
             self.group.meet()
+            self.group.meet()  # the others have done
             return None
         usual = self.waits_s
         if call.trial:
@@ -167,8 +168,8 @@ class LockstepBench(Bench):
     def prepare(self, arm: Arm) -> None:
         """Switch to an arm, and run for as many steps as all ranks do until it is steady."""
         if not arm.coupled:
+            self.group.meet()  # before the switch: what a loader makes while it waits would come for free
             super().prepare(arm)
-            self.group.meet()
             return
         self._switch(arm.mode)
         first_s = self._run_waiting(arm)
@@ -211,6 +212,8 @@ class LockstepBench(Bench):
             batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
         block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches)
         self._pace_s[arm] = block.seconds / block.batches
+        if not arm.coupled:
+            self.group.meet_at_work(lambda: self._run_once(arm, []))
         return block
 
     def _whole_passes(self, arm: Arm, batches: int) -> int:  # noqa: ARG002 - the length is that of all ranks
