@@ -46,7 +46,7 @@ class Plan:
     disk: str = ""
     """A file that one loader at a time holds while it loads."""
     share_s: float = 0.0
-    slow_rank: int = -1
+    slow_ranks: tuple[int, ...] = ()
     slow_load_s: float = 0.0
     slow_step_s: float = 0.0
     last_length: int = 0
@@ -57,7 +57,7 @@ class Samples(Dataset[torch.Tensor]):
     """Samples that take their time."""
 
     def __init__(self, plan: Plan, rank: int, world: int) -> None:
-        seconds = plan.slow_load_s if rank == plan.slow_rank and plan.slow_load_s else plan.load_s
+        seconds = plan.slow_load_s if rank in plan.slow_ranks and plan.slow_load_s else plan.load_s
         self.work = Work("spin" if plan.spins else "wait", seconds / BATCH)
         self.disk = plan.disk
         self.length = plan.last_length if plan.last_length and rank == world - 1 else LENGTH
@@ -84,7 +84,7 @@ class Step:
     """A train step that sleeps, and shares a few gradients."""
 
     def __init__(self, plan: Plan, rank: int, model: Any) -> None:
-        self.seconds = plan.slow_step_s if rank == plan.slow_rank and plan.slow_step_s else plan.step_s
+        self.seconds = plan.slow_step_s if rank in plan.slow_ranks and plan.slow_step_s else plan.step_s
         self.model, self.optimizer = model, torch.optim.SGD(model.parameters(), lr=0.01)
 
     def __call__(self, batch: torch.Tensor) -> None:

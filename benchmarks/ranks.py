@@ -21,6 +21,7 @@ import click
 
 from benchmarks.checks import Check, markdown_table, milliseconds
 from bottleneck.results.codec import from_json
+from bottleneck.results.evidence import RanksTogether
 from bottleneck.results.records import Result
 
 JOB = Path(__file__).with_name("rank_job.py")
@@ -60,10 +61,11 @@ def _syncs(result: Result) -> bool:
     return result.verdict.bottleneck == "sync"
 
 
-def _held(rank: int, stages: Sequence[str]) -> Callable[[Result], bool]:
+def _held(ranks: tuple[int, ...], stages: Sequence[str]) -> Callable[[Result], bool]:
     def is_right(result: Result) -> bool:
         held = result.evidence.ranks.straggler
-        return result.verdict.straggler == rank and held is not None and held.stage in stages
+        named = held is not None and result.verdict.straggler in ranks and (held.ranks or (held.rank,)) == ranks
+        return named and held is not None and held.stage in stages
 
     return is_right
 
@@ -76,9 +78,17 @@ def _contends(result: Result, times: float) -> bool:
 JOBS: tuple[RankJob, ...] = (
     RankJob("even", "nothing wrong", 4, _nothing, {"step_s": 0.1}),
     RankJob(
-        "slow_loader", "one rank loads slowly", 4, _held(2, ("load", "fetch")), {"slow_rank": 2, "slow_load_s": 0.2}
+        "slow_loader", "one rank loads slowly", 4, _held((2,), ("load", "fetch")),
+        {"slow_ranks": (2,), "slow_load_s": 0.2},
     ),
-    RankJob("slow_step", "one rank computes slowly", 4, _held(1, ("compute",)), {"slow_rank": 1, "slow_step_s": 0.08}),
+    RankJob(
+        "slow_loaders", "two ranks load slowly", 4, _held((1, 3), ("load", "fetch")),
+        {"slow_ranks": (1, 3), "slow_load_s": 0.2},
+    ),
+    RankJob(
+        "slow_step", "one rank computes slowly", 4, _held((1,), ("compute",)),
+        {"slow_ranks": (1,), "slow_step_s": 0.08},
+    ),
     RankJob("slow_sync", "sharing gradients takes 40 ms", 2, _syncs, {"share_s": 0.04}),
     RankJob(
         "one_core", "loaders compute on one core", 2, lambda result: _contends(result, 1.3),
@@ -169,7 +179,7 @@ def runs_table(runs: Sequence[Run]) -> str:
         together = result.evidence.ranks
         ratio, cost_s = together.contention.ratio, together.sync.cost_s_per_batch
         told = f"{result.verdict.state}, {result.verdict.bottleneck}"
-        straggler = "" if result.verdict.straggler is None else f", rank {result.verdict.straggler}"
+        straggler = "" if together.straggler is None or result.verdict.straggler is None else f", {_named(together)}"
         rows.append((
             each.job.name, each.job.what, str(each.job.ranks), f"{told}{straggler}", milliseconds(each.sync_s),
             "" if cost_s is None else milliseconds(cost_s),
@@ -178,6 +188,12 @@ def runs_table(runs: Sequence[Run]) -> str:
         ))  # fmt: skip
     header = ("job", "planted", "ranks", "found", "sync, plain", "sync, found", "together over alone", "right")
     return markdown_table(header, rows)
+
+
+def _named(together: RanksTogether) -> str:
+    held = together.straggler
+    assert held is not None
+    return f"ranks {', '.join(map(str, held.ranks))}" if held.ranks else f"rank {held.rank}"
 
 
 def check_runs(runs: Sequence[Run]) -> list[Check]:

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bottleneck.analysis.estimates.statistics import Series, align, jackknife, log_ratio, series
-from bottleneck.results.evidence import Contention, Straggler, Sync
+from bottleneck.analysis.saturation import contended_resource
+from bottleneck.results.evidence import Contention, Evidence, Straggler, Sync
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.rank_trials import RankTrial, RankTrials, TrialName
 from bottleneck.results.ranks import Rank
 from bottleneck.results.records import Interval, Measurement, StageSpan
 
-_COMPUTES = 0.7
-"""The part of its time that a loader computes, from which on cores are what it contends for."""
 _PRECISE_OF_COST, _PRECISE_OF_STEP = 0.25, 0.02
 """Half the interval of a cost, as a part of it or of the step, at most: else it is no number to act on."""
 _NOT_PRECISE = "it was not measured precisely enough"
@@ -38,7 +37,7 @@ def compare_ranks(measurement: Measurement, efficiency: Interval | None) -> Meas
         sync=sync,
         sync_reason=measurement.evidence.ranks.sync_reason or reason,
         straggler=max(held, key=lambda each: each.gain.low if each.gain else 0.0, default=None),
-        contention=_contention(told, ranks, measurement),
+        contention=_contention(told, measurement.evidence),
     )
     return replace(measurement, ranks=ranks, evidence=replace(measurement.evidence, ranks=together))
 
@@ -88,64 +87,54 @@ def _first(ranks: Sequence[int]) -> int:
 
 
 def _by_loader(told: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
-    """The rank that waits the most, and what the job gains with its loader free.
+    """The ranks that wait the most, and what the job gains with their loaders free.
 
     Loaders that contend are all slow, and freeing any of them helps the others. The one that holds them is as slow
     while they rest.
     """
     gain, held = _ratio(told.of("raw"), told.of("raw-freed")), _ratio(told.of("raw-held"), told.of("raw-freed"))
-    rank = next((rank for rank in ranks if rank.rank == told.freed), None)
-    if rank is None or gain is None or held is None or held.low <= 1:
+    slow = _named(told.freed, ranks)
+    if not slow or gain is None or held is None or held.low <= 1:
         return None
-    return _straggler(rank, rank.stage, gain)
+    return _straggler(slow, slow[0].stage, gain)
 
 
 def _by_step(told: _Trials, ranks: Sequence[Rank], efficiency: Interval | None) -> Straggler | None:
-    """The rank whose train step is the slowest, and what the job gains if it were as quick as that of the next one."""
+    """The ranks whose train step is slow, and what the job gains if it were as quick as that of the next one."""
     order = told.slowest("device-unshared")
     job = told.of("raw") if len(told.of("raw")) else told.of("device")
     if len(order) < 2 or efficiency is None:
         return None
-    slow, next_ = (told.of("device-unshared", rank) for rank in order[:2])
-    gained = jackknife(lambda whole, a, b: whole / (whole - (a - b)), (job, slow, next_))
-    rank = next((rank for rank in ranks if rank.rank == order[0]), None)
+    steps_s = [told.of("device-unshared", rank).seconds_per_batch for rank in order]
+    # Of at most half of the ranks, those before the largest fall are slow.
+    count = max(range(1, len(order) // 2 + 1), key=lambda at: steps_s[at - 1] / steps_s[at])
+    slowest, next_ = (told.of("device-unshared", rank) for rank in (order[0], order[count]))
+    gained = jackknife(lambda whole, a, b: whole / (whole - (a - b)), (job, slowest, next_))
+    slow = _named(order[:count], ranks)
     # Who waits for data gains nothing by a faster step: of the gain, the part that is left counts.
-    if gained is None or rank is None or efficiency.low * gained.estimate <= 1:
+    if gained is None or not slow or efficiency.low * gained.estimate <= 1:
         return None
-    return _straggler(rank, COMPUTE, gained.interval())
+    return _straggler(slow, COMPUTE, gained.interval())
 
 
-def _straggler(rank: Rank, stage: str | None, gain: Interval) -> Straggler:
-    return Straggler(rank=rank.rank, host=rank.host, device=rank.device, stage=stage, gain=gain)
+def _named(numbers: Sequence[int], ranks: Sequence[Rank]) -> list[Rank]:
+    known = {rank.rank: rank for rank in ranks}
+    return [known[number] for number in numbers if number in known]
 
 
-def _contention(told: _Trials, ranks: Sequence[Rank], measurement: Measurement) -> Contention:
+def _straggler(slow: Sequence[Rank], stage: str | None, gain: Interval) -> Straggler:
+    first = slow[0]
+    alike = tuple(sorted(rank.rank for rank in slow)) if len(slow) > 1 else ()
+    return Straggler(rank=first.rank, host=first.host, device=first.device, stage=stage, gain=gain, ranks=alike)
+
+
+def _contention(told: _Trials, evidence: Evidence) -> Contention:
     """What a batch takes a loader longer beside those of the other ranks than alone, and what they contend for."""
-    rank = told.freed or 0
+    rank = _first(told.freed)
     ratio = _ratio(told.of("loaders", rank), told.of("loader-alone", rank))
     if ratio is None:
         return Contention()
-    return Contention(ratio=ratio, what=_contended(ranks, measurement) if ratio.low > 1 else None)
-
-
-def _contended(ranks: Sequence[Rank], measurement: Measurement) -> str | None:
-    """`cores` where loaders compute and there are fewer cores than processes; None where that is not known."""
-    spans = [span for span in measurement.stages if span.wall_s_per_batch and span.cpu_s_per_batch is not None]
-    wall_s = sum(span.wall_s_per_batch or 0.0 for span in spans)
-    if wall_s <= 0:
-        return None
-    computes = sum(span.cpu_s_per_batch or 0.0 for span in spans) / wall_s
-    return "cores" if computes > _COMPUTES and _has_too_few_cores(ranks) else None
-
-
-def _has_too_few_cores(ranks: Sequence[Rank]) -> bool:
-    hosts: dict[str, list[Rank]] = {}
-    for rank in ranks:
-        hosts.setdefault(rank.host, []).append(rank)
-    return any(
-        sum((rank.num_workers or 0) + 1 for rank in here) > max(rank.cores or 0 for rank in here) > 0
-        for here in hosts.values()
-    )
+    return Contention(ratio=ratio, what=contended_resource(evidence) if ratio.low > 1 else None)
 
 
 # --- single ranks -----------------------------------------------------------------------------------------
@@ -154,7 +143,7 @@ def _has_too_few_cores(ranks: Sequence[Rank]) -> bool:
 def _described(rank: Rank, told: _Trials, spans: Iterable[StageSpan]) -> Rank:
     """A rank with the stage that costs its loader the most, and what it takes by itself."""
     alone, step = told.of("loader-alone", rank.rank), told.of("device-unshared", rank.rank)
-    held = _ratio(told.of("raw"), told.of("raw-freed")) if rank.rank == told.freed else None
+    held = _ratio(told.of("raw"), told.of("raw-freed")) if told.freed and rank.rank == told.freed[0] else None
     return replace(
         rank,
         stage=_costliest(rank, spans) or rank.stage,

@@ -13,13 +13,15 @@ from typing import TypeGuard
 
 from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING
 from bottleneck.results.evidence import Evidence, RanksTogether, Straggler
-from bottleneck.results.format import LARGEST, duration, gain_interval
+from bottleneck.results.format import LARGEST, duration, gain_interval, names, plural
 from bottleneck.results.names import COMPUTE, RAW
 from bottleneck.results.ranks import Rank, with_blocks_of
 from bottleneck.results.records import Interval
 
 _WORTH = 1 + LOSS_WORTH_TOUCHING
 """A gain that is surely over it is worth naming, as is a loss of the input's."""
+_MOST_NAMED = 8
+"""Ranks in a sentence."""
 
 
 # --- the job ----------------------------------------------------------------------------------------------
@@ -53,12 +55,21 @@ def straggler_sentence(together: RanksTogether) -> str:
     held = straggler_of(together)
     if held is None:
         return ""
-    by = {None: "", COMPUTE: " by its train step"}.get(held.stage, f" by its {held.stage}")
     every = "all" if together.world is None else f"all {together.world:,}"
-    return (
-        f"Rank {held.rank:,} on {held.host} ({held.device}) holds {every} ranks{by}. Without that: "
-        f"{gain_interval(held.gain)} the throughput."
-    )
+    its, holds = ("their", "hold") if held.ranks else ("its", "holds")
+    by = {None: "", COMPUTE: f" by {its} train step"}.get(held.stage, f" by {its} {held.stage}")
+    who = f"Rank {held.rank:,} on {held.host} ({held.device})" if not held.ranks else called(held).capitalize()
+    return f"{who} {holds} {every} ranks{by}. Without that: {gain_interval(held.gain)} the throughput."
+
+
+def called(held: Straggler) -> str:
+    """The rank that holds the others, or those that do so alike: `rank 3 on node-0`, `ranks 4 and 5`."""
+    if not held.ranks:
+        return f"rank {held.rank:,} on {held.host}"
+    shown = [f"{rank:,}" for rank in held.ranks[:_MOST_NAMED]]
+    if len(held.ranks) > _MOST_NAMED:
+        shown.append(plural(len(held.ranks) - _MOST_NAMED, "other"))
+    return f"ranks {names(shown)}"
 
 
 def sync_sentence(together: RanksTogether) -> str:

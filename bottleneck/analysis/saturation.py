@@ -1,6 +1,6 @@
 """Which resource the job as it is uses up, or that it uses up none: then it works too little in parallel.
 
-Looks at the experiment `raw`, coupled, in the evidence `utilisation`.
+Looks at the experiment `raw` in the evidence `utilisation`, coupled; of many ranks also at their loaders alone.
 """
 
 from __future__ import annotations
@@ -73,6 +73,17 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
     else:
         sentence = f"No resource is saturated while the job runs: {facts}.{_remark(raw, state)}"
     return Saturation(tuple(found), sentence, busy, cores, raw.cores_other)
+
+
+def contended_resource(evidence: Evidence) -> Literal["cores", "disk"] | None:
+    """What loaders use up while they run without the train step, with those of other ranks of the host beside them."""
+    usage = raw_usage(evidence, mode="drained")
+    if usage is None:
+        return None
+    found = dict(_saturated(_with_others(usage, evidence), evidence, "input_bound"))
+    if "cores" in found or "quota" in found:
+        return "cores"
+    return "disk" if "disk" in found else None
 
 
 def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:

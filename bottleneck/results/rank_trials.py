@@ -12,8 +12,8 @@ TrialName = Literal[
     "device", "device-unshared", "raw", "raw-unshared", "raw-freed", "raw-held", "loaders", "loader-alone"
 ]
 """What is tried on ranks: batches cached on the device, and the job as it is, both also without sharing gradients; the
-job with the loader of one rank free, and with those of all others free; all loaders at once, and one of them while the
-others rest."""
+job with the loaders of some ranks free, and with those of all others free; all loaders at once, and one of them while
+the others rest."""
 
 
 @dataclass(frozen=True)
@@ -30,5 +30,6 @@ class RankTrials:
     """What was tried on the ranks of a job, before any statistics."""
 
     trials: tuple[RankTrial, ...] = ()
-    freed: Count | None = None
-    """The rank that was tried with a free loader, and with its loader alone: the one that waits the most."""
+    freed: tuple[Count, ...] = ()
+    """Those that were tried with free loaders: the one that waits the most, whose loader was tried alone, and others
+    that wait about as long."""

@@ -14,6 +14,7 @@ def found(
     state="device_bound",
     bottleneck="compute",
     straggler=None,
+    ranks=(),
     stage=None,
     sync_s=None,
     ratio=None,
@@ -21,7 +22,7 @@ def found(
     raw_s=0.05,
 ):
     """What is looked at of a result."""
-    held = None if straggler is None else SimpleNamespace(rank=straggler, stage=stage)
+    held = None if straggler is None else SimpleNamespace(rank=straggler, stage=stage, ranks=ranks)
     together = SimpleNamespace(
         straggler=held,
         contention=SimpleNamespace(ratio=ratio),
@@ -43,6 +44,7 @@ def run(name, **said):
 RIGHT = {
     "even": {},
     "slow_loader": {"straggler": 2, "stage": "load"},
+    "slow_loaders": {"straggler": 1, "ranks": (1, 3), "stage": "load"},
     "slow_step": {"straggler": 1, "stage": "compute"},
     "slow_sync": {"bottleneck": "sync"},
     "one_core": {"ratio": Interval(2.0, 1.9, 2.1), "advice": ("rank-contention",)},
@@ -54,7 +56,7 @@ RIGHT = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_job_is_right_only_by_what_was_planted_in_it(name):
     assert run(name, **RIGHT[name]).right
-    stragglers = [RIGHT["slow_loader"], RIGHT["slow_step"], RIGHT["slow_sync"]]
+    stragglers = [RIGHT[one] for one in ("slow_loader", "slow_loaders", "slow_step", "slow_sync")]
     assert not any(run(name, **said).right for said in stragglers if said is not RIGHT[name])
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 from torch.utils.data import Dataset
 
-from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
+from bottleneck.analysis.saturation import find_saturation, raw_usage
 from bottleneck.measure.usage import machine, sampler, utilisation
 from bottleneck.measure.usage.machine import MachineUsage
 from tests.support.in_full import render_in_full

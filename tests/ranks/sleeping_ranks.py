@@ -33,7 +33,7 @@ class Plan:
     augment_s: float = 0.004
     step_s: float = 0.02
     share_s: float = 0.0
-    slow_rank: int = -1
+    slow_ranks: tuple[int, ...] = ()
     slow_load_s: float = 0.0
     slow_step_s: float = 0.0
     failure: str = ""
@@ -61,7 +61,7 @@ class Samples(Dataset):
 
 
 def load(index):
-    slow = PLAN.slow_rank == RANK and PLAN.slow_load_s
+    slow = RANK in PLAN.slow_ranks and PLAN.slow_load_s
     seconds = (PLAN.slow_load_s if slow else PLAN.load_s) / BATCH
     if PLAN.failure == "sample" and RANK == 1 and index > 200:
         raise ValueError("a broken sample")
@@ -81,7 +81,7 @@ class Step:
 
     def __call__(self, batch):
         self.steps += 1
-        slow = PLAN.slow_rank == RANK and PLAN.slow_step_s
+        slow = RANK in PLAN.slow_ranks and PLAN.slow_step_s
         time.sleep(PLAN.slow_step_s if slow else PLAN.step_s)
         if RANK == 1 and self.steps == 150:
             fail()

@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.rank_trials import compare_ranks
+from bottleneck.analysis.ranks import straggler_sentence
+from bottleneck.measure.ranks.trials import wait_most
+from bottleneck.results.evidence import Cores, ExperimentUsage, Utilisation
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.rank_trials import RankTrial, RankTrials
 from bottleneck.results.ranks import Rank, RankExperiment
@@ -21,7 +24,7 @@ def blocks(s_per_batch, rounds=ROUNDS):
     return tuple(Block(n, 40, 10 * s_per_batch * (1 + 0.005 * (n % 3 - 1)), 10) for n in range(rounds))
 
 
-def trials(times, freed=None):
+def trials(times, freed=()):
     """Trials from times per batch, by what was tried: of one rank, or of several in their order."""
     found = []
     for name, given in times.items():
@@ -31,7 +34,7 @@ def trials(times, freed=None):
     return RankTrials(tuple(found), freed)
 
 
-def measured(times, freed=None, world=2, **of_ranks):
+def measured(times, freed=(), world=2, **of_ranks):
     ranks = tuple(Rank(rank=n, host=f"node-{n}", device=f"cuda:{n}", **of_ranks) for n in range(world))
     return replace(measure(DEVICE_BOUND), ranks=ranks, rank_trials=trials(times, freed))
 
@@ -78,20 +81,40 @@ def test_a_cost_that_is_surely_small_is_told():
 
 
 def test_a_rank_with_a_slow_loader_holds_the_others():
-    found = together({"raw": 0.040, "raw-freed": 0.025, "raw-held": 0.040}, freed=1)
+    found = together({"raw": 0.040, "raw-freed": 0.025, "raw-held": 0.040}, freed=(1,))
     assert (found.straggler.rank, found.straggler.host) == (1, "node-1")
     assert found.straggler.gain.estimate == pytest.approx(1.6, rel=0.01)
 
 
 def test_a_rank_whose_loader_is_slow_beside_the_others_only_holds_nobody():
     # Guards: where four loaders share a disk, freeing any of them makes the others faster.
-    assert together({"raw": 0.080, "raw-freed": 0.060, "raw-held": 0.050}, freed=1).straggler is None
+    assert together({"raw": 0.080, "raw-freed": 0.060, "raw-held": 0.050}, freed=(1,)).straggler is None
 
 
 def test_a_rank_with_a_slow_step_holds_the_others():
     found = together({"raw": 0.045, "device": (0.044, 0.044), "device-unshared": (0.022, 0.042)})
     assert (found.straggler.rank, found.straggler.stage) == (1, COMPUTE)
     assert found.straggler.gain.estimate == pytest.approx(45 / 25, rel=0.02)
+
+
+def test_ranks_that_load_slowly_alike_hold_the_others_together():
+    found = together({"raw": 0.040, "raw-freed": 0.025, "raw-held": 0.040}, freed=(3, 1), world=4)
+    assert (found.straggler.rank, found.straggler.ranks) == (3, (1, 3))
+    assert straggler_sentence(replace(found, world=4)).startswith("Ranks 1 and 3 hold all 4 ranks")
+
+
+def test_ranks_whose_steps_are_slow_alike_hold_the_others_together():
+    # Guards: beside one that is as slow, no rank gains anything by the step of the next one.
+    times = {"raw": 0.045, "device": (0.044,) * 4, "device-unshared": (0.022, 0.0421, 0.022, 0.042)}
+    found = together(times, world=4)
+    assert (found.straggler.rank, found.straggler.ranks, found.straggler.stage) == (1, (1, 3), COMPUTE)
+    assert found.straggler.gain.estimate == pytest.approx(45 / 25, rel=0.02)
+
+
+def test_most_ranks_do_not_hold_one_that_is_quick():
+    times = {"raw": 0.045, "device": (0.044,) * 4, "device-unshared": (0.022, 0.042, 0.042, 0.042)}
+    found = together(times, world=4)
+    assert found.straggler is None or found.straggler.gain.low < 1.02
 
 
 def test_a_slow_step_holds_nobody_in_a_job_that_waits_for_data():
@@ -108,13 +131,13 @@ def test_ranks_that_are_alike_have_no_straggler_of_note():
             "device": (0.03, 0.03),
             "device-unshared": (0.029, 0.029),
         },
-        freed=0,
+        freed=(0,),
     )
     assert found.straggler is None or found.straggler.gain.low < 1.02
 
 
 def test_contention_is_of_the_rank_that_was_tried_alone():
-    found = together({"loaders": (0.010, 0.030), "loader-alone": (None, 0.020)}, freed=1)
+    found = together({"loaders": (0.010, 0.030), "loader-alone": (None, 0.020)}, freed=(1,))
     assert found.contention.ratio.estimate == pytest.approx(1.5, rel=0.01)
 
 
@@ -124,12 +147,22 @@ def test_without_trials_nothing_is_known():
     assert found.contention.ratio is None
 
 
-@pytest.mark.parametrize(("workers", "cores", "what"), [(4, 8, "cores"), (2, 8, None)])
-def test_loaders_that_compute_contend_for_cores_where_these_are_few(workers, cores, what):
-    before = measured({"loaders": 0.03, "loader-alone": 0.02}, num_workers=workers, cores=cores)
-    spans = (StageSpan("augment", "before_augment", "raw", 0.02, 0.019),)
-    ranks = tuple(replace(rank, host="one") for rank in before.ranks)
-    assert compare_ranks(replace(before, ranks=ranks, stages=spans), SURE).evidence.ranks.contention.what == what
+@pytest.mark.parametrize(
+    ("used", "what"),
+    [
+        ({"cores_main": 0.1, "cores_workers": 1.9, "cores_other": 2.0, "cores_busy": 4.0}, "cores"),
+        ({"throttled_share": 0.4}, "cores"),
+        ({"cores_busy": 1.0, "disk_busy_share": 0.98, "disk_requests_in_flight": 9.0}, "disk"),
+        ({"cores_busy": 1.0, "disk_busy_share": 0.2}, None),
+    ],
+)
+def test_loaders_contend_for_what_they_use_up_together(used, what):
+    before = measured({"loaders": 0.03, "loader-alone": 0.02})
+    usage = Utilisation(
+        cores=Cores(allowed=4, quota=4.0), experiments=(ExperimentUsage(name="raw", mode="drained", **used),)
+    )
+    before = replace(before, evidence=replace(before.evidence, utilisation=usage))
+    assert compare_ranks(before, SURE).evidence.ranks.contention.what == what
 
 
 def test_a_rank_is_told_with_the_stage_that_costs_its_loader_the_most():
@@ -137,3 +170,23 @@ def test_a_rank_is_told_with_the_stage_that_costs_its_loader_the_most():
     before = measured({"raw": 0.03}, experiments=own)
     spans = (StageSpan("finish", None, "after_augment"), StageSpan("augment", "after_augment", "before_augment"))
     assert [rank.stage for rank in compare_ranks(replace(before, stages=spans), SURE).ranks] == ["augment", "augment"]
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "freed"),
+    [
+        ((0, 20, 0, 0), (1,)),
+        ((0, 20, 0, 15), (1, 3)),
+        ((0, 20, 5, 0), (1,)),
+        ((20, 19, 18, 21), (3,)),  # the job's loader is slow, and no rank of it
+        ((0.5, 0.1, 0.2, 0.1), ()),
+        ((None, None, None, None), ()),
+    ],
+)
+def test_the_ranks_that_wait_the_longest_are_freed_up_to_half_of_them(waits_ms, freed):
+    raw = (RankExperiment("raw", 0.05, 0.02),)
+    ranks = [
+        Rank(rank=n, host="one", device="cpu", experiments=raw, wait_s_per_batch=None if ms is None else ms / 1e3)
+        for n, ms in enumerate(waits_ms)
+    ]
+    assert wait_most(ranks) == freed

@@ -118,7 +118,15 @@ RANKS_TOGETHER = st.builds(
     sync=st.builds(Sync, cost_s_per_batch=st.none() | NUMBERS, gain_if_free=st.none() | INTERVALS),
     sync_reason=st.none() | st.text(max_size=30),
     straggler=st.none()
-    | st.builds(Straggler, rank=COUNTS, host=NAMES, device=NAMES, stage=st.none() | NAMES, gain=st.none() | INTERVALS),
+    | st.builds(
+        Straggler,
+        rank=COUNTS,
+        host=NAMES,
+        device=NAMES,
+        stage=st.none() | NAMES,
+        gain=st.none() | INTERVALS,
+        ranks=st.lists(COUNTS, max_size=12).map(tuple),
+    ),
     contention=st.builds(Contention, ratio=st.none() | INTERVALS, what=st.none() | NAMES),
 )
 ADVICE = st.builds(

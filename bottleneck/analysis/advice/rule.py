@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bottleneck.analysis import settings
-from bottleneck.analysis.advice.saturation import Saturation, find_saturation
 from bottleneck.analysis.estimates.epochs import Epoch, find_epoch
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.margin import MARGIN
+from bottleneck.analysis.saturation import Saturation, find_saturation
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.stopping import loss
 from bottleneck.results.evidence import Evidence

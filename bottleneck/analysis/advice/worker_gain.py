@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.estimates.statistics import mean_spread
+from bottleneck.analysis.saturation import raw_usage
 from bottleneck.analysis.settings import number
 from bottleneck.results.names import DEVICE
 from bottleneck.results.records import Interval

@@ -84,7 +84,7 @@ def measure_all(
     group.is_over = True
     if not group.leads:
         return
-    ledger.ranks, ledger.rank_trials = ranks, RankTrials(tried, freed)
+    ledger.ranks, ledger.rank_trials = ranks, RankTrials(tried, freed or ())
     _note(
         ledger,
         hosts=len({rank.host for rank in ranks}),

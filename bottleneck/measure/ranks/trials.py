@@ -33,6 +33,8 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
 _LONGEST_BLOCK_S, _SHORTEST_BLOCK_S, _STEPS = 0.8, 0.3, 20
 _WORTH_FREEING = 0.02
 """The part of the job's step that a rank has to wait for its loader, for that to be tried without."""
+_ALIKE = 0.5
+"""Ranks that wait longer than this part of what the one does that waits the most are freed with it."""
 _DEVICE, _RAW, _LOADER = Arm(None, "device"), Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
 
 
@@ -61,8 +63,10 @@ class Trials:
         while (call := self._bench.hear()) is not None:
             self._visit(call)
 
-    def lead(self, ranks: Sequence[Rank], first_round: int, budget_s: float, clock: Callable[[], float]) -> int | None:
-        """Try all that is worth it, on all ranks, round by round; return the rank that was freed, if any was.
+    def lead(
+        self, ranks: Sequence[Rank], first_round: int, budget_s: float, clock: Callable[[], float]
+    ) -> tuple[int, ...]:
+        """Try all that is worth it, on all ranks, round by round; return the ranks that were freed.
 
         Args:
             ranks: As they are known after the rounds.
@@ -70,7 +74,7 @@ class Trials:
             budget_s: Time for it.
             clock: Seconds from any beginning.
         """
-        freed = waits_most(ranks)
+        freed = wait_most(ranks)
         calls = list(self._calls(freed))
         until_s, longest_s = clock() + budget_s, 0.0
         for number in range(_MOST_ROUNDS):
@@ -95,21 +99,21 @@ class Trials:
         elif block is not None:
             self._ledger.add(call.arm, block)
 
-    def _calls(self, freed: int | None) -> Iterator[Call]:
-        bench, loads = self._bench, freed is not None
+    def _calls(self, freed: tuple[int, ...]) -> Iterator[Call]:
+        bench = self._bench
         if not bench.sharing.reason:
             yield self._call("device", _DEVICE)
             yield self._call("device-unshared", _DEVICE, shares=False)
-        if loads or not bench.sharing.reason:
+        if freed or not bench.sharing.reason:
             yield self._call("raw", _RAW)
         if not bench.sharing.reason:
             yield self._call("raw-unshared", _RAW, shares=False)
-        if freed is not None:
-            others = tuple(rank for rank in range(bench.group.size) if rank != freed)
+        if freed:
+            others = tuple(rank for rank in range(bench.group.size) if rank not in freed)
             yield self._call("raw-freed", _RAW, ranks=others, others=_DEVICE)
-            yield self._call("raw-held", _RAW, ranks=(freed,), others=_DEVICE)
+            yield self._call("raw-held", _RAW, ranks=freed, others=_DEVICE)
         yield self._call("loaders", _LOADER)
-        yield self._call("loader-alone", _LOADER, ranks=(freed or 0,))
+        yield self._call("loader-alone", _LOADER, ranks=freed[:1] or (0,))
 
     def _call(self, trial: TrialName, arm: Arm, **changes: Any) -> Call:
         pace_s = self._ledger.seconds_per_batch(arm) or math.inf  # not measured: as short as it can be
@@ -119,10 +123,16 @@ class Trials:
         return msgspec.structs.replace(self._bench.plan(arm, 0, batches), trial=trial, looks=False, **changes)
 
 
-def waits_most(ranks: Sequence[Rank]) -> int | None:
-    """The rank that waits the longest for its loader; None where that is no part of a step to speak of."""
-    found = max(ranks, key=lambda rank: rank.wait_s_per_batch or 0.0, default=None)
-    if found is None or not found.wait_s_per_batch:
-        return None
-    raw = next((e.coupled_s_per_batch for e in found.experiments if e.name == RAW), None)
-    return found.rank if raw and found.wait_s_per_batch > _WORTH_FREEING * raw else None
+def wait_most(ranks: Sequence[Rank]) -> tuple[int, ...]:
+    """The rank that waits the longest for its loader, and those that wait about as long, if they are half at most.
+
+    Empty where waiting is no part of a step to speak of.
+    """
+    waits_s = {rank.rank: rank.wait_s_per_batch or 0.0 for rank in ranks}
+    ordered = sorted(ranks, key=lambda rank: waits_s[rank.rank], reverse=True)
+    first = next(iter(ordered), None)
+    raw_s = next((e.coupled_s_per_batch for e in first.experiments if e.name == RAW), None) if first else None
+    if first is None or not raw_s or waits_s[first.rank] <= _WORTH_FREEING * raw_s:
+        return ()
+    alike = tuple(rank.rank for rank in ordered if waits_s[rank.rank] > _ALIKE * waits_s[first.rank])
+    return alike if len(alike) <= len(ranks) / 2 else (first.rank,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bottleneck.analysis.gains import step_s, sure_gain_of
-from bottleneck.analysis.ranks import straggler_of, sync_gain
+from bottleneck.analysis.ranks import called, straggler_of, sync_gain
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
@@ -93,7 +93,7 @@ def _headline(result: Result) -> tuple[str, str]:
     speed = f"{count(now.samples_per_s)} samples/s{a_rank(result)}"
     held = straggler_of(result.evidence.ranks)
     if held is not None:
-        return _if_freed(now, held.gain, f"rank {held.rank} on {held.host} held up no other")
+        return _if_freed(now, held.gain, f"{called(held)} held up no other")
     if verdict.bottleneck == SYNC:
         return _if_freed(now, sync_gain(result.evidence.ranks), "sharing gradients took no time")
     if verdict.state == "undecided":

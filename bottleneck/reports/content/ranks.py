@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.analysis.ranks import extremes, loader_s
+from bottleneck.analysis.ranks import called, extremes, loader_s
 from bottleneck.reports.charts.rank_map import draw_ranks
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
 from bottleneck.results.format import count, duration, gain_interval, known, names, whole
@@ -52,7 +52,9 @@ def _together(result: Result) -> str:
     together = result.evidence.ranks
     told = ["Per batch: what a rank waits for data in the job, and what its loader takes alone, all ranks at once."]
     if any(rank.held is not None for rank in extremes(result.ranks, together)):
-        told.append("If free: throughput of the job with this rank's data served from a cache.")
+        held = together.straggler
+        whose = "this rank's data" if held is None or not held.ranks else f"the data of {called(held)}"
+        told.append(f"If free: throughput of the job with {whose} served from a cache.")
     ratio = together.contention.ratio
     if ratio is not None and known(ratio.estimate):
         what = f", by sharing the {together.contention.what}" if together.contention.what else ""

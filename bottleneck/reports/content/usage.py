@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.saturation import find_saturation
+from bottleneck.analysis.saturation import find_saturation
 from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section, Table
 from bottleneck.results.evidence import ExperimentUsage, Utilisation
 from bottleneck.results.format import UNKNOWN, known, percent, size

@@ -18,7 +18,7 @@ class Sync:
 
 @dataclass(frozen=True, kw_only=True)
 class Straggler:
-    """The rank that holds the others the most."""
+    """The rank that holds the others the most, and those that are as slow."""
 
     rank: Count
     host: str
@@ -27,6 +27,8 @@ class Straggler:
     """What it is slow in."""
     gain: Interval | None = None
     """The factor of throughput of the job without that: its loader free, or its step as quick as the others'."""
+    ranks: tuple[Count, ...] = left_out(())
+    """It and those that are as slow, where there are several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class Contention:
     ratio: Interval | None = None
     """Time for a batch of the loaders alone: all at once over one by itself."""
     what: str | None = None
-    """`cores`; None where it is not known."""
+    """`cores` or `disk`; None where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.saturation import THROTTLED, raw_usage
+from bottleneck.analysis.saturation import THROTTLED, raw_usage
 from bottleneck.results.format import duration, number, percent, plural
 
 _QUEUE = 1.5

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.ranks import (
+    called,
     cores_of_host,
     loader_s,
     median_loader_s,
@@ -46,12 +47,12 @@ def _straggler(case: Case) -> Iterator[Suggestion]:
     loads = held.stage != COMPUTE and own is not None and usual is not None
     compared = f" Its loader takes {duration(own)} a batch, that of the rank in the middle {duration(usual)}."
     yield Suggestion(
-        title=f"Look at rank {held.rank} on {held.host}: all others wait for it",
+        title=f"Look at {called(held)}: all others wait for {'them' if held.ranks else 'it'}",
         why=f"{straggler_sentence(case.evidence.ranks)}{compared if loads else ''}",
         how=_remedy(held),
         evidence={
-            "rank": held.rank, "host": held.host, "device": held.device, "slow_in": held.stage,
-            "loader_s_per_batch": own, "median_loader_s_per_batch": usual,
+            "rank": held.rank, "ranks": list(held.ranks), "host": held.host, "device": held.device,
+            "slow_in": held.stage, "loader_s_per_batch": own, "median_loader_s_per_batch": usual,
         },
         gain=held.gain,
     )  # fmt: skip

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.worker_room import batch_room_bytes
+from bottleneck.analysis.saturation import raw_usage
 from bottleneck.results.format import number, plural, size
 from bottleneck.results.names import COMPUTE, DEVICE
 
