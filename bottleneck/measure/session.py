@@ -118,23 +118,21 @@ def measure(
     if group is not None:
         note_ranks(group, ledger)
         options = options_of_rank(options, group, ledger)
-    try:
-        with (
-            nullcontext() if group is None else Watch(group),
-            left_as_found if options.restore else nullcontext() as kept,
-        ):
-            if group is not None:
-                group.come()
-            timekeeper = Timekeeper(options, on_progress if _leads(group) else lambda _: None, clock)
-            job = JobOnDevice.of(pipeline, loader, device)
-            session = Session(job, sites, options, ledger, judge, timekeeper, group)
-            try:
-                session.run()
-            finally:
-                session.close()
-    except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
-        failure = _what_ended_it(error, group)
-        _note_early_end(failure, group, ledger)
+    with nullcontext() if group is None else Watch(group):
+        try:
+            with left_as_found if options.restore else nullcontext() as kept:
+                if group is not None:
+                    group.come()
+                timekeeper = Timekeeper(options, on_progress if _leads(group) else lambda _: None, clock)
+                job = JobOnDevice.of(pipeline, loader, device)
+                session = Session(job, sites, options, ledger, judge, timekeeper, group)
+                try:
+                    session.run()
+                finally:
+                    session.close()
+        except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
+            failure = _what_ended_it(error, group)
+            _note_early_end(failure, group, ledger)
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces, _leads(group))

@@ -18,16 +18,19 @@ _PATIENCE_S = 300
 def launch(arguments, ranks=2, hang_s=None, **plan):
     """Start ranks of the sleeping job: each runs Python with these arguments."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    environment = {**os.environ, "JOB": json.dumps(plan), "OMP_NUM_THREADS": "1"}
-    if hang_s is not None:
-        environment["HANG_S"] = str(hang_s)
     return subprocess.Popen(
         [sys.executable, *launcher, *arguments],
-        env=environment,
+        env=environment_of(plan, hang_s),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def environment_of(plan, hang_s=None):
+    """What tells the sleeping job its plan."""
+    environment = {**os.environ, "JOB": json.dumps(plan), "OMP_NUM_THREADS": "1"}
+    return environment if hang_s is None else {**environment, "HANG_S": str(hang_s)}
 
 
 def diagnose(report, budget="10s", **changes):

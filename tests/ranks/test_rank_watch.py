@@ -10,6 +10,7 @@ import pytest
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.ranks import watch
 from bottleneck.measure.ranks.blame import what_ended_all
+from bottleneck.measure.ranks.group import Failed
 from bottleneck.measure.ranks.signs import Sign, is_alive
 from bottleneck.measure.ranks.watch import HANG_S, SILENT_S, Watch
 from tests.ranks.stores import DictStore, make_group
@@ -153,6 +154,44 @@ def test_what_a_killed_rank_leaves_to_feel_is_told_by_its_name(gone):
     ranks.other_says(pid=gone)
     ended = what_ended_all(ranks.group, MeasurementError("The train step raised: Connection closed by peer"))
     assert "Rank 1 on" in str(ended)
+
+
+FELT = "The train step raised: Connection closed by peer"
+
+
+def test_a_rank_of_another_host_that_falls_silent_when_an_end_is_felt_is_named():
+    ranks = Ranks()
+    ranks.other_says(host="elsewhere")
+    ended = what_ended_all(ranks.group, MeasurementError(FELT), ranks.clock, ranks.clock.advance)
+    assert "Rank 1 on elsewhere failed" in str(ended)
+
+
+def test_a_rank_that_goes_on_is_not_blamed():
+    ranks = Ranks()
+    ranks.other_says(host="elsewhere")
+
+    def sleep(seconds):
+        ranks.clock.advance(seconds)
+        ranks.other_says(host="elsewhere")
+
+    own = MeasurementError(FELT)
+    assert what_ended_all(ranks.group, own, ranks.clock, sleep) is own
+    assert ranks.group.failed().rank == 0
+
+
+def test_who_follows_waits_for_the_name_that_the_first_rank_gives():
+    ranks = Ranks(rank=1)
+    ranks.other_says(host="elsewhere")
+    said = Failed(2, "third", "Its process ended without a word.")
+
+    def sleep(seconds):
+        ranks.clock.advance(seconds)
+        ranks.other_says(host="elsewhere")
+        if ranks.clock() > 4:
+            ranks.group.say_failed(said)
+
+    ended = what_ended_all(ranks.group, MeasurementError(FELT), ranks.clock, sleep)
+    assert "Rank 2 on third" in str(ended)
 
 
 def test_processes_that_live():

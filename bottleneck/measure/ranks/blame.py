@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.ranks.group import Failed, Group
-from bottleneck.measure.ranks.signs import find_ended, read_signs
+from bottleneck.measure.ranks.signs import between_signs_s, find_ended, find_silent, read_signs
 
-_NAMING_S, _PAUSE_S = 3.0, 0.1
-"""For the rank that failed to say so, where another one feels it first."""
+_SIGNS = 3
+"""That a rank has to leave out to count as gone, where others feel that one is."""
+_PAUSE_S = 0.1
 _FROM_OTHERS = re.compile(
     r"closed by peer|reset by peer|broken pipe|remote process|connection (?:refused|closed|was)|nccl|gloo|"
     r"socket (?:error|closed)|timed out waiting|process group",
@@ -45,10 +46,17 @@ def what_ended_all(
 
 
 def _wait_for_name(group: Group, clock: Callable[[], float], sleep: Callable[[float], None]) -> Failed | None:
-    """The rank that failed, once that shows; None where it does not in time."""
-    until_s = clock() + _NAMING_S
+    """The rank that failed, once that shows; None where it does not in time.
+
+    The first rank sees the signs of all; the others wait for what it says.
+    """
+    before, silent_s = read_signs(group), _SIGNS * between_signs_s(group.size)
+    until_s = clock() + (silent_s if group.leads else 2 * silent_s)
     while True:
-        failed = group.failed() or find_ended(group, read_signs(group))
-        if failed is not None or clock() >= until_s:
+        now = read_signs(group)
+        failed = group.failed() or find_ended(group, now)
+        if failed is not None:
             return failed
+        if clock() >= until_s:
+            return find_silent(group, before, now, silent_s)
         sleep(_PAUSE_S)

@@ -10,6 +10,8 @@ import psutil
 
 from bottleneck.measure.ranks.group import Failed, Group
 
+_EVERY_S, _EVERY_S_PER_RANK = 1.0, 5e-3
+
 
 class Sign(msgspec.Struct, frozen=True):
     """A sign of life."""
@@ -21,6 +23,11 @@ class Sign(msgspec.Struct, frozen=True):
     """Batches so far."""
     at: str = ""
     """Where the user's code is, if it is there."""
+
+
+def between_signs_s(ranks: int) -> float:
+    """How long a rank waits between two signs: the more of them there are, the longer."""
+    return max(_EVERY_S, _EVERY_S_PER_RANK * ranks)
 
 
 def leave_sign(group: Group, number: int, at: str) -> None:
@@ -43,6 +50,17 @@ def find_ended(group: Group, signs: Mapping[int, Sign]) -> Failed | None:
                 rank, sign.host, "Its process ended without a word.",
                 "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), "
                 "use fewer workers or a smaller batch.",
+            )  # fmt: skip
+    return None
+
+
+def find_silent(group: Group, before: Mapping[int, Sign], now: Mapping[int, Sign], after_s: float) -> Failed | None:
+    """The rank that has left no sign since before, which was so many seconds ago."""
+    for rank, sign in now.items():
+        if rank != group.rank and rank in before and before[rank].number == sign.number:
+            return Failed(
+                rank, sign.host, f"It gave no sign of life for {after_s:.0f} s.",
+                "Its process was killed, its host is gone, or the network between them.",
             )  # fmt: skip
     return None
 

@@ -21,10 +21,8 @@ import torch
 
 from bottleneck.errors import ExitStatus
 from bottleneck.measure.ranks.group import Failed, Group
-from bottleneck.measure.ranks.signs import Sign, find_ended, leave_sign, read_signs
+from bottleneck.measure.ranks.signs import Sign, between_signs_s, find_ended, find_silent, leave_sign, read_signs
 
-EVERY_S = 1.0
-_EVERY_S_PER_RANK = 5e-3
 SILENT_S = 20.0
 """Without a sign of life a rank counts as gone; one on the same host does when its process is."""
 HANG_S = 120.0
@@ -48,13 +46,13 @@ class Watch:
         self, group: Group, clock: Callable[[], float] = time.monotonic, leave: Callable[[int], None] | None = None
     ) -> None:
         self._group, self._clock, self._leave = group, clock, leave or _end_process
-        self._every_s = max(EVERY_S, _EVERY_S_PER_RANK * group.size)
+        self._every_s = between_signs_s(group.size)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bottleneck-ranks", daemon=True)
         self._measuring = threading.get_ident()
         self._number = 0
-        self._heard: dict[int, tuple[int, float]] = {}
-        """The number of each rank's last sign, and when it came."""
+        self._heard: dict[int, tuple[Sign, float]] = {}
+        """The last sign of each rank, and when it came."""
         self._last_step_s, self._longest_s = clock(), 0.0
         self._steps: dict[int, int] = {}
         self._failed_s: float | None = None
@@ -94,18 +92,14 @@ class Watch:
         signs, now = read_signs(self._group), self._clock()
         for rank, sign in signs.items():
             known = self._heard.get(rank)
-            if known is None or known[0] != sign.number:
-                self._heard[rank] = sign.number, now
-        return find_ended(self._group, signs) or self._find_silent(signs, now) or self._find_hanging(signs, now)
-
-    def _find_silent(self, signs: Mapping[int, Sign], now: float) -> Failed | None:
-        for rank, sign in signs.items():
-            if rank != self._group.rank and now - self._heard[rank][1] > SILENT_S:
-                return Failed(
-                    rank, sign.host, f"It gave no sign of life for {SILENT_S:.0f} s.",
-                    "Its process was killed, its host is gone, or the network between them.",
-                )  # fmt: skip
-        return None
+            if known is None or known[0].number != sign.number:
+                self._heard[rank] = sign, now
+        silent = {rank: sign for rank, (sign, heard_s) in self._heard.items() if now - heard_s > SILENT_S}
+        return (
+            find_ended(self._group, signs)
+            or find_silent(self._group, silent, signs, SILENT_S)
+            or self._find_hanging(signs, now)
+        )
 
     def _find_hanging(self, signs: Mapping[int, Sign], now: float) -> Failed | None:
         """The rank that keeps all from going on, when none has for long; only the first rank can tell."""

@@ -1,0 +1,48 @@
+"""Ranks on two hosts: a slow link between them is the cost of sharing gradients, and a rank that dies is missed."""
+
+import json
+
+import pytest
+
+import bottleneck
+from tests.ranks.launched import JOB, finish
+from tests.ranks.two_hosts import RATE_BYTES_PER_S, launch_on, missing, two_hosts
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with two_hosts() as spaces:
+        yield spaces
+
+
+def run(hosts, path, budget, **plan):
+    """Status, standard output and standard error of each host's launcher."""
+    command = ["-m", "bottleneck", "diagnose", f"{JOB}:build", "--budget", budget, "--json", str(path)]
+    return [finish(process) for process in launch_on(hosts, command, **plan)]
+
+
+def test_a_slow_link_is_what_sharing_gradients_costs(hosts, tmp_path):
+    path, numbers = tmp_path / "report.json", 150_000
+    ends = run(hosts, path, "20s", step_s=0.05, numbers=numbers)
+    assert [status for status, _, _ in ends] == [0, 0], ends
+    result = bottleneck.load(path)
+    together = result.evidence.ranks
+    assert (together.world, together.hosts) == (2, 2)
+    assert [rank.host for rank in result.ranks] == ["node-a", "node-b"]
+    assert together.sync.gain_if_free.low > 1.3
+    link_s = 4 * numbers / RATE_BYTES_PER_S
+    assert 0.7 * link_s < together.sync.cost_s_per_batch < 1.6 * link_s
+
+
+def test_a_rank_that_is_killed_on_another_host_is_named(hosts, tmp_path):
+    path = tmp_path / "report.json"
+    (status, _, err), _ = run(hosts, path, "600s", failure="kill")
+    assert status == 1
+    assert any(line.startswith("Error: Rank 1 on node-b failed.") for line in err.splitlines()), err
+    warnings = {warning["id"]: warning["message"] for warning in json.loads(path.read_text())["warnings"]}
+    assert "Rank 1 on node-b" in warnings["ended-early"]
