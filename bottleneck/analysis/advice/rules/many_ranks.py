@@ -73,7 +73,7 @@ def _contention(case: Case) -> Iterator[Suggestion]:
     fit = None if cores is None or not here else max(1, cores // here - 1)
     slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long beside those of the other ranks as alone"
     numbers = {"ratio": found.ratio.estimate, "ranks_per_host": here, "cores": cores, "contended": found.what}
-    if fit is not None and fit < case.workers:
+    if found.what != "disk" and fit is not None and fit < case.workers:
         together = f"{plural(here, 'rank')} of a host start {number(here * case.workers)} workers on {cores:,} cores"
         yield Suggestion(
             title=f"Lower num_workers from {case.workers:.0f} to {fit}: the ranks of a host share its cores",
@@ -82,11 +82,13 @@ def _contention(case: Case) -> Iterator[Suggestion]:
             evidence={**numbers, "num_workers": case.workers, "proposed": {"num_workers": fit}},
         )
         return
-    what = "" if found.what is None else f" They contend for the {found.what}."
+    what = "" if found.what is None else f" Together they use up the {found.what}."
+    larger = "read larger pieces, shards in the place of single files, or copy the data to a local disk of each host"
+    less = "make the work of a sample cheaper and read larger pieces, or use hosts with more cores for each device"
     yield Suggestion(
         title="The loaders of the ranks slow each other down: let them share less",
         why=f"{slower}.{what}",
-        how="make the work of a sample cheaper and read larger pieces, or use hosts with more cores for each device",
+        how=larger if found.what == "disk" else less,
         evidence={**numbers, "num_workers": case.workers},
     )
 
