@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -128,4 +128,20 @@ def main() -> NoReturn:
     """The console script."""
     prepare_streams()
     end_in_order()
-    sys.exit(flushed(run(sys.argv[1:])))
+    status = flushed(run(sys.argv[1:]))
+    if _is_a_rank():
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _is_a_rank() -> bool:
+    """Whether the job has joined other processes: Gloo's threads may then still hold tensors.
+
+    To free them takes the interpreter: at its end they abort the process now and then, and the status is lost
+    (pytorch/pytorch#179291).
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    return joined and distributed.get_world_size() > 1

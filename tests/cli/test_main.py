@@ -180,3 +180,23 @@ def test_a_reader_that_closes_the_pipe_is_no_error(tmp_path):
         errors = process.stderr.read()
         assert process.wait(60) == 0
     assert errors == b""
+
+
+RANK = """
+import atexit, sys
+import torch.distributed as distributed
+distributed.is_initialized, distributed.get_world_size = lambda: True, lambda: int(sys.argv.pop())
+atexit.register(print, "the interpreter has ended")
+from bottleneck.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_rank_leaves_before_the_interpreter_ends(world):
+    # Guards: there Gloo's threads abort the process now and then, and its launcher takes a diagnosis for a failure.
+    done = subprocess.run(
+        [sys.executable, "-c", RANK, "--version", str(world)], capture_output=True, text=True, check=True
+    )
+    assert "bottleneck" in done.stdout
+    assert ("has ended" in done.stdout) == (world == 1)
