@@ -175,7 +175,7 @@ class Group:
         self._wait(lambda: self.store.add(key, 0) >= self.size)
 
     def meet_at_work(self, work: Callable[[], object]) -> None:
-        """Wait until all ranks are here, and work meanwhile: the others have not done with what they do beside it."""
+        """Wait until all ranks are here, and work meanwhile: those that are not yet time something beside that work."""
         key = self._key("meet")
         self.store.add(key, 1)
 
