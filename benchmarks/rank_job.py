@@ -156,7 +156,7 @@ def main() -> None:
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps({"loops": found, "result": json.loads(diagnosis.to_json())}))
     dist.barrier()
-    # Gloo's threads may hold tensors, and abort the process where these are freed at the end of the interpreter.
+    # Gloo's threads may abort the process at the end of the interpreter, as pytorch/pytorch#179291 reports.
     sys.stderr.flush()
     os._exit(0)
 

@@ -21,7 +21,7 @@ import click
 
 from benchmarks.checks import Check, markdown_table, milliseconds
 from bottleneck.results.codec import from_json
-from bottleneck.results.evidence import RanksTogether
+from bottleneck.results.evidence import Straggler
 from bottleneck.results.records import Result
 
 JOB = Path(__file__).with_name("rank_job.py")
@@ -64,8 +64,9 @@ def _syncs(result: Result) -> bool:
 def _held(ranks: tuple[int, ...], stages: Sequence[str]) -> Callable[[Result], bool]:
     def is_right(result: Result) -> bool:
         held = result.evidence.ranks.straggler
-        named = held is not None and result.verdict.straggler in ranks and (held.ranks or (held.rank,)) == ranks
-        return named and held is not None and held.stage in stages
+        if held is None or result.verdict.straggler not in ranks:
+            return False
+        return (held.ranks or (held.rank,)) == ranks and held.stage in stages
 
     return is_right
 
@@ -179,7 +180,8 @@ def runs_table(runs: Sequence[Run]) -> str:
         together = result.evidence.ranks
         ratio, cost_s = together.contention.ratio, together.sync.cost_s_per_batch
         told = f"{result.verdict.state}, {result.verdict.bottleneck}"
-        straggler = "" if together.straggler is None or result.verdict.straggler is None else f", {_named(together)}"
+        held = None if result.verdict.straggler is None else together.straggler
+        straggler = "" if held is None else f", {_named(held)}"
         rows.append((
             each.job.name, each.job.what, str(each.job.ranks), f"{told}{straggler}", milliseconds(each.sync_s),
             "" if cost_s is None else milliseconds(cost_s),
@@ -190,9 +192,7 @@ def runs_table(runs: Sequence[Run]) -> str:
     return markdown_table(header, rows)
 
 
-def _named(together: RanksTogether) -> str:
-    held = together.straggler
-    assert held is not None
+def _named(held: Straggler) -> str:
     return f"ranks {', '.join(map(str, held.ranks))}" if held.ranks else f"rank {held.rank}"
 
 

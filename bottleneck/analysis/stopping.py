@@ -10,7 +10,7 @@ from bottleneck.analysis.estimates.attribution import exposed_share
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Spread
-from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING as LOSS_WORTH_TOUCHING  # noqa: PLC0414  of the state
+from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, State
 

@@ -7,16 +7,17 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 from bottleneck._pydata.names import VERSION
-from bottleneck.cli.boundary import exit_status_of, flushed
+from bottleneck.cli.boundary import exit_status_of, flushed, leave
 from bottleneck.cli.options import traceback_option
 from bottleneck.cli.printing import prepare_streams, say
 from bottleneck.cli.termination import end_in_order
 from bottleneck.errors import ExitStatus, UsageError
+from bottleneck.job.world import world_size
 from bottleneck.results.files import reason
 
 COMMANDS = {
@@ -129,19 +130,8 @@ def main() -> NoReturn:
     prepare_streams()
     end_in_order()
     status = flushed(run(sys.argv[1:]))
-    if _is_a_rank():
-        if sys.stderr is not None:
-            sys.stderr.flush()
-        os._exit(status)
+    if world_size() > 1:
+        # Gloo's threads may hold tensors, and abort the process where the interpreter frees them at its end, as
+        # pytorch/pytorch#179291 reports: a launcher would take the diagnosis for a failure.
+        leave(status)
     sys.exit(status)
-
-
-def _is_a_rank() -> bool:
-    """Whether the job has joined other processes: Gloo's threads may then still hold tensors.
-
-    To free them takes the interpreter: at its end they abort the process now and then, and the status is lost
-    (pytorch/pytorch#179291).
-    """
-    distributed: Any = sys.modules.get("torch.distributed")
-    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
-    return joined and distributed.get_world_size() > 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from bottleneck.cli.boundary import exit_status_of, flushed
+from bottleneck.cli.boundary import exit_status_of, flushed, leave
 from bottleneck.cli.help import Command
 from bottleneck.cli.job_source import current_commit, with_source
 from bottleneck.cli.measuring import require_torch
@@ -21,7 +20,7 @@ from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
 from bottleneck.cli.progress import open_progress
 from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import UsageError
-from bottleneck.script.ends import Ends, exit_now
+from bottleneck.script.ends import Ends
 from bottleneck.script.launch import Script, wait_for_threads
 
 if TYPE_CHECKING:
@@ -114,7 +113,4 @@ def run_command(
 def _end_process(status: int) -> NoReturn:
     for child in multiprocessing.active_children():
         child.terminate()
-    status = flushed(status)
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    exit_now(status)
+    leave(flushed(status))

@@ -134,6 +134,9 @@ class Bench:
     def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
         """Do what has to be done before a visit is prepared: where there are other ranks, they have to hear of it."""
 
+    def end_visit(self, arm: Arm) -> None:
+        """Do what has to be done when all counters of a visit are read: other ranks may still be at it."""
+
     def prepare(self, arm: Arm) -> None:
         """Switch to an arm, take out of the loader what is in flight, and run until steady."""
         if arm.mode is None:

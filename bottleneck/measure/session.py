@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
 
 from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.job.cuts import CutSite, find_sites
@@ -104,15 +108,7 @@ def measure(
     loader = pipeline.make_loader()
     sites = find_sites(loader.dataset, pipeline.augment)
     ledger = Ledger(describe_environment(device), describe_pipeline(pipeline, loader, options.source))
-    left_as_found = preserved(
-        model=pipeline.model,
-        optimizer=pipeline.optimizer,
-        train_step=pipeline.train_step,
-        loader=loader,
-        dataset=loader.dataset,
-        device=device,
-        others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
-    )
+    left_as_found = _left_as_found(pipeline, loader, device)
     failure: BaseException | None = None
     kept: Preserved | None = None
     if group is not None:
@@ -136,6 +132,20 @@ def measure(
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces, _leads(group))
+
+
+def _left_as_found(
+    pipeline: Pipeline, loader: DataLoader[Any], device: torch.device
+) -> AbstractContextManager[Preserved]:
+    return preserved(
+        model=pipeline.model,
+        optimizer=pipeline.optimizer,
+        train_step=pipeline.train_step,
+        loader=loader,
+        dataset=loader.dataset,
+        device=device,
+        others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
+    )
 
 
 def _leads(group: Group | None) -> bool:

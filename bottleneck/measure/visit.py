@@ -58,6 +58,7 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     counters.utilisation.end_block()
     counters.training.end_block(arm, round_)
     counters.reads.add(arm, before, settling + block.samples)
+    bench.end_visit(arm)
     return Visit(
         replace(block, device_clock_hz=device_clock_hz, collecting_s=collecting_s),
         preparing_s,

@@ -20,10 +20,10 @@ from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
 from bottleneck.job.users_traceback import users_traceback
+from bottleneck.job.world import world_size
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
-from bottleneck.measure.ranks.group import world_size
 from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed

@@ -12,12 +12,12 @@ from bottleneck.errors import MeasurementError, UsageError
 from bottleneck.job.checks import check
 from bottleneck.job.settings import parse_duration
 from bottleneck.job.transfer import resolve_device
+from bottleneck.job.world import world_size
 from bottleneck.measure.describe import describe_pipeline
 from bottleneck.measure.explain_errors import explain_escape
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.preserve.preserved import preserved
 from bottleneck.measure.progress import ProgressCallback
-from bottleneck.measure.ranks.group import world_size
 from bottleneck.measure.system.environment import describe_environment
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuning.change import Change

@@ -66,6 +66,12 @@ def test_what_is_compared_of_training_is_read_before_settling_and_after_the_bloc
     assert made.log.index("training.end_block") > made.log.index("bench.measure")
 
 
+def test_a_visit_ends_when_all_counters_are_read(made):
+    # Guards: what a loader makes until those of other ranks have been timed would count as the work of its block.
+    assert made.log[-1] == "bench.end_visit"
+    assert {"reads.add", "utilisation.end_block"} < set(made.log)
+
+
 def test_the_clock_is_that_of_the_driver_at_that_moment(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     monkeypatch.setattr(nvml, "_names", lambda device: iter([(True, "GPU-aa-bb")]))

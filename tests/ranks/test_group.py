@@ -91,7 +91,7 @@ def test_ranks_work_until_the_last_one_has_come():
 
         if group.rank == 2:
             assert enough.wait(30)
-        group.meet_at_work(work)
+        group.meet(work)
         return done[group.rank]
 
     first, second, last = on_all_ranks(meet, size=3)

@@ -44,8 +44,7 @@ def refuse_dispatched(loader: Any) -> None:
     if is_a(loader, ("accelerate",), "DataLoaderDispatcher"):
         raise PipelineError(
             "One process loads the batches of all ranks (dispatch_batches), and a diagnosis runs a loader on each.",
-            "Let each rank load its own, by DataLoaderConfiguration(dispatch_batches=False), or diagnose the script as "
-            "it is: torchrun --nproc-per-node N -m bottleneck run train.py.",
+            "Let each rank load its own, by DataLoaderConfiguration(dispatch_batches=False).",
         )
 
 

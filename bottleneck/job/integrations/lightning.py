@@ -23,6 +23,7 @@ from bottleneck.job.integrations.frameworks import (
 )
 from bottleneck.job.integrations.lightning_step import LightningStep, overrides
 from bottleneck.job.transfer import move_to_device
+from bottleneck.job.world import world_size
 
 _CALL = "Pipeline.from_lightning(module, datamodule)"
 _WITH_LOADER = "Pipeline.from_lightning(module, train_loader)"
@@ -82,10 +83,9 @@ def _refuse_special_steps(module: Any) -> None:
 
 
 def _refuse_ranks() -> None:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+    if (ranks := world_size()) > 1:
         raise PipelineError(
-            f"The job has {distributed.get_world_size()} ranks, whose gradients only Trainer.fit shares.",
+            f"The job has {ranks} ranks, whose gradients only Trainer.fit shares.",
             "Diagnose the script as it is: torchrun --nproc-per-node N -m bottleneck run train.py.",
         )
 

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from bottleneck.errors import MeasurementError
+from bottleneck.job.world import world_size
 
 COMING_S = 120.0
 """For all ranks to come to the diagnosis: some load their data longer than others."""
@@ -168,14 +169,8 @@ class Group:
                 "each: all of them take part in each step.",
             )
 
-    def meet(self) -> None:
-        """Wait until all ranks are here."""
-        key = self._key("meet")
-        self.store.add(key, 1)
-        self._wait(lambda: self.store.add(key, 0) >= self.size)
-
-    def meet_at_work(self, work: Callable[[], object]) -> None:
-        """Wait until all ranks are here, and work meanwhile: those that are not yet time something beside that work."""
+    def meet(self, work: Callable[[], object] = lambda: None) -> None:
+        """Wait until all ranks are here, and work meanwhile: those that are not may time something beside that work."""
         key = self._key("meet")
         self.store.add(key, 1)
 
@@ -290,13 +285,6 @@ class Group:
                 return False
             self._sleep(min(self._longest_pause_s, max(_SHORTEST_PAUSE_S, _SHARE_OF_WAIT * waited_s)))
         return False
-
-
-def world_size() -> int:
-    """How many ranks this job has."""
-    import torch.distributed as dist
-
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def find_group() -> Group | None:

@@ -159,7 +159,9 @@ class LockstepBench(Bench):
             with nullcontext() if call.shares else self.sharing.left_out():
                 self.prepare(arm)
                 self.settle(arm)
-                return self.measure(arm, call.round, call.batches)
+                block = self.measure(arm, call.round, call.batches)
+            self.end_visit(arm)
+            return block
         finally:
             self.waits_s = usual
 
@@ -212,9 +214,12 @@ class LockstepBench(Bench):
             batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
         block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches)
         self._pace_s[arm] = block.seconds / block.batches
-        if not arm.coupled:
-            self.group.meet_at_work(lambda: self._run_once(arm, []))
         return block
+
+    def end_visit(self, arm: Arm) -> None:
+        """Let a loader alone go on until those of all ranks have been timed: each is slower beside the others."""
+        if not arm.coupled:
+            self.group.meet(lambda: self._run_once(arm, []))
 
     def _whole_passes(self, arm: Arm, batches: int) -> int:  # noqa: ARG002 - the length is that of all ranks
         self.host.rewind()
