@@ -16,8 +16,8 @@ UNTIMED = (
     "cli/test_demo.py", "cli/test_doctor_job.py", "cli/test_doctor_ranks.py", "cli/test_doctor_target.py",
     "cli/test_large_model.py", "cli/test_termination.py", "examples/test_examples.py", "examples/test_readme.py",
     "frameworks_training/test_ranks_of_frameworks.py", "loader/test_closing.py", "loader/test_loader_clone.py",
-    "loader/test_switching.py", "measure/test_preserve_process.py", "measure/test_session_failures.py", "ranks",
-    "script/test_run.py", "test_left_as_found.py",
+    "loader/test_switching.py", "measure/test_preserve_process.py", "measure/test_session_failures.py",
+    "ranks/test_kinds_of_ranks.py", "ranks/test_many_ranks.py", "script/test_run.py", "test_left_as_found.py",
 )  # fmt: skip
 """Files and folders whose integration tests run in pairs: they judge no times, or those of jobs that sleep."""
 
