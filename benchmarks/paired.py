@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ def realise(
     pairs: int = PAIRS,
     block_s: float = BLOCK_S,
     half_width: float = math.inf,
+    earlier: Sequence[float] = (),
 ) -> Realised:
     """Alternate blocks of two plain loops.
 
@@ -46,11 +47,12 @@ def realise(
         pairs: How many at least, each loop being the first in every other one.
         block_s: About how long a block takes; it has four queues at least.
         half_width: Of the interval of the gain: while it is wider there are more pairs, up to three times as many.
+        earlier: Ratios of pairs that were taken before, of which the gain is one too.
     """
     loops = [PlainLoop(fields) for fields in (before, after)]
     try:
         batches = [_batches(loop, fields, block_s) for loop, fields in zip(loops, (before, after), strict=True)]
-        return enough_of(_ratios(loops, batches), pairs, half_width)
+        return enough_of(itertools.chain(earlier, _ratios(loops, batches)), len(earlier) + pairs, half_width)
     finally:
         loops.clear()
 

@@ -147,13 +147,30 @@ def test_the_reported_gain_is_that_of_the_stage():
     assert reported_gain(None, "load") is None
 
 
-def test_a_job_is_diagnosed_once_for_all_of_its_stages(monkeypatch):
-    calls = []
-    monkeypatch.setattr(gains, "run_diagnosis", lambda fields, quick: (calls.append(fields), (None, 1.0, "no"))[1])
-    monkeypatch.setattr(gains, "realise", lambda before, after, pairs, half_width: Realised((1.5,) * pairs))
-    found = gains.measure_gains([JOBS[-1]], quick=True)
+def test_a_job_is_diagnosed_once_between_the_plain_loops_of_its_stages(monkeypatch):
+    # Guards: plain loops after the diagnosis only, on a machine that had changed by then.
+    calls, earlier_ones = [], []
+
+    def realise(before, after, *, pairs, half_width=math.inf, earlier=()):
+        calls.append("loops")
+        earlier_ones.append(earlier)
+        return Realised((*earlier, *[1.5] * pairs))
+
+    monkeypatch.setattr(gains, "run_diagnosis", lambda fields, quick: (calls.append("diagnosis"), (None, 1.0, "no"))[1])
+    monkeypatch.setattr(gains, "realise", realise)
+    found = gains.measure_gains([JOBS[-1]])
     assert [one.stage for one in found] == ["load", "augment"]
-    assert len(calls) == 1
+    assert calls == ["loops", "loops", "diagnosis", "loops", "loops"]
+    assert [len(earlier) for earlier in earlier_ones] == [0, 0, 4, 4]
+    assert [len(one.realised.ratios) for one in found] == [8, 8]
+
+
+def test_pairs_that_were_taken_before_count(monkeypatch):
+    monkeypatch.setattr(paired, "PlainLoop", Loop)
+    before, after = ({"pace_s": pace_s, "blocks": [], "num_workers": 8} for pace_s in (0.03, 0.02))
+    found = realise(before, after, pairs=2, block_s=1.0, earlier=(1.7, 1.7))
+    assert found.ratios[:2] == (1.7, 1.7)
+    assert len(found.ratios) == 4
 
 
 def test_a_busy_machine_gets_more_pairs_until_the_gain_is_known():
