@@ -55,7 +55,8 @@ def doctor_command(target: str | None, limit: float) -> int:
         launch = find_launch()
         if launch is not None:
             findings += ask_ranks(launch, findings)
-            if launch.rank:  # the first one tells; torchrun would end it, if another had another status than 0
+            if launch.rank and launch.address:
+                # The first one tells; torchrun would end it, if another had another status than 0.
                 return ExitStatus.OK
     with output_refused_as_usage():
         click.echo(render_findings(findings), nl=False)

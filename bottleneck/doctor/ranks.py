@@ -15,6 +15,7 @@ from typing import Protocol
 
 from bottleneck.doctor.finding import Finding, first_line
 from bottleneck.doctor.rank_view import RankView, differences, look_around, spans
+from bottleneck.job.world import as_number, find_place
 from bottleneck.results.format import plural
 
 PATIENCE_S = 60.0
@@ -45,6 +46,7 @@ class Launch:
     world: int
     local_rank: int
     address: str
+    """Where the first rank is, with the port; empty where the launcher does not say."""
     port: int
     store_is_there: bool
     """The launcher has a store at the address; else the first rank opens one."""
@@ -58,19 +60,21 @@ class Launch:
 def find_launch(environment: Mapping[str, str] | None = None) -> Launch | None:
     """This process among many, by what launchers put into the environment; None where it is alone, or cannot tell."""
     given = os.environ if environment is None else environment
-    try:
-        rank, world, port = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
-        address, local_rank = given["MASTER_ADDR"], int(given.get("LOCAL_RANK", 0))
-    except (KeyError, ValueError):
+    place = find_place(given)
+    if place is None or place.rank is None or place.rank >= place.world:
         return None
-    if world < 2 or not 0 <= rank < world or local_rank < 0:
-        return None
+    port = as_number(given.get("MASTER_PORT"))
+    address = given.get("MASTER_ADDR", "") if port is not None else ""
     is_there = given.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return Launch(rank, world, local_rank, address, port, is_there, given.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    attempt = given.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return Launch(place.rank, place.world, place.local_rank or 0, address, port or 0, is_there, attempt)
 
 
 def ask_ranks(launch: Launch, findings: Sequence[Finding], patience_s: float = PATIENCE_S) -> list[Finding]:
     """What all ranks see, and how they differ; of any but the first rank nothing, once it has said what it sees."""
+    if not launch.address:
+        message = f"one of {launch.world} processes of a launcher, which does not say where the first one is"
+        return [Finding("warning", "ranks", message, _ADDRESS)]
     own = look_around(launch.rank, launch.local_rank, findings)
     try:
         store = _store(launch, patience_s)
@@ -84,6 +88,7 @@ def ask_ranks(launch: Launch, findings: Sequence[Finding], patience_s: float = P
     return list(examine_ranks(views, launch.world))
 
 
+_ADDRESS = "Export MASTER_ADDR and MASTER_PORT, a port that is free on the host of rank 0, and what differs is told."
 _UNREACHABLE = "Look whether MASTER_ADDR and MASTER_PORT can be reached from every host."
 
 

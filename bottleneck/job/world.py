@@ -1,9 +1,11 @@
-"""How many processes a job has: known where `torch.distributed` is, and without importing it."""
+"""How many processes a job has: as `torch.distributed` knows it, and as the launcher said. Neither imports torch."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 def world_size() -> int:
@@ -11,3 +13,44 @@ def world_size() -> int:
     distributed: Any = sys.modules.get("torch.distributed")
     joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
     return int(distributed.get_world_size()) if joined else 1
+
+
+class Place(NamedTuple):
+    """This process among those that a launcher started."""
+
+    launcher: str
+    size_name: str
+    """The variable that says how many there are."""
+    world: int
+    rank: int | None
+    local_rank: int | None
+    """Among those of this host. None for both: the launcher does not say."""
+
+
+_LAUNCHERS = (
+    ("torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK"),
+    ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MPICH", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
+    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+)
+"""What launchers put into the environment of the processes that they start. accelerate and Ray set torchrun's names.
+`SLURM_NTASKS` is not among them: a batch script has it too, which starts the tasks."""
+
+
+def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
+    """This process among those of a launcher; None where it is alone.
+
+    Args:
+        environment: Of the process; None: of this one.
+    """
+    given = os.environ if environment is None else environment
+    for launcher, size_name, *names in _LAUNCHERS:
+        world = as_number(given.get(size_name))
+        if world is not None and world > 1:
+            return Place(launcher, size_name, world, *(as_number(given.get(name)) for name in names))
+    return None
+
+
+def as_number(text: str | None) -> int | None:
+    """A whole number that is not negative, as a launcher writes it; None where it is none."""
+    return int(text) if text is not None and text.strip().isdigit() else None

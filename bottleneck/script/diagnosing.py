@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -221,7 +220,7 @@ class Diagnosing:
 
     def _begin(self, source: Source, optimizers: tuple[Any, ...]) -> Callable[[], Any]:
         try:
-            check_group(os.environ, world_size())
+            check_group(world_size())
         except UsageError as error:
             self._refuse(error)
         pipeline = _describe(source, optimizers)

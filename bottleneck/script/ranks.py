@@ -9,29 +9,26 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bottleneck.errors import UsageError
-
-_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")
-"""What torchrun, accelerate and mpirun set in the processes that they start, and nobody else does."""
+from bottleneck.job.world import find_place
 
 
-def check_group(environment: Mapping[str, str], world: int) -> None:
+def check_group(world: int, environment: Mapping[str, str] | None = None) -> None:
     """Refuse a script that was started in several processes which do not know of each other.
 
     Args:
-        environment: Of the process.
         world: How many ranks the script's process group has; 1 without any.
+        environment: Of the process; None: of this one.
 
     Raises:
         UsageError: They would be diagnosed one beside the other.
     """
-    for name in _SIZES:
-        size = environment.get(name, "").strip()
-        if world == 1 and size.isdigit() and int(size) > 1:
-            raise UsageError(
-                f"{name} is {size}, and the script has joined no process group: each process would be diagnosed by "
-                "itself, while the others take the same cores.",
-                f"Start it without a launcher and with {name} unset: bottleneck run train.py.",
-            )
+    place = find_place(environment)
+    if world == 1 and place is not None:
+        raise UsageError(
+            f"{place.size_name} is {place.world}, and the script has joined no process group: each process would be "
+            "diagnosed by itself, while the others take the same cores.",
+            f"Start it without a launcher and with {place.size_name} unset: bottleneck run train.py.",
+        )
 
 
 class OwnRanks:

@@ -47,9 +47,25 @@ def test_a_launched_process_knows_its_rank_and_whose_store_it_is(changes, store_
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "4"}, {"RANK": "x"}, {"MASTER_ADDR": None}, {"LOCAL_RANK": "-1"}],
+    "given",
+    [
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1"},
+        {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"},
+    ],
+    ids=["Open MPI", "MPICH", "srun"],
 )
+def test_a_rank_of_another_launcher_is_asked_where_the_job_says_where_the_first_one_is(given):
+    at = {"MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
+    assert find_launch({**given, **at}) == Launch(1, 4, 1, "node-0", 29500, store_is_there=False, attempt="0")
+    launch = find_launch(given)
+    assert launch is not None
+    (finding,) = ask_ranks(launch, ())
+    assert "one of 4 processes of a launcher" in finding.message
+    assert "MASTER_ADDR" in finding.remedy
+
+
+@pytest.mark.parametrize("changes", [{"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "4"}, {"RANK": "x"}])
 def test_who_is_alone_or_cannot_tell_is_examined_alone(changes):
     given = {key: value for key, value in {**LAUNCHED, **changes}.items() if value is not None}
     assert find_launch(given) is None

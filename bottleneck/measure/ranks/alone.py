@@ -7,13 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 import torch
 
-_SIZES = {
-    "WORLD_SIZE": "processes",
-    "LOCAL_WORLD_SIZE": "processes on this machine",
-    "SLURM_NTASKS": "tasks of the batch job",
-    "OMPI_COMM_WORLD_SIZE": "processes",
-}
-"""What launchers put into the environment: torchrun, accelerate, Slurm, Open MPI."""
+from bottleneck.job.world import as_number, find_place
+
+_SIZES = {"LOCAL_WORLD_SIZE": "processes on this machine", "SLURM_NTASKS": "tasks of the batch job"}
+"""What else says of other processes."""
 
 
 def rank_warnings(
@@ -41,10 +38,12 @@ def rank_warnings(
 
 
 def _signs(used: Collection[torch.device], environment: Mapping[str, str], visible: int | None) -> list[str]:
-    signs = [
+    place = find_place(environment)
+    signs = [f"{place.size_name} says {place.world} processes"] if place is not None else []
+    signs += [
         f"{name} says {size} {what}"
         for name, what in _SIZES.items()
-        if (size := _number(environment.get(name))) is not None and size > 1
+        if (size := as_number(environment.get(name))) is not None and size > 1
     ]
     on_cuda = {device for device in used if device.type == "cuda"}
     if on_cuda:
@@ -52,7 +51,3 @@ def _signs(used: Collection[torch.device], environment: Mapping[str, str], visib
         if there > len(on_cuda):
             signs.append(f"{there} devices are visible, of which it uses {len(on_cuda)}")
     return signs
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdigit() else None

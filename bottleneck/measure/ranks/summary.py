@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import msgspec
 from torch.utils.data import DataLoader, IterableDataset
 
+from bottleneck.job.world import find_place
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ledger import Ledger
@@ -24,12 +24,12 @@ def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> R
     measured = ledger.measurement().experiments
     raw = ledger.ladder.raw if ledger.ladder is not None else None
     waits = bench.waits_s.get(raw, []) if raw is not None else []
-    local_rank = os.environ.get("LOCAL_RANK", "")
+    place = find_place()
     return Rank(
         rank=group.rank,
         host=group.host,
         device=str(job.device),
-        local_rank=int(local_rank) if local_rank.isdigit() else None,
+        local_rank=place.local_rank if place is not None else None,
         cores=allowed_cores(),
         num_workers=job.loader.num_workers,
         samples_per_epoch=samples_per_epoch(job.loader),
