@@ -44,7 +44,7 @@ def doctor_command(target: str | None, limit: float) -> int:
     """
     # Some checks import torch; where that or another package is missing, it is a finding, not a failure.
     from bottleneck.doctor.machine import examine_environment
-    from bottleneck.doctor.ranks import ask_ranks, find_launch
+    from bottleneck.doctor.ranks import ask_ranks, examine_place, find_launch
 
     with standard_output_kept():
         findings = examine_environment()
@@ -53,10 +53,11 @@ def doctor_command(target: str | None, limit: float) -> int:
 
             findings += examine_target(target, limit)
         launch = find_launch()
-        if launch is not None:
+        if launch is None:
+            findings += examine_place()
+        else:
             findings += ask_ranks(launch, findings)
-            if launch.rank and launch.address:
-                # The first one tells; torchrun would end it, if another had another status than 0.
+            if launch.rank:  # the first one tells; torchrun would end it, if another had another status than 0
                 return ExitStatus.OK
     with output_refused_as_usage():
         click.echo(render_findings(findings), nl=False)

@@ -46,7 +46,6 @@ class Launch:
     world: int
     local_rank: int
     address: str
-    """Where the first rank is, with the port; empty where the launcher does not say."""
     port: int
     store_is_there: bool
     """The launcher has a store at the address; else the first rank opens one."""
@@ -60,21 +59,25 @@ class Launch:
 def find_launch(environment: Mapping[str, str] | None = None) -> Launch | None:
     """This process among many, by what launchers put into the environment; None where it is alone, or cannot tell."""
     given = os.environ if environment is None else environment
-    place = find_place(given)
-    if place is None or place.rank is None or place.rank >= place.world:
+    place, address, port = find_place(given), given.get("MASTER_ADDR"), as_number(given.get("MASTER_PORT"))
+    if place is None or place.rank is None or place.rank >= place.world or not address or port is None:
         return None
-    port = as_number(given.get("MASTER_PORT"))
-    address = given.get("MASTER_ADDR", "") if port is not None else ""
     is_there = given.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     attempt = given.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Launch(place.rank, place.world, place.local_rank or 0, address, port or 0, is_there, attempt)
+    return Launch(place.rank, place.world, place.local_rank or 0, address, port, is_there, attempt)
+
+
+def examine_place(environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """What hinders a process of a launcher that cannot find the others; nothing where it is alone."""
+    given = os.environ if environment is None else environment
+    place = find_place(given)
+    if place is not None and not {"MASTER_ADDR", "MASTER_PORT"} <= given.keys():
+        message = f"{place.size_name} is {place.world}, but nothing says where the other ranks are"
+        yield Finding("warning", "ranks", message, _ADDRESS)
 
 
 def ask_ranks(launch: Launch, findings: Sequence[Finding], patience_s: float = PATIENCE_S) -> list[Finding]:
     """What all ranks see, and how they differ; of any but the first rank nothing, once it has said what it sees."""
-    if not launch.address:
-        message = f"one of {launch.world} processes of a launcher, which does not say where the first one is"
-        return [Finding("warning", "ranks", message, _ADDRESS)]
     own = look_around(launch.rank, launch.local_rank, findings)
     try:
         store = _store(launch, patience_s)
@@ -88,7 +91,7 @@ def ask_ranks(launch: Launch, findings: Sequence[Finding], patience_s: float = P
     return list(examine_ranks(views, launch.world))
 
 
-_ADDRESS = "Export MASTER_ADDR and MASTER_PORT, a port that is free on the host of rank 0, and what differs is told."
+_ADDRESS = "Export MASTER_ADDR and MASTER_PORT: the host of rank 0, and a port that is free there."
 _UNREACHABLE = "Look whether MASTER_ADDR and MASTER_PORT can be reached from every host."
 
 

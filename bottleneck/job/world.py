@@ -18,39 +18,40 @@ def world_size() -> int:
 class Place(NamedTuple):
     """This process among those that a launcher started."""
 
-    launcher: str
     size_name: str
     """The variable that says how many there are."""
     world: int
     rank: int | None
     local_rank: int | None
-    """Among those of this host. None for both: the launcher does not say."""
+    """Among those of this host. Either is None where the launcher does not say."""
 
 
-_LAUNCHERS = (
-    ("torchrun", "WORLD_SIZE", "RANK", "LOCAL_RANK"),
-    ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("MPICH", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
-    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+_NAMES = (
+    ("WORLD_SIZE", "RANK", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
+    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
 )
-"""What launchers put into the environment of the processes that they start. accelerate and Ray set torchrun's names.
-`SLURM_NTASKS` is not among them: a batch script has it too, which starts the tasks."""
+"""What launchers put into the environment of the processes that they start: torchrun, and so accelerate and Ray; Open
+MPI; MPICH; srun. `SLURM_NTASKS` is not among them: the batch script that starts the tasks has it too."""
 
 
 def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
-    """This process among those of a launcher; None where it is alone.
+    """This process among those of a launcher; None where it is alone, or what the launcher says cannot be read.
 
     Args:
         environment: Of the process; None: of this one.
     """
     given = os.environ if environment is None else environment
-    for launcher, size_name, *names in _LAUNCHERS:
+    for size_name, *names in _NAMES:
         world = as_number(given.get(size_name))
-        if world is not None and world > 1:
-            return Place(launcher, size_name, world, *(as_number(given.get(name)) for name in names))
+        ranks = [as_number(given.get(name)) for name in names]
+        readable = all(rank is not None or name not in given for name, rank in zip(names, ranks, strict=True))
+        if world is not None and world > 1 and readable:
+            return Place(size_name, world, *ranks)
     return None
 
 
 def as_number(text: str | None) -> int | None:
     """A whole number that is not negative, as a launcher writes it; None where it is none."""
-    return int(text) if text is not None and text.strip().isdigit() else None
+    return int(text) if text is not None and text.strip().isdecimal() else None

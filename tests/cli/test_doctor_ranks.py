@@ -13,7 +13,7 @@ import pytest
 
 from bottleneck.doctor.finding import Finding
 from bottleneck.doctor.rank_view import RankView, look_around, numa_node_of, numa_nodes, spans
-from bottleneck.doctor.ranks import MOST_LINES, Launch, _collect, ask_ranks, examine_ranks, find_launch
+from bottleneck.doctor.ranks import MOST_LINES, Launch, _collect, ask_ranks, examine_place, examine_ranks, find_launch
 from tests.support.clock import FakeClock
 
 GIB = 1 << 30
@@ -58,14 +58,16 @@ def test_a_launched_process_knows_its_rank_and_whose_store_it_is(changes, store_
 def test_a_rank_of_another_launcher_is_asked_where_the_job_says_where_the_first_one_is(given):
     at = {"MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
     assert find_launch({**given, **at}) == Launch(1, 4, 1, "node-0", 29500, store_is_there=False, attempt="0")
-    launch = find_launch(given)
-    assert launch is not None
-    (finding,) = ask_ranks(launch, ())
-    assert "one of 4 processes of a launcher" in finding.message
+    (finding,) = examine_place(given)
+    assert "is 4, but nothing says where the other ranks are" in finding.message
     assert "MASTER_ADDR" in finding.remedy
+    assert [*examine_place({}), *examine_place({**given, **at})] == []
 
 
-@pytest.mark.parametrize("changes", [{"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "4"}, {"RANK": "x"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "4"}, {"RANK": "x"}, {"MASTER_ADDR": None}, {"LOCAL_RANK": "-1"}],
+)
 def test_who_is_alone_or_cannot_tell_is_examined_alone(changes):
     given = {key: value for key, value in {**LAUNCHED, **changes}.items() if value is not None}
     assert find_launch(given) is None

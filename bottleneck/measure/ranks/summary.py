@@ -29,7 +29,7 @@ def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> R
         rank=group.rank,
         host=group.host,
         device=str(job.device),
-        local_rank=place.local_rank if place is not None else None,
+        local_rank=place.local_rank if place is not None and place.rank == group.rank else None,
         cores=allowed_cores(),
         num_workers=job.loader.num_workers,
         samples_per_epoch=samples_per_epoch(job.loader),
