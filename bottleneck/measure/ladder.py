@@ -81,8 +81,11 @@ class Ladder:
     def deciding_arms(self) -> tuple[Arm, ...]:
         """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
         cold = (arm for arm in self.arms() if arm.cold)
-        without = (arm for _, arm in self.without)
-        return tuple(dict.fromkeys((self.device, self.raw, *without, *self.cost_arms(), *cold)))
+        return tuple(dict.fromkeys((*self.gaining_arms(), *self.cost_arms(), *cold)))
+
+    def gaining_arms(self) -> tuple[Arm, ...]:
+        """The arms of the efficiency and of the gains if free, from which a name mostly follows by itself."""
+        return tuple(dict.fromkeys((self.device, self.raw, *(arm for _, arm in self.without))))
 
     def groups(self) -> tuple[tuple[Arm, ...], ...]:
         """What is visited beside device and raw, the most telling first; each group is compared within itself."""

@@ -137,6 +137,17 @@ def test_a_slow_job_gets_more_rounds_for_a_name_that_two_do_not_give(named):
     assert (for_the_name - ladder_only > 1) != named
 
 
+def test_where_two_rounds_of_all_that_a_name_needs_do_not_fit_it_gets_what_is_left_once_the_state_is_known():
+    # Guards: a slow job whose state is known after two rounds, and whose time goes to what gives no name.
+    outcome = run_simulated(
+        1.0, MeasureOptions(budget_s=60.0), lambda _: Judgement("input_bound", None, False, named=False)
+    )
+    gains = {w.stage: len(w.coupled or ()) for w in outcome.measurement.without}
+    assert set(gains) == {"collate", "augment", "load"}
+    assert min(gains.values()) >= 2
+    assert not blocks(outcome)["before_collate"]
+
+
 def test_a_budget_that_is_much_too_short_still_says_something():
     outcome = run_simulated(1.0, MeasureOptions(budget_s=3.0))
     found = blocks(outcome)

@@ -23,6 +23,10 @@ def mean_visited_loss(repeats=12, **job):
         (8, 0.615, 0.30, 0.100),
         (8, 0.155, 0.10, 0.020),  # balanced
         (1, 0.030, 0.20, 0.020),
+        (2, 3.00, 0.00, 1.000),  # turns too long to wait for another one
+        (8, 4.00, 0.15, 0.300),
+        (8, 5.00, 0.30, 0.450),
+        (4, 6.00, 0.30, 0.300),
     ],
 )
 def test_short_visits_show_the_loss_of_a_long_run(workers, worker_s, cv, step_s):

@@ -102,7 +102,7 @@ class Rounds:
         for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
         until_s, wanted = self._clock() + for_rounds_s, self._planner.rounds_within(self._guessed_paces(), for_rounds_s)
         for rounds_left in range(wanted, 0, -1):
-            if self._is_over():
+            if self._is_over() or (self._planner.names_late and self._is_input_bound):
                 break
             left_s = max(0.0, until_s - self._clock())
             self._run_full_round(left_s / rounds_left, left_s)
@@ -123,11 +123,13 @@ class Rounds:
         if self._judgement is None:
             return
         if self._judgement.state == "undecided":
-            arms: tuple[Arm, ...] = self._ends
+            self._spend_on(self._ends)
         elif not self._judgement.named:
-            arms = self._ladder.deciding_arms()
-        else:
-            return
+            self._spend_on(self._ladder.deciding_arms())
+            self._spend_on(self._ladder.gaining_arms())
+
+    def _spend_on(self, arms: tuple[Arm, ...]) -> None:
+        """Visit some arms round by round, for as long as whole rounds of them fit."""
         order, rounds = OrderOfArms(self._options.seed + 4), MIN_ROUNDS
         while self._fits(arms) and not (arms == self._ends and self._is_exact):
             self._run_round(order.next_round(arms), rounds)
@@ -164,6 +166,10 @@ class Rounds:
     def device_bound(self) -> bool:
         """Whether the device holds the job, by the last judgement."""
         return self._judgement is not None and self._judgement.state == "device_bound"
+
+    @property
+    def _is_input_bound(self) -> bool:
+        return self._judgement is not None and self._judgement.state == "input_bound"
 
     @property
     def _ends(self) -> tuple[Arm, Arm]:

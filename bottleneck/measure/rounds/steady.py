@@ -22,6 +22,9 @@ _SURELY_FASTER, _SURELY_SLOWER = 0.8, 1.3
 """A worker's first batch, over the time in which the job takes one of each worker: outside no look is needed."""
 _LONGEST_TURN_S = 5.0
 """A turn of the workers that takes longer than this is neither watched nor waited for."""
+_LONG_TURN_S = 2.5
+"""Nor is one that takes longer than this, nor a level restored, where the loader is surely slower: its queue is empty
+after the first batch already, and whole turns take what they take at any phase."""
 _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 PATIENCE_S = 0.5
@@ -59,6 +62,8 @@ class SteadyState:
         if self._loader.arrived() is None:  # a queue that cannot be looked into
             self._run_for(run, 2 * turn)
             return
+        if first_s > _LONG_TURN_S and self._is_surely_slower(first_s, step_s):
+            return
         level = self._levels.get(experiment)
         if level is None:
             level = self._guess(run, first_s, step_s)
@@ -66,6 +71,9 @@ class SteadyState:
         # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
         # they are asked one after the other.
         self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
+
+    def _is_surely_slower(self, first_s: float, step_s: float | None) -> bool:
+        return step_s is not None and first_s >= _SURELY_SLOWER * self._loader.num_workers * step_s
 
     def _run_for(self, run: Callable[[], float], batches: int) -> None:
         started_s = self._clock()
@@ -110,11 +118,10 @@ class SteadyState:
         # Of a turn that has arrived as one, the first has been taken.
         nearly_full = max(full - turn - 1, full // 2, 1)
         if step_s is not None and turn > 1:
-            of_a_turn = first_s / (turn * step_s) if step_s > 0 else float("inf")
             slow = turn * step_s > _LONGEST_TURN_S
-            if of_a_turn <= (1.0 if slow else _SURELY_FASTER):
+            if first_s <= (1.0 if slow else _SURELY_FASTER) * turn * step_s:
                 return nearly_full
-            if slow or of_a_turn >= _SURELY_SLOWER:
+            if slow or self._is_surely_slower(first_s, step_s):
                 return 0
         return self.look(run, turn)
 
