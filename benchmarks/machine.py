@@ -14,6 +14,7 @@ import torch
 import torchvision
 
 _LOOK_S = 4.0
+_WRITTEN_BY_US = ("results.json", "RESULTS.md", "GPU.md")
 
 
 def describe_machine() -> dict[str, str]:
@@ -31,16 +32,20 @@ def describe_machine() -> dict[str, str]:
     }
 
 
-def describe_revision() -> str:
-    """Which code this is: the commit, and whether anything has been changed since."""
-    root = Path(__file__).parent
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--match="]
+def describe_revision(directory: Path = Path(__file__).parent) -> str:
+    """Which code this is: the commit, and whether anything but the results themselves has been changed since."""
+    but_results = [":/", *(f":(exclude){name}" for name in _WRITTEN_BY_US)]
     try:
-        found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+        name = _git(directory, "rev-parse", "--short=10", "HEAD")
+        changed = _git(directory, "diff", "--name-only", "HEAD", "--", *but_results)
     except (OSError, subprocess.CalledProcessError):
         return "a revision unknown to git"
-    name, _, dirty = found.stdout.strip().partition("-")
-    return f"revision {name}" + (", with changes that are in no commit" if dirty else "")
+    return f"revision {name}" + (", with changes that are in no commit" if changed else "")
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=directory, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def usable_cores() -> int:

@@ -1,6 +1,8 @@
 """How the benchmark judges: right and wrong verdicts, costs, ratios, agreement, tables."""
 
 import math
+import re
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -214,14 +216,23 @@ def test_the_machine_is_described_without_its_name():
     assert platform.node() not in described.values()
 
 
-def test_the_revision_says_which_code_and_whether_it_was_changed(monkeypatch):
-    def say(answer):
-        done = SimpleNamespace(stdout=answer)
-        monkeypatch.setattr("benchmarks.machine.subprocess.run", lambda *given, **options: done)
-        return describe_revision()
+def test_the_revision_says_which_code_and_whether_it_was_changed(tmp_path):
+    # Guards: the second part of a series that says its code was changed, because the first has written its results.
+    def git(*arguments):
+        author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+        subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
-    assert say("0b9b322abc\n") == "revision 0b9b322abc"
-    assert say("0b9b322abc-dirty\n") == "revision 0b9b322abc, with changes that are in no commit"
+    code, results = tmp_path / "bench.py", tmp_path / "RESULTS.md"
+    code.write_text("1")
+    results.write_text("1")
+    git("init")
+    assert describe_revision(tmp_path) == "a revision unknown to git"
+    git("add", ".")
+    git("commit", "-m", "one")
+    results.write_text("2")
+    assert re.fullmatch(r"revision [0-9a-f]{10}", describe_revision(tmp_path))
+    code.write_text("2")
+    assert describe_revision(tmp_path).endswith(", with changes that are in no commit")
 
 
 def test_without_git_there_is_no_revision(monkeypatch):
