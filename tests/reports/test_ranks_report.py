@@ -24,6 +24,15 @@ def test_the_rank_that_holds_the_others_is_named_in_every_format(format):
     assert SENTENCE in " ".join(render(make_ranks_result(), format).split())
 
 
+@pytest.mark.parametrize(
+    ("slow", "told"), [(5, "Bottleneck: augment. "), (0, "Bottleneck: augment, 20.7 ms of the 24.3 ms")]
+)
+def test_what_the_first_ranks_loader_takes_is_not_told_of_another_one(slow, told):
+    on_cpu = {**make_result().environment, "device": "cpu"}
+    report = render(replace(make_ranks_result(slow=slow), environment=on_cpu), "text")
+    assert told in " ".join(report.split())
+
+
 @pytest.mark.parametrize("format", ["text", "markdown", "html"])
 def test_a_job_of_one_process_is_told_nothing_of_ranks(format):
     assert not re.search(r"\brank", render(make_result(), format), flags=re.IGNORECASE)

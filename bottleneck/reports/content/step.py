@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from bottleneck.analysis.gains import gain_of, loader_alone_s, seconds_of, step_s, sure_gain_of
 from bottleneck.analysis.margin import MARGIN
-from bottleneck.analysis.ranks import sync_gain
+from bottleneck.analysis.ranks import straggler_of, sync_gain
 from bottleneck.reports.content.job import on_cpu
 from bottleneck.results.format import LARGEST, at_most, duration, gain_interval, known
 from bottleneck.results.names import COMPUTE, RAW, SYNC
@@ -152,11 +152,14 @@ def takes(result: Result, name: str) -> str:
     """How much a stage takes, and of what; empty where that is not a number of its own.
 
     On a CPU it is a part of what the loader alone takes: a step says little there of a stage, because the workers and
-    the train step slow each other down.
+    the train step slow each other down. Where another rank is the slow one, its loader is not the one that was measured.
     """
     part = next((part for part in parts(result) if part.name == name), None)
     whole_s, alone_s = step_s(result), loader_alone_s(result)
     if on_cpu(result) and name != COMPUTE:
+        held = straggler_of(result.evidence.ranks)
+        if held is not None and held.rank != 0:
+            return ""
         stage = next((stage for stage in result.stages if stage.name == name), None)
         cost = stage.cost_s_per_batch if stage is not None else None
         if cost is None or alone_s is None or not (known(cost.low) and 0 < cost.low <= cost.estimate <= alone_s):
