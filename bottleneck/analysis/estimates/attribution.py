@@ -113,7 +113,12 @@ def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence:
     if gain is None:
         return None
     unlike = replace(gain, below=readings.recorded_error, above=readings.recorded_error)
-    return _within_cost(unlike.exponentiated(confidence), _allowed_gain(readings, costs, span))
+    allowed = _allowed_gain(readings, costs, span)
+    found = _within_cost(unlike.exponentiated(confidence), allowed)
+    if found is not None and allowed is not None and costs.unresolved_s(span.name) is not None:
+        # To serve what the stage makes may have taken as long as the stage.
+        return replace(found, high=max(found.high, allowed[1]))
+    return found
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:

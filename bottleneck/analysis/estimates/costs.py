@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
 from bottleneck.results.evidence import CostsTogether, Evidence
-from bottleneck.results.names import BEFORE_COLLATE, COLD, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
+from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, StageSpan
 
 _OWN_SHARE_OF_SERVING = 0.5
@@ -20,6 +20,8 @@ _OWN_SHARE_OF_SERVING = 0.5
 _SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
 """Where it is not half of it. What was loaded is served as an argument, and the code around it is left out with it,
 which saves about what serving takes; without the code around them, each marked stage is served by itself."""
+_TINY_BATCH_S = 1e-3
+"""What the loader alone takes for a batch below which a call more or less counts."""
 _NEAR = 1.5
 """How many times what receiving takes a batch has to take, for the receiving to hide nothing of it."""
 
@@ -155,7 +157,22 @@ class Costs:
         receiving_s = readings.receiving_s_per_batch
         hidden_s = min(rest_s, receiving_s) if rest_s < _NEAR * receiving_s else 0.0
         unlike_s = readings.recorded_error * rest_s
-        return Costing(tuple(terms), served_s, max(served_s, hidden_s), unlike_s, left_out=True)
+        above_s = max(
+            served_s,
+            hidden_s,
+            self._as_long_to_serve_s(span, size * (raw.seconds_per_sample - rest.seconds_per_sample)),
+        )
+        return Costing(tuple(terms), served_s, above_s, unlike_s, left_out=True)
+
+    def _as_long_to_serve_s(self, span: StageSpan, cost_s: float) -> float:
+        """By how much the clock around a tiny collation shows more than what goes without it.
+
+        A collated batch that is served is copied, and of a tiny one that takes as many calls as to make it.
+        """
+        alone, wall_s = self._readings.alone, span.wall_s_per_batch
+        if span.name != COLLATE or wall_s is None or alone is None or alone.seconds_per_batch >= _TINY_BATCH_S:
+            return 0.0
+        return max(0.0, wall_s - cost_s)
 
     def _serving(self) -> Interval | None:
         serving, alone = self._readings.serving, self._readings.alone

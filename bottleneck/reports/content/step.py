@@ -152,7 +152,7 @@ def takes(result: Result, name: str) -> str:
     """How much a stage takes, and of what; empty where that is not a number of its own.
 
     On a CPU it is a part of what the loader alone takes: a step says little there of a stage, because the workers and
-    the train step slow each other down. Where another rank is the slow one, its loader is not the one that was measured.
+    the train step slow each other down. Where another rank is the slow one, it is not its loader that was measured.
     """
     part = next((part for part in parts(result) if part.name == name), None)
     whole_s, alone_s = step_s(result), loader_alone_s(result)
