@@ -205,7 +205,8 @@ def test_a_step_that_raises(at_once):
         judged[0] = next(rounds) > 0
         return UNDECIDED
 
-    outcome = run(pipeline_of(train_step=step), judge=judge)
+    # It ends when it raises; a short budget would be over before that on a machine that is slow to start workers.
+    outcome = run(pipeline_of(train_step=step), MeasureOptions(budget_s=60.0), judge)
     failure = check_failed(outcome, "The train step raised", measured=not at_once)
     assert "shapes differ" in failure.message
     assert failure.details.count("ValueError: shapes differ") == 1
