@@ -100,9 +100,11 @@ class Rounds:
         )  # fmt: skip
         self._bench.until_s = self._deadline_s
         for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
-        until_s, wanted = self._clock() + for_rounds_s, self._planner.rounds_within(self._guessed_paces(), for_rounds_s)
+        paces, until_s = self._guessed_paces(), self._clock() + for_rounds_s
+        wanted = self._planner.rounds_within(paces, for_rounds_s)
+        state_first = self._planner.state_comes_first(paces, for_rounds_s)
         for rounds_left in range(wanted, 0, -1):
-            if self._is_over() or (self._planner.names_late and self._is_input_bound):
+            if self._is_over() or (state_first and self._is_input_bound):
                 break
             left_s = max(0.0, until_s - self._clock())
             self._run_full_round(left_s / rounds_left, left_s)

@@ -158,21 +158,25 @@ class Planner:
     def __init__(self, ladder: Ladder, workers: int, *, quick: bool) -> None:
         self.ladder, self._workers, self._quick = ladder, workers, quick
         self._visits: dict[tuple[Arm, ...], int] = {}
-        self.names_late = False
-        """There is no time for two rounds of what a name needs: the state comes first, and all that is left after."""
 
     def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
         """Return how many rounds to plan for: six, or as many as fit of everything that a name needs.
 
         Where not even two of these fit, as many as device and raw fit into half of the time.
         """
-        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.deciding_arms())
-        ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
-        rounds = int(seconds / max(naming_s, 1e-6))
-        self.names_late = rounds < LEAST_ROUNDS
-        if self.names_late:
+        rounds = self._naming_rounds_within(paces, seconds)
+        if rounds < LEAST_ROUNDS:
+            ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
             rounds = int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))
         return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
+
+    def state_comes_first(self, paces: dict[Arm, Pace], seconds: float) -> bool:
+        """Whether two rounds of all that a name needs do not fit: the name then gets what the state leaves."""
+        return self._naming_rounds_within(paces, seconds) < LEAST_ROUNDS
+
+    def _naming_rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
+        naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.deciding_arms())
+        return int(seconds / max(naming_s, 1e-6))
 
     def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
         """Plan a round of `seconds` over device and raw, and what else there is time for.

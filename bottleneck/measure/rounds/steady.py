@@ -24,7 +24,7 @@ _LONGEST_TURN_S = 5.0
 """A turn of the workers that takes longer than this is neither watched nor waited for."""
 _LONG_TURN_S = 2.5
 """Nor is one that takes longer than this, nor a level restored, where the loader is surely slower: its queue is empty
-after the first batch already, and whole turns take what they take at any phase."""
+after the first batch already, and a block ends after whole turns or at the level it began with."""
 _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 PATIENCE_S = 0.5

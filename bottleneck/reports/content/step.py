@@ -158,7 +158,7 @@ def takes(result: Result, name: str) -> str:
     whole_s, alone_s = step_s(result), loader_alone_s(result)
     if on_cpu(result) and name != COMPUTE:
         held = straggler_of(result.evidence.ranks)
-        if held is not None and held.rank != 0:
+        if held is not None and 0 not in (held.rank, *held.ranks):
             return ""
         stage = next((stage for stage in result.stages if stage.name == name), None)
         cost = stage.cost_s_per_batch if stage is not None else None
