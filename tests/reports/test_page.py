@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from html import escape
 
 import pytest
 from test_hostile_text import HOSTILE, structure
@@ -98,6 +99,25 @@ def test_stages_that_were_not_measured_are_named_beside_the_waterfall():
     unknown = tuple(replace(e, coupled=None) if e.name == "after_collate" else e for e in result.experiments)
     assert "Not measured, and not in it: handoff, collate." in page_of(replace(result, experiments=unknown))
     assert "Not measured, and not in it" not in page_of(result)
+
+
+@pytest.mark.parametrize(
+    ("finding", "state"),
+    [
+        ("faster", "faster"),
+        ("slower", "slower"),
+        ("within_noise", "as_fast"),
+        ("undecided", "undecided"),
+        (None, "undecided"),
+    ],
+)
+def test_a_comparison_begins_with_a_card(finding, state):
+    compared = compare(make_device_bound_result(), make_result(), labels=("main", "pr"), force=True)
+    compared = replace(compared, throughput=replace(compared.throughput, finding=finding))
+    page = render(compared, "html")
+    assert f'<header class="card {state}">' in page
+    assert page.count(escape(compared.sentence)) == 1
+    assert page.index(escape(compared.sentence)) < page.index("<h2")
 
 
 def test_before_and_after_come_before_the_charts():

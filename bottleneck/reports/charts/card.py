@@ -15,8 +15,8 @@ from bottleneck.results.records import State
 WIDTH, HEIGHT = 1200, 630
 """What chats and slides show whole."""
 _LEFT, _RIGHT = 64, WIDTH - 56
-Standing = State | Literal["sync_bound", "tuned", "as_before", "ended_early"]
-"""How a job stands, or what became of its tuning."""
+Standing = State | Literal["sync_bound", "tuned", "as_before", "ended_early", "faster", "slower", "as_fast"]
+"""How a job stands, what became of its tuning, or what a change to it brought."""
 _COLOURS: dict[Standing, str] = {
     "input_bound": "#c2410c",
     "sync_bound": "#c2410c",
@@ -31,6 +31,9 @@ _LABELS: dict[Standing, str] = {
     "tuned": "Tuned",
     "as_before": "Nothing pays",
     "ended_early": "Ended early",
+    "faster": "Faster",
+    "slower": "Slower",
+    "as_fast": "As fast as before",
 }
 _INK, _SOFT, _BAR = "#1c2024", "#60646c", "#3e7bb6"
 _WIDTH_OF_CHARACTER = 0.56

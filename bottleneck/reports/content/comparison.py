@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bottleneck.reports.content.job import job_facts, job_name
+from bottleneck.reports.charts.card import Card, Standing
+from bottleneck.reports.content.job import date_line, job_facts, job_name
 from bottleneck.reports.content.verdict import headline
-from bottleneck.reports.document import Column, Items, Paragraph, Section, Table
+from bottleneck.reports.document import TERMINAL, Column, Figure, Items, Paragraph, Section, Table
 from bottleneck.results.comparison import Change, Comparison, Difference, Side, Sweep
 from bottleneck.results.format import (
     UNKNOWN,
@@ -32,9 +33,12 @@ def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[
         as_part: It is shown in the report of the later result, with less unfolded.
     """
     title = "Before and after" if as_part else ""
-    heading = "" if isinstance(compared, Sweep) else _heading(compared.throughput, compared.head.label)
-    said = Paragraph(heading, "heading", on=("markdown",)), Paragraph(compared.sentence, "answer")
-    yield Section(title, said, folded=False)
+    if isinstance(compared, Sweep) or as_part:
+        yield Section(title, (Paragraph(compared.sentence, "answer"),), folded=False)
+    else:
+        heading = Paragraph(_heading(compared.throughput, compared.head.label), "heading", on=("markdown",))
+        answer = Paragraph(compared.sentence, "answer", on=(*TERMINAL, "markdown"))
+        yield Section("", (heading, answer, Figure("card", card(compared))), folded=False)
     sides = compared.sides if isinstance(compared, Sweep) else (compared.base, compared.head)
     labels = [side.label for side in sides]
     warnings = () if isinstance(compared, Sweep) else compared.warnings
@@ -77,14 +81,34 @@ def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
     yield Section("", (Items(doubts, "Warning", warn=True),), folded=False)
 
 
+def card(compared: Comparison) -> Card:
+    """The change in short: throughput before and after, the step, and what holds the job."""
+    throughput = compared.throughput
+    before, after = _rates(throughput)
+    facts = (
+        ("One step", " → ".join(_steps(throughput))),
+        ("Bottleneck", " → ".join(dict.fromkeys(map(_bottleneck, (compared.base, compared.head))))),
+        ("Before", _named(compared.base)),
+        ("After", _named(compared.head)),
+    )
+    return Card(
+        _STANDINGS.get(throughput.finding or "", "undecided"), f"{before} → {after} samples/s", compared.sentence, facts
+    )
+
+
+def _named(side: Side) -> str:
+    return f"{side.label}, {date_line(side.created)}"
+
+
+_STANDINGS: dict[str, Standing] = {"faster": "faster", "slower": "slower", "within_noise": "as_fast"}
 _ARROWS = {"faster": "🟢", "slower": "🔴"}
 
 
 def _heading(change: Change, job: str) -> str:
     """The change in one line, with the throughput before and after."""
     mark = _ARROWS.get(change.finding or "", "⚪")
-    rates = [count(rate.samples_per_s if rate is not None else None) for rate in (change.base, change.head)]
-    speeds = f"({rates[0]} → {rates[1]} samples/s)"
+    before, after = _rates(change)
+    speeds = f"({before} → {after} samples/s)"
     if change.finding is None or change.speedup is None or change.finding == "undecided":
         return f"{mark} Whether {job} became faster is undecided {speeds}"
     if change.finding == "within_noise":
@@ -95,13 +119,19 @@ def _heading(change: Change, job: str) -> str:
 
 def _before_and_after(compared: Comparison) -> Iterator[tuple[str, str, str]]:
     base, head = compared.base, compared.head
-    before, after = (
-        duration(rate.seconds_per_batch if rate is not None else None)
-        for rate in (compared.throughput.base, compared.throughput.head)
-    )
-    yield "samples/s", count(base.samples_per_s), count(head.samples_per_s)
-    yield "one step", before, after
-    yield "bottleneck", _bottleneck(base), _bottleneck(head)
+    yield ("samples/s", count(base.samples_per_s), count(head.samples_per_s))
+    yield ("one step", *_steps(compared.throughput))
+    yield ("bottleneck", _bottleneck(base), _bottleneck(head))
+
+
+def _rates(change: Change) -> tuple[str, str]:
+    base, head = (rate.samples_per_s if rate is not None else None for rate in (change.base, change.head))
+    return count(base), count(head)
+
+
+def _steps(change: Change) -> tuple[str, str]:
+    base, head = (rate.seconds_per_batch if rate is not None else None for rate in (change.base, change.head))
+    return duration(base), duration(head)
 
 
 def _costs(compared: Comparison) -> Section:

@@ -70,11 +70,15 @@ def machine_line(result: Measured) -> str:
 
 def measured_line(created: str, seconds: float) -> str:
     """When, and how long it took."""
+    return f"{date_line(created)}, in {long_duration(seconds)}"
+
+
+def date_line(created: str) -> str:
+    """When, to the minute."""
     try:
-        when = f"{datetime.fromisoformat(created.replace('Z', '+00:00')):%Y-%m-%d %H:%M} UTC"
+        return f"{datetime.fromisoformat(created.replace('Z', '+00:00')):%Y-%m-%d %H:%M} UTC"
     except ValueError:  # a file may hold any text
-        when = created
-    return f"{when}, in {long_duration(seconds)}"
+        return created
 
 
 def ranks_in_words(result: Measured) -> str:
