@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 from bottleneck.errors import MeasurementError
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.passes import passes
 from bottleneck.measure.session import measure
 from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
@@ -172,12 +173,20 @@ def test_a_collate_function_that_raises_while_samples_are_recorded_names_them():
     assert found[1] == found[2]
 
 
-def test_a_step_that_raises_when_all_blocks_are_measured_costs_the_lanes_only():
+@pytest.mark.parametrize(
+    ("phase", "id_", "lost"),
+    [
+        ("watching stalls", "stalls-not-watched", "The period of the stalls is not known."),
+        ("watching steps", "steps-not-watched", "There are no lanes of the workers."),
+    ],
+)
+def test_a_step_that_raises_when_all_blocks_are_measured_costs_that_pass_only(monkeypatch, phase, id_, lost):
+    monkeypatch.setattr(passes, "worth_watching", lambda _: phase == "watching stalls")
     phases, clock = [], invented_time()
     step_of_a_centisecond = clock.step(0.01)
 
     def step(batch):
-        if phases[-1] == "watching steps":
+        if phases[-1] == phase:
             raise ValueError("out of luck")
         return step_of_a_centisecond(batch)
 
@@ -185,9 +194,9 @@ def test_a_step_that_raises_when_all_blocks_are_measured_costs_the_lanes_only():
     outcome = run(pipeline, MeasureOptions(), lambda _: UNDECIDED, lambda one: phases.append(one.phase), clock=clock)
     assert outcome.failure is None
     assert all(blocks(outcome)[name] for name in ("device", "raw"))
-    assert not outcome.measurement.evidence.watched.steps
-    assert warnings_of(outcome)["steps-not-watched"].startswith(
-        "There are no lanes of the workers. The train step raised, experiment raw: ValueError: out of luck"
+    assert bool(outcome.measurement.evidence.watched.steps) == (phase == "watching stalls")
+    assert warnings_of(outcome)[id_].startswith(
+        f"{lost} The train step raised, experiment raw: ValueError: out of luck"
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,11 +52,7 @@ class Passes:
     """Steps may be made: not where other ranks would have to make them too."""
 
     def run(self, *, device_bound: bool) -> None:
-        """Make all of them; the steps of a device-bound job are traced also where no trace is asked for.
-
-        Raises:
-            MeasurementError: The loader failed meanwhile.
-        """
+        """Make all of them; the steps of a device-bound job are traced also where no trace is asked for."""
         note_waits(self.bench, self.ledger)
         if self.trains:
             self._watch_stalls()
@@ -72,7 +69,9 @@ class Passes:
             return
         self.tell("watching stalls")
         raw = self.ledger.ladder.raw
-        with job_failures("raw"):
+        waits: list[float] = []
+        seconds = 0.0
+        with self._all_is_measured("stalls-not-watched", "The period of the stalls is not known."):
             self.bench.prepare(raw)
             waits, seconds = self.bench.watch(raw, min(WATCH_S, WATCH_SHARE * self.budget_s))
         seen = find_stalls([waits], seconds, self.bench.loader.num_workers)
@@ -81,20 +80,25 @@ class Passes:
             self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
 
     def _watch_steps(self) -> None:
-        """Look at what the workers do while the job runs; a failure costs these lanes only: all blocks are measured."""
+        """Look at what the workers do while the job runs."""
         if self.ledger.ladder is None:
             return
         self.tell("watching steps")
         step_s = self.ledger.seconds_per_batch(self.ledger.ladder.raw)
         left_s = self.budget_ends_s - self.bench.clock()
         limit_s = min(WATCH_STEPS_S, WATCH_STEPS_SHARE * self.budget_s, WATCH_STEPS_SHARE_OF_REST * left_s)
+        with self._all_is_measured("steps-not-watched", "There are no lanes of the workers."):
+            watched = watch_steps(self.bench, limit_s, step_s)
+            self.ledger.evidence = replace(self.ledger.evidence, watched=watched)
+
+    @contextmanager
+    def _all_is_measured(self, id_: str, lost: str) -> Iterator[None]:
+        """Let a failure of the job cost what this pass would have shown, and not the verdict."""
         try:
             with job_failures("raw"):
-                watched = watch_steps(self.bench, limit_s, step_s)
+                yield
         except MeasurementError as error:
-            self.ledger.warn("steps-not-watched", f"There are no lanes of the workers. {error.message}")
-            return
-        self.ledger.evidence = replace(self.ledger.evidence, watched=watched)
+            self.ledger.warn(id_, f"{lost} {error.message}")
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""
