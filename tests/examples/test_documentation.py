@@ -23,6 +23,7 @@ FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 OF_OTHER_TOOLS = {
     *("--cap-add", "--ipc", "--shm-size", "--editable", "--force-reinstall", "--no-deps"),  # docker, pip
     *("--request", "--header", "--form"),  # curl
+    *("--bind-to", "--map-by"),  # mpirun
 }
 
 
