@@ -130,8 +130,5 @@ def ranks_per_host(ranks: Sequence[Rank]) -> int:
 
 
 def cores_of_host(ranks: Sequence[Rank]) -> int | None:
-    """Cores that the ranks of a host share, where any of them may use all; of the host that has the fewest."""
-    hosts: dict[str, int] = {}
-    for rank in ranks:
-        hosts[rank.host] = max(hosts.get(rank.host, 0), rank.cores or 0)
-    return min((cores for cores in hosts.values() if cores > 0), default=None)
+    """Cores that the ranks of a host may use together; of the host that has the fewest."""
+    return min((rank.cores_of_host for rank in ranks if rank.cores_of_host), default=None)

@@ -36,6 +36,8 @@ class Rank:
     local_rank: Count | None = None
     cores: Count | None = None
     """That it may use; ranks of one host may share them."""
+    cores_of_host: Count | None = None
+    """That the ranks of its host may use together."""
     num_workers: Count | None = None
     samples_per_epoch: Count | None = None
     """None where its epoch has no known length."""

@@ -8,6 +8,8 @@ import torch
 from bottleneck.measure.device import devices_of, make_synchronize
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.ranks.alone import rank_warnings
+from bottleneck.measure.ranks.summary import with_cores_of_hosts
+from bottleneck.results.ranks import Rank
 from tests.support.sessions import PRECISE, run_simulated
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
@@ -62,3 +64,9 @@ def test_the_devices_of_a_model_and_of_what_an_optimizer_trains():
     assert devices_of(model) == (CPU, torch.device("meta"))
     assert devices_of(None, optimizer) == (torch.device("meta"),)
     assert devices_of(len, None) == ()
+
+
+def test_cores_that_ranks_of_a_host_may_use_together_are_counted_once():
+    ranks = [Rank(number, host, "cpu") for number, host in enumerate(("a", "a", "b", "b", "c"))]
+    bound = zip(ranks, ([0], [1], [0, 1, 2, 3], [2, 3], []), strict=True)
+    assert [rank.cores_of_host for rank in with_cores_of_hosts(list(bound))] == [2, 2, 4, 4, None]

@@ -30,8 +30,9 @@ def make_rank(number: int, slowness: float = 1.0, per_host: int = PER_HOST, **ch
     return replace(
         Rank(
             rank=number, host=f"node-{number // per_host}", device=f"cuda:{number % per_host}",
-            local_rank=number % per_host, cores=32, num_workers=4, samples_per_epoch=80000, experiments=experiments,
-            wait_s_per_batch=wait_s, step_s_per_batch=0.0247 - wait_s, alone_s_per_batch=0.0081 * slowness,
+            local_rank=number % per_host, cores=32, cores_of_host=32, num_workers=4,
+            samples_per_epoch=80000, experiments=experiments, wait_s_per_batch=wait_s,
+            step_s_per_batch=0.0247 - wait_s, alone_s_per_batch=0.0081 * slowness,
             stage="augment",
         ),
         **changes,

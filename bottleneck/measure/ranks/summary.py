@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +14,7 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.ranks.group import Group
-from bottleneck.measure.system.cores import allowed_cores
+from bottleneck.measure.system.cores import allowed_cores, allowed_cpus
 from bottleneck.results.blocks import Block
 from bottleneck.results.names import RAW
 from bottleneck.results.rank_trials import RankTrial
@@ -72,15 +74,30 @@ def samples_per_epoch(loader: DataLoader[Any]) -> int | None:
 def gather_ranks(group: Group, own: Rank) -> tuple[Rank, ...]:
     """All ranks, with the blocks of the slowest, the median and the fastest; nothing but on the first rank."""
     (bare,) = with_blocks_of([own], ())
-    texts = group.gather(_encode(bare))
-    found = [msgspec.json.decode(text, type=Rank) for text in texts or ()]
+    texts = group.gather(_encode((bare, allowed_cpus() or ())))
+    bound = [msgspec.json.decode(text, type=tuple[Rank, list[int]]) for text in texts or ()]
+    found = with_cores_of_hosts(bound)
     chosen = group.share(_encode(_extremes(found)))
     wanted = msgspec.json.decode(chosen, type=list[int])
     sent = group.gather(_encode(own) if own.rank in wanted else "")
     if sent is None:
         return ()
-    with_blocks = {rank.rank: rank for rank in (msgspec.json.decode(text, type=Rank) for text in sent if text)}
-    return tuple(with_blocks.get(rank.rank, rank) for rank in found)
+    measured = {rank.rank: rank.experiments for rank in (msgspec.json.decode(text, type=Rank) for text in sent if text)}
+    return tuple(replace(rank, experiments=measured.get(rank.rank, rank.experiments)) for rank in found)
+
+
+def with_cores_of_hosts(bound: Sequence[tuple[Rank, Sequence[int]]]) -> list[Rank]:
+    """The ranks, each with how many cores those of its host may use together.
+
+    A launcher may have bound each of them to cores of its own.
+
+    Args:
+        bound: Each rank with the numbers of the cores that it may use; none where these are unknown.
+    """
+    hosts: dict[str, set[int]] = {}
+    for rank, cpus in bound:
+        hosts.setdefault(rank.host, set()).update(cpus)
+    return [replace(rank, cores_of_host=len(hosts[rank.host]) or None) for rank, _ in bound]
 
 
 def gather_trials(group: Group, own: tuple[RankTrial, ...]) -> tuple[RankTrial, ...]:

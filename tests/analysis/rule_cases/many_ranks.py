@@ -13,7 +13,7 @@ from tests.support.rank_results import make_rank, make_ranks
 def of_ranks(job: Job, *, world: int = 4, **together: object) -> Measurement:
     """The job as one of many ranks on one host of 8 cores, with what was measured of them together."""
     measured = measure(job)
-    ranks = tuple(make_rank(number, cores=8) for number in range(world))
+    ranks = tuple(make_rank(number, cores=8, cores_of_host=8) for number in range(world))
     known = RanksTogether(world=world, hosts=1, backend="nccl", **together)
     return replace(measured, ranks=ranks, evidence=replace(measured.evidence, ranks=known))
 
@@ -32,6 +32,12 @@ def contending(ratio: Interval, what: str | None = "cores", workers: int = 4) ->
 def threads(torch_threads: int) -> Measurement:
     job = held_by("load", pipeline={"num_workers": 0}, environment={"device": "cpu", "torch_threads": torch_threads})
     return of_ranks(job, world=2)
+
+
+def bound(each: int, together: int) -> Measurement:
+    """Each of four ranks may run on so many cores of a host of eight, and all of them on so many."""
+    measured = of_ranks(held_by("load", pipeline={"num_workers": 2}, environment={"device": "cuda:0", "cpu_cores": 8}))
+    return replace(measured, ranks=tuple(replace(r, cores=each, cores_of_host=together) for r in measured.ranks))
 
 
 def shards(last: int) -> Measurement:
@@ -59,6 +65,8 @@ CASES = [
     RuleCase("rank-contention", contending(Interval(1.9, 1.8, 2.0)), contending(Interval(1.02, 1.01, 1.03))),
     RuleCase("rank-contention", contending(SURE, "disk"), contending(UNSURE, "disk")),
     RuleCase("rank-contention", contending(SURE, workers=1), contending(UNSURE, workers=1)),
+    RuleCase("rank-affinity", bound(1, 4), bound(8, 8)),
+    RuleCase("rank-affinity", bound(2, 4), bound(3, 4)),
     RuleCase("omp-threads", threads(1), threads(4)),
     RuleCase("uneven-shards", shards(80_033), shards(80_000)),
     RuleCase("share-less", sharing(SURE), sharing(Interval(1.05, 1.03, 1.07))),

@@ -93,6 +93,32 @@ def _contention(case: Case) -> Iterator[Suggestion]:
     )
 
 
+@rule("rank-affinity")
+def _affinity(case: Case) -> Iterator[Suggestion]:
+    """Advise to let ranks run on all cores where they are bound to fewer than their workers could use."""
+    here, cores, all_cores = (
+        ranks_per_host(case.ranks),
+        cores_of_host(case.ranks),
+        setting(case.environment, "cpu_cores"),
+    )
+    narrowest = min((rank.cores for rank in case.ranks if rank.cores), default=None)
+    if cores is None or narrowest is None or all_cores is None or not (case.input_bound and case.workers):
+        return
+    if cores >= all_cores or narrowest > case.workers:
+        return
+    yield Suggestion(
+        title="Let the ranks run on all cores of their host",
+        why=f"A rank with {plural(int(case.workers), 'worker')} may run on {plural(narrowest, 'core')}, and "
+        f"{plural(here, 'rank')} of a host on {cores:,} of its {number(all_cores)}. mpirun binds a rank to a core "
+        "unless it is told otherwise; srun and the cpuset of a container can do so too.",
+        how="mpirun --bind-to none ...  # srun --cpu-bind=none ...",
+        evidence={
+            "num_workers": case.workers, "affinity_cores": narrowest, "cores": cores, "cpu_cores": all_cores,
+            "ranks_per_host": here,
+        },
+    )  # fmt: skip
+
+
 @rule("omp-threads")
 def _omp_threads(case: Case) -> Iterator[Suggestion]:
     """Advise more threads where the launcher allowed one, and the main process does the work."""
@@ -164,4 +190,4 @@ def _sync(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (_straggler, _contention, _omp_threads, _uneven_shards, _sync)
+RULES = (_straggler, _contention, _affinity, _omp_threads, _uneven_shards, _sync)
