@@ -17,6 +17,7 @@ from bottleneck.cli.job_source import current_commit, with_source
 from bottleneck.cli.measuring import require_torch
 from bottleneck.cli.options import as_seconds, traceback_is_asked_for
 from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
+from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import UsageError
@@ -103,11 +104,18 @@ def run_command(
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
                 ended = error
+                _say_why(error)
             if diagnosing.is_abandoned:
                 diagnosing.leave(ended or SystemExit())
             wait_for_threads(threads)
             attempt = diagnosing.end(ended)
     return request.answer(with_source(attempt, script.name, commit))
+
+
+def _say_why(error: BaseException) -> None:
+    """Print what Python prints of `sys.exit("no --data given")`."""
+    if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
+        say(str(error.code))
 
 
 def _end_process(status: int) -> NoReturn:

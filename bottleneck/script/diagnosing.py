@@ -41,6 +41,7 @@ _NO_LOADER = (
     "bottleneck.watch(get_batch)."
 )
 _NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
+_BY_ITSELF = "It would end so by itself, too: mend that first."
 _FROM_SEVERAL_THREADS = MeasurementError(
     "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
@@ -190,9 +191,13 @@ class Diagnosing:
                 "started are not watched.",
                 f"If it trains there, let it train in the first one, by an option of its own. {_NO_LOADER}",
             )
+        status = _exit_status(error)
+        ended = f" before it ended with exit status {status}" if status else ""
         if not self._watch.saw_a_loader:
             remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
-            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", remedy)
+            return MeasurementError(
+                f"The script made no pass over a DataLoader of PyTorch's{ended}.", _BY_ITSELF if status else remedy
+            )
         if not self._watch.optimizer_steps and not self._watch.has_wrapped:
             return MeasurementError("No optimizer of PyTorch's made a step.", _NO_OPTIMIZER)
         return MeasurementError(
@@ -296,6 +301,13 @@ def _raising(error: BottleneckError) -> Callable[[], Attempt]:
         raise error
 
     return outcome
+
+
+def _exit_status(error: BaseException | None) -> int:
+    """What the process of a script that ended so would have as its exit status, as Python has it."""
+    if not isinstance(error, SystemExit) or error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
 
 
 def _early_end(error: BaseException | None) -> BaseException:

@@ -187,6 +187,11 @@ def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(ended):
 
 NOT_DIAGNOSED = {
     "no loader": (("nothing.py",), "no pass over a DataLoader"),
+    "an end of its own": (
+        ("nothing.py", "exit"),
+        "--data is missing\nError: The script made no pass over a DataLoader of PyTorch's before it ended with exit "
+        "status 1. It would end so by itself, too: mend that first.",
+    ),
     "no optimizer": (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
     "too few steps": (("short.py", "2", "end"), "ended before enough steps"),
     "an error": (("short.py", "2", "raise"), "ValueError: the loss is not finite"),
