@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,6 +85,7 @@ def run_command(
 
     with contextlib.ExitStack() as ours:
         ours.enter_context(standard_output_kept())
+        ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # scripts put a logger in its place
         progress = ours.enter_context(open_progress())
 
         def finish(outcome: Callable[[], Attempt]) -> NoReturn:

@@ -142,6 +142,7 @@ def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
 
 EARLY_ENDS = {
     "end": "ended before the measuring",
+    "early stopping": "ended before the measuring",
     "exit": "ended before the measuring",
     "os._exit": "ended before the measuring",
     "raise": "the loss is not finite",
