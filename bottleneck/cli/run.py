@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -123,4 +125,14 @@ def _say_why(error: BaseException) -> None:
 def _end_process(status: int) -> NoReturn:
     for child in multiprocessing.active_children():
         child.terminate()
+    _remove_temporary()
     leave(flushed(status))
+
+
+def _remove_temporary() -> None:
+    """Remove what Python removes as it ends: nothing of the script's is left to read it."""
+    for found in gc.get_objects():
+        # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
+        if issubclass(type(found), tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
+            with contextlib.suppress(OSError):
+                found.cleanup()
