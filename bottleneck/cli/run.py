@@ -101,6 +101,7 @@ def run_command(
 
         options = replace(request.options, restore=False)
         diagnosing = Diagnosing(options, finish, progress, skip_steps, loader)
+        diagnosing.note = say
         threads = threading.enumerate()
         with diagnosing, Ends(diagnosing.leave, diagnosing.lent_s, step_timeout):
             ended: BaseException | None = None

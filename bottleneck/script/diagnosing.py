@@ -77,6 +77,9 @@ class Diagnosing:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
         self._watch.refuse = self._refuse
+        self._watch.lacking = lambda: self.note(f"Nothing to measure so far. {self._not_found(None)}")
+        self.note: Callable[[str], None] = lambda _: None
+        """Gets what to tell while the script goes on."""
         self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._in_the_loop: str | None = None

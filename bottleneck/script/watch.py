@@ -30,6 +30,9 @@ from bottleneck.script.stream import stream_loader
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
+_LONG = 100
+"""Batches without a step of an optimizer, or steps without a batch, after which a script is told so: it may go on for
+days."""
 _BESIDE_SHARE = 0.1
 """Of the steps of a loop, after so many of which a batch of another loader is part of the training: a generator may
 train once for several steps of its discriminator."""
@@ -112,6 +115,7 @@ class WatchedIterator(_BaseDataLoaderIter):
         began = time.perf_counter()
         batch = next(self._batches)
         self._watch.note_wait(self._source, time.perf_counter() - began)
+        self._watch.note_batch()
         self.given += 1
         self._source.given_by = self
         if self._watch.is_near(self._source) and not has_compiled():
@@ -173,6 +177,9 @@ class Watch:
         self._passes = Passes(self._begin_pass, WatchedIterator)
         self.refuse: Callable[[UsageError], None] = _raise
         """Gets why the loader that is wanted cannot be diagnosed."""
+        self.lacking: Callable[[], None] = lambda: None
+        """Called once where a script has gone on for long, and still lacks an optimizer or a loader."""
+        self._batches_given = 0
 
     @property
     def saw_a_loader(self) -> bool:
@@ -217,6 +224,8 @@ class Watch:
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
         self.trains_in = threading.get_ident()
+        if self.optimizer_steps == _LONG and not self.saw_a_loader and os.getpid() == self._process:
+            self.lacking()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
         elif id(optimizer) not in self._optimizers:
@@ -241,6 +250,14 @@ class Watch:
         source.waited_s += seconds
         if self._is_beside(source):
             self.waited_elsewhere_s += seconds
+
+    def note_batch(self) -> None:
+        """Count a batch that may be one of a training."""
+        if not torch.is_grad_enabled():
+            return
+        self._batches_given += 1
+        if self._batches_given == _LONG and not self.optimizer_steps and not self.has_wrapped:
+            self.lacking()
 
     @property
     def others(self) -> list[DataLoader[Any]]:
