@@ -27,7 +27,7 @@ from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
-from bottleneck.script.one_loader import of_one_loader
+from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from bottleneck.script.ranks import OwnRanks, check_group
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
@@ -175,9 +175,10 @@ class Diagnosing:
             raise feed.outcome
         assert feed.outcome is not None
         found, seen = feed.outcome.diagnosis, self._loop_time.evidence()
+        verdict = of_one_loader(found.verdict, seen)
         changed = replace(
             found,
-            verdict=of_one_loader(found.verdict, seen),
+            verdict=of_new_workers(verdict) if self._watch.starts_workers_for_each_batch else verdict,
             evidence=replace(found.evidence, loop=seen),
             warnings=(*found.warnings, *self._warnings()),
         )

@@ -52,6 +52,8 @@ class Source:
     """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
     waited_s: float = 0.0
     """How long the loop waited for its batches."""
+    passes: int = 0
+    """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
     steps_beside: int = 0
     """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
     transfer: Transfer | None = None
@@ -63,6 +65,11 @@ class Source:
     def steps(self) -> int:
         """Steps of the optimizer before each of which it gave a batch."""
         return len(self.per_step)
+
+    @property
+    def starts_workers_for_each_batch(self) -> bool:
+        """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
+        return self.loader.num_workers > 0 and self.passes >= sum(self.per_step)
 
 
 class WatchedIterator(_BaseDataLoaderIter):
@@ -238,8 +245,9 @@ class Watch:
         # Of a validation in between only the last batch is followed by a step.
         giver, source.given_by = source.given_by, None
         if giver is not None:
-            giver.trains, source.loader = True, giver.loader
+            is_first, giver.trains, source.loader = not giver.trains, True, giver.loader
             if self._fed is None:
+                source.passes += is_first
                 source.per_step.append(giver.given)
             else:
                 source.steps_beside += 1
@@ -263,6 +271,11 @@ class Watch:
     def others(self) -> list[DataLoader[Any]]:
         """Loaders that give batches to the loop that is fed."""
         return [one.loader for one in self._able() if self._is_beside(one)]
+
+    @property
+    def starts_workers_for_each_batch(self) -> bool:
+        """Whether the loop that is fed does; the diagnosis starts them once."""
+        return self._fed is not None and self._fed.starts_workers_for_each_batch
 
     def _is_beside(self, source: Source) -> bool:
         """Whether a loop takes batches from a source beside the one that is fed; its validation is on one now and then.
