@@ -124,7 +124,8 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._watch.note_wait(self._source, time.perf_counter() - began)
         self._watch.note_batch()
         self.given += 1
-        self._source.given_by = self
+        if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
+            self._source.given_by = self
         if self._watch.is_near(self._source) and not has_compiled():
             self._watch.learn(self._source, batch)
         return batch
@@ -298,6 +299,11 @@ class Watch:
     def _names_of(self, source: Source) -> tuple[str, str]:
         at = [one for _, one in self._sources.values()].index(source)
         return self._numbered()[at]
+
+    @property
+    def is_feeding(self) -> bool:
+        """Whether the diagnosis has begun to feed a loop."""
+        return self._fed is not None
 
     def is_fed(self, source: Source) -> bool:
         """Whether the diagnosis gives the batches of a source."""

@@ -224,6 +224,18 @@ def test_a_loader_of_every_third_step_feeds_the_loop_too_and_a_validation_does_n
     assert [loader.dataset[0][0].item() for loader in loop.watch.others] == [1.0]
 
 
+def test_an_evaluation_after_every_other_step_is_no_loader_of_the_loop(loop):
+    # Guards: epochs of a few updates, as gradients of many batches are gathered, with a validation after each.
+    training, validation = (iter(loader_of(value, batches=60)) for value in range(2))
+    loop.watch._begin = lambda *_: lambda: "fed"
+    for step in range(24):
+        next(training)
+        loop.step()
+        if step % 2:
+            evaluate(validation, most=1)
+    assert loop.watch.others == []
+
+
 def test_without_an_optimizer_nothing_is_fed(loop):
     assert "fed" not in list(loader_of(1, batches=10))
     assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
