@@ -124,16 +124,21 @@ def _say_why(error: BaseException) -> None:
 
 
 def _end_process(status: int) -> NoReturn:
+    _release()
     for child in multiprocessing.active_children():
         child.terminate()
-    _remove_temporary()
     leave(flushed(status))
 
 
-def _remove_temporary() -> None:
-    """Remove what Python removes as it ends: nothing of the script's is left to read it."""
+def _release() -> None:
+    """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
     for found in gc.get_objects():
         # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
-        if issubclass(type(found), tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
-            with contextlib.suppress(OSError):
+        kind = type(found)
+        with contextlib.suppress(Exception):  # nobody is left to be told
+            if issubclass(kind, tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
                 found.cleanup()
+            elif issubclass(kind, _MultiProcessingDataLoaderIter):
+                found._shutdown_workers()
