@@ -1,5 +1,7 @@
 """`bottleneck run` on scripts in the styles that people write, beside the scripts' own speed without it.
 
+Where a description can state the whole loop, `bottleneck diagnose` on that is asked, too: the answers have to agree.
+
 What a script does by itself is told by the script: the time of a batch as it is, and with one batch over and over. It
 is asked before and after the diagnosis, alone on the machine, whose speed changes by some percent within minutes.
 """
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -42,13 +44,17 @@ class Script:
     state: str
     bottleneck: str
     arguments: tuple[str, ...] = ()
+    described: str = ""
+    """Function of `described.py` that describes the same job; empty where none could."""
 
 
 STYLES = (
-    Script("plain.py", "a loop by hand, workers fast enough", "device_bound", "compute", ("2",)),
-    Script("by_hand.py", "next() by hand, no workers, two batches an update", "input_bound", "augment"),
+    Script("plain.py", "a loop by hand, workers fast enough", "device_bound", "compute", ("2",), "plain"),
+    Script(
+        "by_hand.py", "next() by hand, no workers, two batches an update", "input_bound", "augment", described="by_hand"
+    ),
     Script("get_batch.py", "no DataLoader: bottleneck.watch", "input_bound", "fetch"),
-    Script("reference.py", "a generator around a loader that spawns", "input_bound", "load"),
+    Script("reference.py", "a generator around a loader that spawns", "input_bound", "load", described="reference"),
     Script("with_lightning.py", "Lightning's fit", "input_bound", "augment"),
     Script("with_trainer.py", "Trainer, four batches an update", "input_bound", "load"),
 )
@@ -71,86 +77,125 @@ class Plain:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a command says of a job."""
+
+    state: str
+    bottleneck: str | None
+    efficiency: Interval | None
+    raw_s: float | None
+    """Time of a batch of the job as it is, as the diagnosis measured it."""
+    seconds: float
+    """Time that the command took."""
+    failure: str = ""
+    """Why there is no verdict; empty when there is one."""
+
+    @property
+    def verdict(self) -> tuple[str, str | None]:
+        """State and bottleneck."""
+        return self.state, self.bottleneck
+
+
+@dataclass(frozen=True)
 class Run:
     """A script under `bottleneck run`."""
 
     script: Script
     plain: Plain
-    state: str
-    bottleneck: str | None
-    efficiency: Interval | None
-    raw_s: float | None
-    """Time of a batch of the script as it is, as the diagnosis measured it."""
-    seconds: float
-    failure: str = ""
-    """Why there is no verdict; empty when there is one."""
+    found: Answer
+    described: Answer | None = None
+    """What `bottleneck diagnose` says of the same job; None where it was not asked."""
 
     @property
     def right(self) -> bool:
         """Whether the verdict is the planted one."""
-        return (self.state, self.bottleneck) == (self.script.state, self.script.bottleneck)
+        return self.found.verdict == (self.script.state, self.script.bottleneck)
 
     @property
     def agrees(self) -> bool:
         """Whether the interval holds the script's own efficiency, or the estimate is near it."""
-        if self.efficiency is None:
+        return _holds(self.found.efficiency, self.plain.efficiency)
+
+    @property
+    def agrees_with_diagnose(self) -> bool:
+        """Whether both commands give one verdict, and efficiencies of which one is in the other's interval, or near."""
+        if self.described is None:
+            return True
+        one, other = self.found, self.described
+        if one.efficiency is None or other.efficiency is None or one.verdict != other.verdict:
             return False
-        near = abs(self.efficiency.estimate - self.plain.efficiency) <= TOLERANCE
-        return near or not distance_outside(self.efficiency, self.plain.efficiency)
+        return _holds(one.efficiency, other.efficiency.estimate) or _holds(other.efficiency, one.efficiency.estimate)
 
     @property
     def slowdown(self) -> float | None:
         """How much longer a batch took under the diagnosis than by itself, as a part of it."""
-        return None if self.raw_s is None else self.raw_s / self.plain.real_s - 1
+        return None if self.found.raw_s is None else self.found.raw_s / self.plain.real_s - 1
+
+
+def _holds(reported: Interval | None, truth: float) -> bool:
+    if reported is None:
+        return False
+    return abs(reported.estimate - truth) <= TOLERANCE or not distance_outside(reported, truth)
 
 
 def run_all(*, quick: bool = False) -> list[Run]:
     """Run the scripts under the diagnosis, and by themselves before and after it."""
     seconds, budget = (QUICK_SECONDS, QUICK_BUDGET) if quick else (SECONDS, BUDGET)
-    runs = []
-    for script in STYLES:
-        click.echo(f"{script.name} … ", err=True, nl=False)
-        before = time_script(script, seconds)
-        found = run_script(script, before, budget)
-        runs.append(replace(found, plain=Plain.mean(before, time_script(script, seconds))))
-        click.echo(f"{runs[-1].state}, {runs[-1].bottleneck} in {runs[-1].seconds:.0f} s", err=True)
-    return runs
+    return [run_one(script, seconds, budget) for script in STYLES]
+
+
+def run_one(script: Script, seconds: float, budget: str) -> Run:
+    """Run a script under the diagnosis, its description, and the script by itself before and after them."""
+    click.echo(f"{script.name} … ", err=True, nl=False)
+    before = time_script(script, seconds)
+    found = ask("run", _command(script), budget)
+    after = time_script(script, seconds)
+    described = None
+    if script.described:
+        described = ask("diagnose", (f"described:{script.described}",), budget)
+    click.echo(f"{found.state}, {found.bottleneck} in {found.seconds:.0f} s", err=True)
+    return Run(script, Plain.mean(before, after), found, described)
 
 
 def time_script(script: Script, seconds: float) -> Plain:
     """Let a script tell what a batch takes it, in one process as it is and in another with a cached batch."""
 
     def s_per_batch(**cached: str) -> float:
-        told = _run(script, (), BENCH_SECONDS=str(seconds), **cached)
+        told = _run(_command(script), BENCH_SECONDS=str(seconds), **cached)
         told.check_returncode()
         return float(json.loads(told.stdout.splitlines()[-1])["s_per_batch"])
 
     return Plain(s_per_batch(), s_per_batch(BENCH_CACHED="1"))
 
 
-def run_script(script: Script, plain: Plain, budget: str) -> Run:
-    """Diagnose a script. A failure is a wrong verdict, not the end of the bench."""
+def ask(command: str, job: Sequence[str], budget: str) -> Answer:
+    """Diagnose a job. A failure is a wrong verdict, not the end of the bench."""
     with tempfile.TemporaryDirectory() as folder:
         saved, start = Path(folder) / "result.json", time.perf_counter()
-        done = _run(script, ("-m", "bottleneck", "run", "--budget", budget, "--json", str(saved)))
+        done = _run(("-m", "bottleneck", command, "--budget", budget, "--json", str(saved), *job))
         seconds = time.perf_counter() - start
         if done.returncode or not saved.exists():
             last = (done.stderr.splitlines() or ["nothing was said"])[-1]
-            return Run(script, plain, "failed", None, None, None, seconds, f"status {done.returncode}: {last}")
+            return Answer("failed", None, None, None, seconds, f"status {done.returncode}: {last}")
         result = load(saved)
     raw = next((one.coupled for one in result.experiments if one.name == "raw"), None)
     verdict = result.verdict
     raw_s = None if raw is None else raw.seconds_per_batch
-    return Run(script, plain, verdict.state, verdict.bottleneck, verdict.efficiency, raw_s, seconds)
+    return Answer(verdict.state, verdict.bottleneck, verdict.efficiency, raw_s, seconds)
 
 
-def _run(script: Script, before: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", *before, str(SCRIPTS / script.name), *script.arguments]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **environment}
+def _command(script: Script) -> tuple[str, ...]:
+    return (str(SCRIPTS / script.name), *script.arguments)
+
+
+def _run(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(ROOT), str(SCRIPTS)))
+    variables = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", **environment}
     with tempfile.TemporaryDirectory() as folder:  # what the script writes
         return subprocess.run(
-            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-        )
+            (sys.executable, "-W", "ignore", *arguments),
+            cwd=folder, env=variables, capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+        )  # fmt: skip
 
 
 def runs_table(runs: Sequence[Run]) -> str:
@@ -160,24 +205,35 @@ def runs_table(runs: Sequence[Run]) -> str:
             run.script.name,
             run.script.what,
             run.script.bottleneck,
-            run.failure or f"{run.bottleneck or run.state}",
+            run.found.failure or f"{run.found.bottleneck or run.found.state}",
             "right" if run.right else "**wrong**",
             f"{run.plain.efficiency:.1%}",
-            interval_percent(run.efficiency),
+            interval_percent(run.found.efficiency),
             "in" if run.agrees else "**out**",
-            f"{milliseconds(run.plain.real_s)} → {milliseconds(run.raw_s)}",
+            _described_cell(run),
+            f"{milliseconds(run.plain.real_s)} → {milliseconds(run.found.raw_s)}",
             percent(run.slowdown),
-            f"{run.seconds:.0f} s",
+            f"{run.found.seconds:.0f} s",
         )
         for run in runs
     ]
     headers = ("script", "style", "planted", "found", "", "efficiency by itself", "reported (95 % interval)", "truth")
-    return markdown_table((*headers, "a batch by itself → measured", "slower", "took"), rows)
+    more = ("`diagnose` on the same job", "a batch by itself → measured", "slower", "took")
+    return markdown_table((*headers, *more), rows)
+
+
+def _described_cell(run: Run) -> str:
+    if run.described is None:
+        return "–"
+    answer = run.described
+    return answer.failure or f"{answer.bottleneck or answer.state}, {interval_percent(answer.efficiency)}"
 
 
 def check_runs(runs: Sequence[Run]) -> list[Check]:
     """The bars on scripts."""
     wrong, off = [run for run in runs if not run.right], [run for run in runs if not run.agrees]
+    described = [run for run in runs if run.described is not None]
+    apart = [run for run in described if not run.agrees_with_diagnose]
     slowed = [run for run in runs if run.slowdown is None or abs(run.slowdown) > MOST_SLOWDOWN]
     return [
         Check(
@@ -185,7 +241,9 @@ def check_runs(runs: Sequence[Run]) -> list[Check]:
             "all right",
             f"{len(runs) - len(wrong)} of {len(runs)} right",
             not wrong,
-            tuple(f"{run.script.name}: {run.failure or run.bottleneck or run.state}" for run in wrong),
+            tuple(
+                f"{run.script.name}: {run.found.failure or run.found.bottleneck or run.found.state}" for run in wrong
+            ),
         ),
         Check(
             "efficiency of scripts against their own speed",
@@ -193,6 +251,13 @@ def check_runs(runs: Sequence[Run]) -> list[Check]:
             f"{len(runs) - len(off)} of {len(runs)}",
             not off,
             tuple(f"{run.script.name}: {run.plain.efficiency:.1%} by itself" for run in off),
+        ),
+        Check(
+            "`run` on a script and `diagnose` on the same job",
+            "same verdict; efficiency within the interval, or 3 points",
+            f"{len(described) - len(apart)} of {len(described)} agree",
+            not apart,
+            tuple(f"{run.script.name}: {_described_cell(run)}" for run in apart),
         ),
         Check(
             "what the diagnosis changes of a script's own speed",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
+import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +20,7 @@ from bottleneck.cli.job_source import current_commit, with_source
 from bottleneck.cli.measuring import require_torch
 from bottleneck.cli.options import as_seconds, traceback_is_asked_for
 from bottleneck.cli.outputs import refuse_to_replace, standard_output_kept
+from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import UsageError
@@ -83,6 +87,7 @@ def run_command(
 
     with contextlib.ExitStack() as ours:
         ours.enter_context(standard_output_kept())
+        ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # scripts put a logger in its place
         progress = ours.enter_context(open_progress())
 
         def finish(outcome: Callable[[], Attempt]) -> NoReturn:
@@ -96,6 +101,7 @@ def run_command(
 
         options = replace(request.options, restore=False)
         diagnosing = Diagnosing(options, finish, progress, skip_steps, loader)
+        diagnosing.note = say
         threads = threading.enumerate()
         with diagnosing, Ends(diagnosing.leave, diagnosing.lent_s, step_timeout):
             ended: BaseException | None = None
@@ -103,6 +109,7 @@ def run_command(
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
                 ended = error
+                _say_why(error)
             if diagnosing.is_abandoned:
                 diagnosing.leave(ended or SystemExit())
             wait_for_threads(threads)
@@ -110,7 +117,28 @@ def run_command(
     return request.answer(with_source(attempt, script.name, commit))
 
 
+def _say_why(error: BaseException) -> None:
+    """Print what Python prints of `sys.exit("no --data given")`."""
+    if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
+        say(str(error.code))
+
+
 def _end_process(status: int) -> NoReturn:
+    _release()
     for child in multiprocessing.active_children():
         child.terminate()
     leave(flushed(status))
+
+
+def _release() -> None:
+    """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    for found in gc.get_objects():
+        # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
+        kind = type(found)
+        with contextlib.suppress(Exception):  # nobody is left to be told
+            if issubclass(kind, tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
+                found.cleanup()
+            elif issubclass(kind, _MultiProcessingDataLoaderIter):
+                found._shutdown_workers()

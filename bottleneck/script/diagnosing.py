@@ -27,7 +27,7 @@ from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
-from bottleneck.script.one_loader import of_one_loader
+from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from bottleneck.script.ranks import OwnRanks, check_group
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Source, Watch
@@ -41,6 +41,7 @@ _NO_LOADER = (
     "bottleneck.watch(get_batch)."
 )
 _NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
+_BY_ITSELF = "It would end so by itself, too: mend that first."
 _FROM_SEVERAL_THREADS = MeasurementError(
     "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
@@ -76,6 +77,9 @@ class Diagnosing:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
         self._watch.refuse = self._refuse
+        self._watch.lacking = lambda: self.note(f"Nothing to measure so far. {self._not_found(None)}")
+        self.note: Callable[[str], None] = lambda _: None
+        """Gets what to tell while the script goes on."""
         self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._in_the_loop: str | None = None
@@ -171,9 +175,10 @@ class Diagnosing:
             raise feed.outcome
         assert feed.outcome is not None
         found, seen = feed.outcome.diagnosis, self._loop_time.evidence()
+        verdict = of_one_loader(found.verdict, seen)
         changed = replace(
             found,
-            verdict=of_one_loader(found.verdict, seen),
+            verdict=of_new_workers(verdict) if self._watch.starts_workers_for_each_batch else verdict,
             evidence=replace(found.evidence, loop=seen),
             warnings=(*found.warnings, *self._warnings()),
         )
@@ -190,9 +195,13 @@ class Diagnosing:
                 "started are not watched.",
                 f"If it trains there, let it train in the first one, by an option of its own. {_NO_LOADER}",
             )
+        status = _exit_status(error)
+        ended = f" before it ended with exit status {status}" if status else ""
         if not self._watch.saw_a_loader:
             remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
-            return MeasurementError("The script made no pass over a DataLoader of PyTorch's.", remedy)
+            return MeasurementError(
+                f"The script made no pass over a DataLoader of PyTorch's{ended}.", _BY_ITSELF if status else remedy
+            )
         if not self._watch.optimizer_steps and not self._watch.has_wrapped:
             return MeasurementError("No optimizer of PyTorch's made a step.", _NO_OPTIMIZER)
         return MeasurementError(
@@ -296,6 +305,13 @@ def _raising(error: BottleneckError) -> Callable[[], Attempt]:
         raise error
 
     return outcome
+
+
+def _exit_status(error: BaseException | None) -> int:
+    """What the process of a script that ended so would have as its exit status, as Python has it."""
+    if not isinstance(error, SystemExit) or error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
 
 
 def _early_end(error: BaseException | None) -> BaseException:

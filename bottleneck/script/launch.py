@@ -13,6 +13,12 @@ from typing import Any
 
 from bottleneck.errors import UsageError
 
+_WRITE = "Write bottleneck run path/to/train.py ARGS."
+_NO_SCRIPTS = {
+    ".ipynb": ("notebook", "In the notebook, write with bottleneck.diagnosing() as run: train()."),
+    ".sh": ("shell script", "In the shell script, write bottleneck run in the place of python."),
+}
+
 
 @dataclass(frozen=True)
 class Script:
@@ -29,13 +35,21 @@ class Script:
     is_module: bool = False
 
     def check(self) -> None:
-        """Refuse a file that is not there, before torch is imported.
+        """Refuse what is no script of Python's, before torch is imported.
 
         Raises:
-            UsageError: There is none.
+            UsageError: It is none, or is not there.
         """
-        if not self.is_module and not os.path.exists(self.name):
-            raise UsageError(f"There is no script {self.name!r}.", "Write bottleneck run path/to/train.py ARGS.")
+        if self.is_module:
+            return
+        if not os.path.exists(self.name):
+            raise UsageError(f"There is no script {self.name!r}.", _WRITE)
+        if os.path.isdir(self.name) and not os.path.exists(os.path.join(self.name, "__main__.py")):
+            raise UsageError(f"{self.name!r} is a folder.", _WRITE)
+        kind = os.path.splitext(self.name)[1].lower()
+        if kind in _NO_SCRIPTS:
+            what, remedy = _NO_SCRIPTS[kind]
+            raise UsageError(f"{self.name!r} is a {what}, not a Python script.", remedy)
 
     def run(self) -> None:
         """Run it to its end. Whatever it raises is raised, SystemExit included."""

@@ -30,6 +30,9 @@ from bottleneck.script.stream import stream_loader
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
+_LONG = 100
+"""Batches without a step of an optimizer, or steps without a batch, after which a script is told so: it may go on for
+days."""
 _BESIDE_SHARE = 0.1
 """Of the steps of a loop, after so many of which a batch of another loader is part of the training: a generator may
 train once for several steps of its discriminator."""
@@ -49,6 +52,8 @@ class Source:
     """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
     waited_s: float = 0.0
     """How long the loop waited for its batches."""
+    passes: int = 0
+    """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
     steps_beside: int = 0
     """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
     transfer: Transfer | None = None
@@ -60,6 +65,11 @@ class Source:
     def steps(self) -> int:
         """Steps of the optimizer before each of which it gave a batch."""
         return len(self.per_step)
+
+    @property
+    def starts_workers_for_each_batch(self) -> bool:
+        """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
+        return self.loader.num_workers > 0 and self.passes >= sum(self.per_step)
 
 
 class WatchedIterator(_BaseDataLoaderIter):
@@ -112,8 +122,10 @@ class WatchedIterator(_BaseDataLoaderIter):
         began = time.perf_counter()
         batch = next(self._batches)
         self._watch.note_wait(self._source, time.perf_counter() - began)
+        self._watch.note_batch()
         self.given += 1
-        self._source.given_by = self
+        if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
+            self._source.given_by = self
         if self._watch.is_near(self._source) and not has_compiled():
             self._watch.learn(self._source, batch)
         return batch
@@ -173,6 +185,9 @@ class Watch:
         self._passes = Passes(self._begin_pass, WatchedIterator)
         self.refuse: Callable[[UsageError], None] = _raise
         """Gets why the loader that is wanted cannot be diagnosed."""
+        self.lacking: Callable[[], None] = lambda: None
+        """Called once where a script has gone on for long, and still lacks an optimizer or a loader."""
+        self._batches_given = 0
 
     @property
     def saw_a_loader(self) -> bool:
@@ -217,6 +232,8 @@ class Watch:
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
         self.trains_in = threading.get_ident()
+        if self.optimizer_steps == _LONG and not self.saw_a_loader and os.getpid() == self._process:
+            self.lacking()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
         elif id(optimizer) not in self._optimizers:
@@ -229,8 +246,9 @@ class Watch:
         # Of a validation in between only the last batch is followed by a step.
         giver, source.given_by = source.given_by, None
         if giver is not None:
-            giver.trains, source.loader = True, giver.loader
+            is_first, giver.trains, source.loader = not giver.trains, True, giver.loader
             if self._fed is None:
+                source.passes += is_first
                 source.per_step.append(giver.given)
             else:
                 source.steps_beside += 1
@@ -242,10 +260,23 @@ class Watch:
         if self._is_beside(source):
             self.waited_elsewhere_s += seconds
 
+    def note_batch(self) -> None:
+        """Count a batch that may be one of a training."""
+        if not torch.is_grad_enabled():
+            return
+        self._batches_given += 1
+        if self._batches_given == _LONG and not self.optimizer_steps and not self.has_wrapped:
+            self.lacking()
+
     @property
     def others(self) -> list[DataLoader[Any]]:
         """Loaders that give batches to the loop that is fed."""
         return [one.loader for one in self._able() if self._is_beside(one)]
+
+    @property
+    def starts_workers_for_each_batch(self) -> bool:
+        """Whether the loop that is fed does; the diagnosis starts them once."""
+        return self._fed is not None and self._fed.starts_workers_for_each_batch
 
     def _is_beside(self, source: Source) -> bool:
         """Whether a loop takes batches from a source beside the one that is fed; its validation is on one now and then.
@@ -268,6 +299,11 @@ class Watch:
     def _names_of(self, source: Source) -> tuple[str, str]:
         at = [one for _, one in self._sources.values()].index(source)
         return self._numbered()[at]
+
+    @property
+    def is_feeding(self) -> bool:
+        """Whether the diagnosis has begun to feed a loop."""
+        return self._fed is not None
 
     def is_fed(self, source: Source) -> bool:
         """Whether the diagnosis gives the batches of a source."""

@@ -22,13 +22,13 @@ def lent(seconds):
     return lambda: seconds
 
 
-@pytest.fixture
-def handlers():
-    """The handler of Ctrl-C, and what it was called with."""
-    calls = []
-    previous = signal.signal(signal.SIGINT, lambda number, _: calls.append(number))
-    yield calls
-    signal.signal(signal.SIGINT, previous)
+@pytest.fixture(params=["SIGINT", "SIGTERM", "SIGHUP"])
+def request_to_end(request):
+    """A signal, and what its handler was called with."""
+    number, calls = signal.Signals[request.param], []
+    previous = signal.signal(number, lambda number, _: calls.append(number))
+    yield number, calls
+    signal.signal(number, previous)
 
 
 def test_an_exit_of_the_script_is_no_exit_of_the_process():
@@ -47,23 +47,26 @@ def test_a_forked_child_exits_as_it_would():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_ctrl_c_is_the_scripts_until_the_loop_is_fed(handlers):
+def test_ctrl_c_is_the_scripts_until_the_loop_is_fed(request_to_end):
+    number, calls = request_to_end
     with Ends(leave, lent(None), 60.0):
-        signal.raise_signal(signal.SIGINT)
-    assert handlers == [signal.SIGINT]
+        signal.raise_signal(number)
+    assert calls == [number]
     with pytest.raises(Left), Ends(leave, lent(1.0), 60.0):
-        signal.raise_signal(signal.SIGINT)
-    signal.raise_signal(signal.SIGINT)
-    assert handlers == [signal.SIGINT] * 2
+        signal.raise_signal(number)
+    signal.raise_signal(number)
+    assert calls == [number] * 2
 
 
-def test_a_handler_that_the_script_has_set_stays(handlers):
+def test_a_handler_that_the_script_has_set_stays(request_to_end):
+    number, _ = request_to_end
+
     def own(*_):
         """Handles nothing."""
 
     with Ends(leave, lent(None), 60.0):
-        signal.signal(signal.SIGINT, own)
-    assert signal.getsignal(signal.SIGINT) is own
+        signal.signal(number, own)
+    assert signal.getsignal(number) is own
 
 
 def test_a_loop_that_does_not_come_back_is_left():

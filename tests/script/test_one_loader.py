@@ -6,7 +6,7 @@ import pytest
 
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.script.one_loader import of_one_loader
+from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from tests.support.results_factory import make_device_bound_result, make_result
 
 SEEN = LoopSeen(
@@ -29,3 +29,11 @@ def test_a_loader_that_keeps_up_takes_nothing_away():
     verdict = make_result().verdict
     assert of_one_loader(verdict, replace(SEEN, other_loaders_s=0.001)) is verdict
     assert of_one_loader(verdict, LoopSeen()) is verdict
+
+
+def test_workers_that_start_for_each_batch_are_not_in_an_efficiency():
+    # Guards: next(iter(loader)) in the loop, whose workers start for each batch by itself, and once while it is fed.
+    held, free = of_new_workers(make_result().verdict), of_new_workers(make_device_bound_result().verdict)
+    assert (held.state, held.bottleneck, held.efficiency) == ("input_bound", make_result().verdict.bottleneck, None)
+    assert (free.state, free.bottleneck, free.efficiency) == ("undecided", None, None)
+    assert "batches = iter(loader)" in free.sentence

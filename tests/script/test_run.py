@@ -142,6 +142,7 @@ def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
 
 EARLY_ENDS = {
     "end": "ended before the measuring",
+    "early stopping": "ended before the measuring",
     "exit": "ended before the measuring",
     "os._exit": "ended before the measuring",
     "raise": "the loss is not finite",
@@ -182,11 +183,16 @@ def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(ended):
     assert done.returncode == 0, done.stderr
     assert result["verdict"]["efficiency"] is not None
     assert "went on" not in done.stderr
-    assert not (folder / "saved").exists()
+    assert [path.name for path in folder.iterdir()] == ["result.json"]  # neither "saved" nor its scratch
 
 
 NOT_DIAGNOSED = {
     "no loader": (("nothing.py",), "no pass over a DataLoader"),
+    "an end of its own": (
+        ("nothing.py", "exit"),
+        "--data is missing\nError: The script made no pass over a DataLoader of PyTorch's before it ended with exit "
+        "status 1. It would end so by itself, too: mend that first.",
+    ),
     "no optimizer": (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
     "too few steps": (("short.py", "2", "end"), "ended before enough steps"),
     "an error": (("short.py", "2", "raise"), "ValueError: the loss is not finite"),

@@ -224,9 +224,71 @@ def test_a_loader_of_every_third_step_feeds_the_loop_too_and_a_validation_does_n
     assert [loader.dataset[0][0].item() for loader in loop.watch.others] == [1.0]
 
 
+def test_an_evaluation_after_every_other_step_is_no_loader_of_the_loop(loop):
+    # Guards: epochs of a few updates, as gradients of many batches are gathered, with a validation after each.
+    training, validation = (iter(loader_of(value, batches=60)) for value in range(2))
+    loop.watch._begin = lambda *_: lambda: "fed"
+    for step in range(24):
+        next(training)
+        loop.step()
+        if step % 2:
+            evaluate(validation, most=1)
+    assert loop.watch.others == []
+
+
 def test_without_an_optimizer_nothing_is_fed(loop):
     assert "fed" not in list(loader_of(1, batches=10))
     assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
+
+
+@pytest.fixture
+def told(loop):
+    """How many steps there were each time that a script was told what it lacks."""
+    steps = []
+    loop.watch.lacking = lambda: steps.append(loop.watch.optimizer_steps)
+    return steps
+
+
+def test_a_long_training_without_an_optimizer_is_told_so_once(loop, told):
+    # Guards: a training of days of which nothing is heard before its end.
+    evaluate(loader_of(1, batches=200), most=200)
+    list(loader_of(1, batches=99))
+    assert told == []
+    list(loader_of(2, batches=200))
+    assert told == [0]
+
+
+def test_a_long_training_without_a_loader_is_told_so_once(loop, told):
+    for _ in range(200):
+        loop.step()
+    assert told == [100]
+
+
+def test_a_training_that_has_all_it_needs_is_told_nothing(loop, told):
+    loop.train(itertools.islice(loader_of(1, batches=150), 3))
+    list(loader_of(2, batches=200))
+    for _ in range(200):
+        loop.step()
+    assert told == []
+
+
+def test_wrapped_batches_lack_no_optimizer(loop, told):
+    loop.watch._steps = 1000
+    list(bottleneck.watch(["batch"] * 300))
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("batches", "num_workers", "noted"), [(1, 0, False), (1, 1, True), (2, 1, False)], ids=["none", "each", "some"]
+)
+def test_workers_that_begin_anew_for_each_batch_are_noted(loop, batches, num_workers, noted):
+    loader = loader_of(1)
+    loader.num_workers = num_workers  # for what looks at it; nothing is started
+    for _ in range(4):
+        loop.watch.stop_learning()
+        passes = loop.watch._begin_pass(loader, lambda _: iter(range(9)))
+        loop.train(itertools.islice(passes, batches))
+    assert loop.watch.starts_workers_for_each_batch == noted
 
 
 class Other(TensorDataset):

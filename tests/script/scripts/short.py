@@ -10,6 +10,7 @@ import threading
 from jobs import make_loader, make_model, train_on
 
 steps, how = int(sys.argv[1]), sys.argv[2]
+patience, steps = steps, 100_000 if how == "early stopping" else steps
 model, optimizer = make_model()
 
 
@@ -26,12 +27,25 @@ def train_from_a_queue():
         train_on(model, optimizer, *batches.get())
 
 
+class EarlyStopping:
+    """Stops when the loss has not fallen by so much for so many steps."""
+
+    def __init__(self, by):
+        self.by, self.best, self.waited = by, float("inf"), 0
+
+    def stops(self, loss):
+        self.best, self.waited = (loss, 0) if loss < self.best - self.by else (self.best, self.waited + 1)
+        return self.waited == patience
+
+
 def train():
-    done = 0
+    done, early = 0, EarlyStopping(by=100.0)
     while done < steps:
         for images, labels in make_loader(num_workers=0):
-            train_on(model, optimizer, images, labels)
+            loss = train_on(model, optimizer, images, labels)
             done += 1
+            if how == "early stopping" and early.stops(loss):
+                return
             if done == steps:
                 break
     if how == "raise":
