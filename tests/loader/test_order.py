@@ -146,6 +146,32 @@ def test_a_dataset_shorter_than_a_batch_has_only_partial_batches(control):
     assert take(order_of(control, DataLoader(Numbers(3), batch_size=8)), 2) == [[0, 1, 2]] * 2
 
 
+def test_the_next_epoch_is_begun_early_where_it_is_near_and_not_before(control):
+    # Guards: a sampler that sorts for two seconds at the beginning of each epoch, inside a timed block.
+    class Sorting(Sampler):
+        begun = 0
+
+        def __iter__(self):
+            self.begun += 1
+            yield from range(40)
+
+        def __len__(self):
+            return 40
+
+    sampler = Sorting()
+    order = order_of(control, DataLoader(Numbers(40), batch_size=4, sampler=sampler))
+    order.begin_epoch_within(100)
+    assert sampler.begun == 0  # how long the first takes is measured apart
+    batches = take(order, 3)
+    order.begin_epoch_within(5)
+    assert sampler.begun == 1
+    order.begin_epoch_within(8)
+    order.begin_epoch_within(8)
+    assert sampler.begun == 2
+    assert batches + take(order, 17) == [list(range(start, start + 4)) for start in range(0, 40, 4)] * 2
+    assert sampler.begun == 2
+
+
 def test_a_generator_of_the_users_decides_the_order(control):
     def order(seed):
         generator = torch.Generator().manual_seed(seed)
