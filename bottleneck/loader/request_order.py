@@ -82,7 +82,7 @@ class _Epochs:
 
     def __init__(self, make_epoch: Callable[[int], Iterator[Any]], length: int = 0) -> None:
         self._make_epoch, self._length = make_epoch, length
-        self._numbers, self._taken = itertools.count(), 0
+        self.begun, self._taken = 0, 0
         self._present: Iterator[Any] = iter(())
         self._next: Iterator[Any] | None = None
 
@@ -103,7 +103,8 @@ class _Epochs:
             self._next = self._begin()
 
     def _begin(self) -> Iterator[Any]:
-        epoch = self._make_epoch(next(self._numbers))
+        epoch = self._make_epoch(self.begun)
+        self.begun += 1
         return itertools.chain(list(itertools.islice(epoch, 1)), epoch)
 
 
@@ -248,10 +249,11 @@ class RequestOrder:
             request = next(self._real)
             self.first_choice_s = self._clock() - started_s
         else:
-            started_s = self._clock()
+            started_s, begun = self._clock(), self._real.begun
             request = next(self._real)
-            self._choosing_s += self._clock() - started_s
-            self._chosen += 1
+            if self._real.begun == begun:
+                self._choosing_s += self._clock() - started_s
+                self._chosen += 1
         if self._loader.batch_sampler is None:
             return request, 1
         if not hasattr(request, "__len__"):  # an iterator over indices
@@ -272,7 +274,7 @@ class RequestOrder:
 
     @property
     def choosing_s_per_batch(self) -> float | None:
-        """What the user's sampler takes to choose a batch, its first one left out; None where it was not asked."""
+        """What the user's sampler takes to choose a batch that is not the first of an epoch; None: it was not asked."""
         return self._choosing_s / self._chosen if self._chosen else None
 
     def next_requests(self, batches: int) -> list[Any]:

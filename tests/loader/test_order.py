@@ -426,7 +426,7 @@ def test_it_ends_when_it_is_stopped(control):
     assert take(order, 3) == []
 
 
-def test_the_time_of_the_sampler_is_known_without_that_of_its_first_batch(control):
+def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_epoch(control):
     now_s = 0.0
 
     class Slow(Sampler):
@@ -443,7 +443,7 @@ def test_the_time_of_the_sampler_is_known_without_that_of_its_first_batch(contro
     loader = DataLoader(range(8), batch_size=2, sampler=Slow())
     order = RequestOrder(loader, control, iterable=False, clock=lambda: now_s)
     assert order.choosing_s_per_batch is None
-    take(order, 4)
+    take(order, 12)  # three epochs, of which each takes 100 s to begin
     assert order.choosing_s_per_batch == 1.0
     assert order.first_choice_s == 101.0
     assert order.permutation_length is None
