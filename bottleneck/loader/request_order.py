@@ -70,18 +70,45 @@ def _indices_of_epoch(sampler: Any, epoch: int) -> Iterator[Any]:
     return iter(sampler)
 
 
-def _epochs(make_epoch: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
-    """Chain epochs without end; stop when one is empty."""
-    for epoch in itertools.count():
-        empty = True
-        for item in make_epoch(epoch):
-            empty = False
-            yield item
-        if empty:
-            return
+class _Epochs:
+    """Epochs of a sampler one after the other, until one is empty.
+
+    Beginning one may take seconds: that of the next can be done before its turn, outside of a timed block.
+
+    Args:
+        make_epoch: Begins the epoch of that number.
+        length: Items that an epoch surely has; 0: unknown.
+    """
+
+    def __init__(self, make_epoch: Callable[[int], Iterator[Any]], length: int = 0) -> None:
+        self._make_epoch, self._length = make_epoch, length
+        self.begun, self._taken = 0, 0
+        self._present: Iterator[Any] = iter(())
+        self._next: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        for item in self._present:
+            self._taken += 1
+            return item
+        self._present, self._next = self._next or self._begin(), None
+        self._taken = 1
+        return next(self._present)
+
+    def begin_next(self, items: int) -> None:
+        """Begin the next epoch if the present one may be over within so many items."""
+        if self._next is None and self._taken and self._length and self._taken + items > self._length:
+            self._next = self._begin()
+
+    def _begin(self) -> Iterator[Any]:
+        epoch = self._make_epoch(self.begun)
+        self.begun += 1
+        return itertools.chain(list(itertools.islice(epoch, 1)), epoch)
 
 
-def _batches_of(sampler: Any, batch_size: int) -> Iterator[list[Any]]:
+def _batches_of(sampler: Any, batch_size: int, length: int) -> _Epochs:
     """Chunk epochs of indices into full batches; the partial batch at an epoch's end is left out.
 
     A dataset shorter than a batch would never fill one: there the partial batch is the user's batch.
@@ -97,7 +124,7 @@ def _batches_of(sampler: Any, batch_size: int) -> Iterator[list[Any]]:
             yield batch
             first = False
 
-    return _epochs(make_epoch)
+    return _Epochs(make_epoch, length)
 
 
 def _chooser(loader: DataLoader[Any]) -> Any:
@@ -119,13 +146,14 @@ def _batches_of_epoch(chooser: Any) -> int:
         return 0
 
 
-def _requests(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yield what the loader's workers are asked for, in the user's own order, without end."""
+def _requests(loader: DataLoader[Any]) -> _Epochs:
+    """Return what the loader's workers are asked for, in the user's own order, without end."""
     sampler = _chooser(loader)
+    length = _batches_of_epoch(sampler)
     # It may be the sampler of a loader that does not batch: then an item is asked for by a list of indices.
     if is_pytorchs(sampler, BatchSampler):
-        return _batches_of(sampler.sampler, sampler.batch_size)
-    return _epochs(lambda epoch: _indices_of_epoch(sampler, epoch))
+        return _batches_of(sampler.sampler, sampler.batch_size, length)
+    return _Epochs(lambda epoch: _indices_of_epoch(sampler, epoch), length)
 
 
 class RequestOrder:
@@ -151,7 +179,7 @@ class RequestOrder:
         self._control = control
         self._iterable = iterable
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
-        self._real: Iterator[Any] | None = None
+        self._real: _Epochs | None = None
         self._ahead: LookAhead | None = None
         self.pool: RequestPool | None = None
         """Where indices come from once there is one; None: from the user's sampler."""
@@ -221,15 +249,21 @@ class RequestOrder:
             request = next(self._real)
             self.first_choice_s = self._clock() - started_s
         else:
-            started_s = self._clock()
+            started_s, begun = self._clock(), self._real.begun
             request = next(self._real)
-            self._choosing_s += self._clock() - started_s
-            self._chosen += 1
+            if self._real.begun == begun:
+                self._choosing_s += self._clock() - started_s
+                self._chosen += 1
         if self._loader.batch_sampler is None:
             return request, 1
         if not hasattr(request, "__len__"):  # an iterator over indices
             request = list(request)
         return request, len(request)
+
+    def begin_epoch_within(self, batches: int) -> None:
+        """Begin the next epoch now if it would begin within so many batches: in the job that is no part of a step."""
+        if self._real is not None and self.pool is None:
+            self._real.begin_next(batches)
 
     @property
     def permutation_length(self) -> int | None:
@@ -240,7 +274,7 @@ class RequestOrder:
 
     @property
     def choosing_s_per_batch(self) -> float | None:
-        """What the user's sampler takes to choose a batch, its first one left out; None where it was not asked."""
+        """What the user's sampler takes to choose a batch that is not the first of an epoch; None: it was not asked."""
         return self._choosing_s / self._chosen if self._chosen else None
 
     def next_requests(self, batches: int) -> list[Any]:

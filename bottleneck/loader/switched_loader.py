@@ -20,6 +20,11 @@ from bottleneck.loader.worker.engine import Engine
 
 __all__ = ["LoaderEnded", "SwitchedLoader", "can_skip_batches"]
 
+_LONGER_AT_MOST = 2
+"""How many times as long as planned a block may get."""
+_QUEUES_BEFORE = 4
+"""Queues of batches that may be asked for before it: one is thrown away, and then the job runs until steady."""
+
 
 class SwitchedLoader(RunningLoader):
     """Runs the user's loader with any set of stages real and the rest served from caches.
@@ -109,6 +114,10 @@ class SwitchedLoader(RunningLoader):
         # Out of order, a quick worker's new batch may have come before a slow one's old batch.
         while iterator._send_idx >= asked_for and _is_due(iterator, asked_for):
             self.next_batch()
+
+    def begin_epoch_within(self, batches: int) -> None:
+        """Begin the user's next epoch now, if it might begin in a block of so many batches or on the way to it."""
+        self.order.begin_epoch_within(_LONGER_AT_MOST * batches + _QUEUES_BEFORE * self.queue_length)
 
     def rest(self) -> None:
         """Leave the workers with nothing to do."""

@@ -33,7 +33,7 @@ from bottleneck.measure.explain_errors import (
 )
 from bottleneck.measure.facts.epoch_gap import describe_epoch_gap
 from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
-from bottleneck.measure.facts.loader_facts import describe_loader
+from bottleneck.measure.facts.loader_facts import describe_loader, warn_of_growing
 from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.facts.source import find_places
 from bottleneck.measure.interrupts import interrupts_deferred
@@ -312,7 +312,7 @@ class Session:
         """Look at what the loader does, with none of it timed in a block."""
         self._tell("observing")
         observation = observe(self._loader, min(LONGEST_S, BUDGET_SHARE * self._budget_s), self._clock)
-        self._describe_epoch_gap([first_batch_s])
+        self._describe_epoch_gap([first_batch_s], asked=True)
         receiving_s = receiving_s_per_batch(self._loader, self._clock)
         self._ledger.evidence = replace(self._ledger.evidence, receiving_s_per_batch=receiving_s)
         if self._options.cold:
@@ -320,8 +320,8 @@ class Session:
             self._cold.make_pool(self._budget_s, self._options.seed)
         return observation
 
-    def _describe_epoch_gap(self, starts_s: Sequence[float]) -> None:
-        gap = describe_epoch_gap(self._loader, self._job.loader, self._clock, starts_s)
+    def _describe_epoch_gap(self, starts_s: Sequence[float], *, asked: bool) -> None:
+        gap = describe_epoch_gap(self._loader, self._job.loader, self._clock, starts_s, asked=asked)
         if gap is not None:
             self._ledger.evidence = replace(self._ledger.evidence, epoch_gap=gap)
 
@@ -331,7 +331,7 @@ class Session:
             self._tell("starting workers as for another epoch")
             starts_s = later_starts_s(self._loader, self._job.loader, self._clock)
             if starts_s:
-                self._describe_epoch_gap(starts_s)
+                self._describe_epoch_gap(starts_s, asked=False)
 
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")
@@ -363,4 +363,5 @@ class Session:
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
         ledger.evidence = replace(seen, loader=facts, source=find_places(job.loader, seen.transforms))
         ledger.warn_all(job.warnings(self._loader.num_workers))
+        ledger.warn_all(warn_of_growing(job.loader, self._loader.facts()))
         return ladder

@@ -43,6 +43,7 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     """
     started = bench.clock()
     bench.begin_visit(arm, round_, batches)
+    bench.loader.begin_epoch_within(batches)
     bench.prepare(arm)
     before = counters.reads.read()
     counters.training.begin_block()

@@ -43,8 +43,9 @@ def test_a_job_that_another_stage_holds_is_told_nothing_of_it():
         {"bytes": 40_000_000, "savings": []},
         {"bytes": 0, "savings": [SAVING]},
         {"bytes": 9e9, "savings": [SAVING]},
+        {"bytes": 4224, "savings": [{**SAVING, "bytes_saved": 3072}]},
     ],
-    ids=["none", "empty", "nothing to save", "no bytes", "little"],
+    ids=["none", "empty", "nothing to save", "no bytes", "little", "a copy of 4 KiB that waits for something else"],
 )
 def test_without_a_saving_worth_telling_nothing_is_told(payload):
     assert "smaller-payload" not in advice(COPY_BOUND, payload)

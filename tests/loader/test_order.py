@@ -146,6 +146,32 @@ def test_a_dataset_shorter_than_a_batch_has_only_partial_batches(control):
     assert take(order_of(control, DataLoader(Numbers(3), batch_size=8)), 2) == [[0, 1, 2]] * 2
 
 
+def test_the_next_epoch_is_begun_early_where_it_is_near_and_not_before(control):
+    # Guards: a sampler that sorts for two seconds at the beginning of each epoch, inside a timed block.
+    class Sorting(Sampler):
+        begun = 0
+
+        def __iter__(self):
+            self.begun += 1
+            yield from range(40)
+
+        def __len__(self):
+            return 40
+
+    sampler = Sorting()
+    order = order_of(control, DataLoader(Numbers(40), batch_size=4, sampler=sampler))
+    order.begin_epoch_within(100)
+    assert sampler.begun == 0  # how long the first takes is measured apart
+    batches = take(order, 3)
+    order.begin_epoch_within(5)
+    assert sampler.begun == 1
+    order.begin_epoch_within(8)
+    order.begin_epoch_within(8)
+    assert sampler.begun == 2
+    assert batches + take(order, 17) == [list(range(start, start + 4)) for start in range(0, 40, 4)] * 2
+    assert sampler.begun == 2
+
+
 def test_a_generator_of_the_users_decides_the_order(control):
     def order(seed):
         generator = torch.Generator().manual_seed(seed)
@@ -400,7 +426,7 @@ def test_it_ends_when_it_is_stopped(control):
     assert take(order, 3) == []
 
 
-def test_the_time_of_the_sampler_is_known_without_that_of_its_first_batch(control):
+def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_epoch(control):
     now_s = 0.0
 
     class Slow(Sampler):
@@ -417,7 +443,7 @@ def test_the_time_of_the_sampler_is_known_without_that_of_its_first_batch(contro
     loader = DataLoader(range(8), batch_size=2, sampler=Slow())
     order = RequestOrder(loader, control, iterable=False, clock=lambda: now_s)
     assert order.choosing_s_per_batch is None
-    take(order, 4)
+    take(order, 12)  # three epochs, of which each takes 100 s to begin
     assert order.choosing_s_per_batch == 1.0
     assert order.first_choice_s == 101.0
     assert order.permutation_length is None

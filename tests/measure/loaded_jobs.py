@@ -32,6 +32,19 @@ class Photos(Dataset):
         return Image.open(io.BytesIO(self.encoded)).convert("RGB")
 
 
+class Keeping(Photos):
+    """Keeps what it has decoded."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    def load(self, index):
+        if index not in self.kept:
+            self.kept[index] = super().load(index)
+        return self.kept[index]
+
+
 class Archive(Dataset):
     """Reads from a file that is open before the workers are started."""
 

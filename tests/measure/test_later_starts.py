@@ -1,6 +1,7 @@
-"""The beginning of a later epoch is measured where it matters: the first one finds everything cold."""
+"""The edge between two epochs is measured where it matters: the first start finds everything cold, and ends nothing."""
 
 import time
+from multiprocessing.util import Finalize
 
 import pytest
 import torch
@@ -67,6 +68,20 @@ def test_a_later_start_is_quicker_than_the_first_one_where_that_was_cold(tmp_pat
         # The workers go on, and no sample is asked for twice: the file of each is new.
         switched.switch(modes.ALL)
         assert switched.next_batch()[1] == 2
+    finally:
+        switched.close()
+
+
+def end_slowly(_):
+    Finalize(None, time.sleep, args=(0.4,), exitpriority=0)
+
+
+@pytest.mark.integration
+def test_the_end_of_the_workers_is_part_of_the_gap(tmp_path):
+    loader = DataLoader(ColdAtFirst(tmp_path), batch_size=2, num_workers=2, worker_init_fn=end_slowly)
+    switched, _ = started(loader)
+    try:
+        assert min(later_starts_s(switched, loader, time.perf_counter)) >= 0.4
     finally:
         switched.close()
 

@@ -10,12 +10,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
-from bottleneck.measure.facts.loader_facts import describe_loader
+from bottleneck.measure.facts.loader_facts import describe_loader, warn_of_growing
 from bottleneck.measure.facts.observation import observe, summarise
 from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.measure.options import MeasureOptions
 from tests.loader.staged_datasets import switched
-from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Listed, OpenedLate, Photos
+from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Keeping, Listed, OpenedLate, Photos
 from tests.support.as_json import said
 from tests.support.sessions import pipeline_of, run
 
@@ -26,6 +26,7 @@ def facts_of(dataset, pipeline=None, **options):
     pipeline = pipeline or Pipeline(dataset=dataset, train_step=len, device="cpu")
     with switched(loader) as running:
         seen = observe(running, 0.05, time.perf_counter)
+        assert not list(warn_of_growing(loader, running.facts()))
         evidence = replace(summarise(seen, ()), payload=describe_payload([torch.zeros(8), torch.zeros(2)]))
         found = said(describe_loader(pipeline, loader, running, seen.pixels, evidence))
     return json.loads(json.dumps(found))
@@ -53,6 +54,18 @@ def test_images_that_are_decoded_and_cropped():
     assert found["shared_memory_bytes_needed"] == (2 * 2 + 1) * 40
     assert found["descriptors_needed"] == (2 * 2 + 1) * 2
     assert found["python_objects"] < 1000
+
+
+@pytest.mark.integration
+def test_a_dataset_that_keeps_its_samples_is_told_and_one_that_does_not_is_not():
+    # Guards: workers that stay find them there, and the job is called as fast as it never is.
+    loader = DataLoader(Keeping(), batch_size=4, num_workers=2)
+    with switched(loader) as running:
+        observe(running, 0.05, time.perf_counter)
+        ((id_, message),) = warn_of_growing(loader, running.facts())
+    assert id_ == "dataset-keeps-samples"
+    assert "self.kept" in message
+    assert "persistent_workers=True" in message
 
 
 @pytest.mark.integration

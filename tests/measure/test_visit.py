@@ -41,7 +41,7 @@ def made():
     log = Log()
     block = Block(3, 64, 1.0, 4)
     bench = log.thing("bench", measure=block, settle=16, clock=1.0)
-    bench.loader = SimpleNamespace(num_workers=2)
+    bench.loader = SimpleNamespace(num_workers=2, begin_epoch_within=lambda _: log.append("loader.begin_epoch_within"))
     counters = Counters(
         reads=log.thing("reads"),
         utilisation=log.thing("utilisation", device_clock_hz=1.5e9),
@@ -64,6 +64,11 @@ def test_what_is_compared_of_training_is_read_before_settling_and_after_the_bloc
     order = [made.log.index(name) for name in ("training.begin_block", "bench.settle", "bench.measure")]
     assert order == sorted(order)
     assert made.log.index("training.end_block") > made.log.index("bench.measure")
+
+
+def test_an_epoch_that_is_near_begins_before_the_block(made):
+    # Guards: in the job it begins between two epochs, and is no part of a step.
+    assert made.log.index("loader.begin_epoch_within") < made.log.index("bench.prepare")
 
 
 def test_a_visit_ends_when_all_counters_are_read(made):

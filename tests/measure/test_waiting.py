@@ -95,9 +95,9 @@ class FakeLoader:
         return None, 1
 
 
-def gap_of(loader, persistent):
+def gap_of(loader, persistent, *, asked=True):
     user_loader = SimpleNamespace(persistent_workers=persistent)  # of a length that nobody knows
-    return said(describe_epoch_gap(loader, user_loader, lambda: loader.now, [3.0]))
+    return said(describe_epoch_gap(loader, user_loader, lambda: loader.now, [3.0], asked=asked))
 
 
 def test_workers_that_start_anew_take_what_they_took_at_first():
@@ -105,6 +105,11 @@ def test_workers_that_start_anew_take_what_they_took_at_first():
         "seconds": 3.0, "low_s": 3.0, "high_s": 3.0, "order_s": 0.25, "persistent_workers": False, "started_anew": True,
         "batches": None,
     }  # fmt: skip
+
+
+def test_a_start_that_did_not_wait_for_the_sampler_of_the_job_waits_for_it_in_the_job():
+    later = gap_of(FakeLoader(), False, asked=False)
+    assert [later[key] for key in ("seconds", "low_s", "high_s")] == [3.25, 3.0, 3.25]
 
 
 def test_workers_that_stay_take_a_batch_of_an_empty_queue_and_the_order_of_the_samples():

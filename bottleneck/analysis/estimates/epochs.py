@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,8 @@ class Epoch:
     """An epoch of so many batches, and the parts of its beginning.
 
     The wait for the first batch is not all lost: where the loader is slower than the step, other workers meanwhile
-    make batches that the job would have waited for later. `gap_s` is what is lost.
+    make batches that the job would have waited for later. That is so for the last turn of the workers only: after it
+    they have nothing to do while the others finish. `gap_s` is what is lost.
     """
 
     batches: float
@@ -65,23 +67,25 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
     behind = jackknife(lambda made, taken: (made - taken) * size, (loader, device))
     if behind is None:
         return None
+    workers = number(pipeline, "num_workers") or 0
     order_s = min(waits_s.estimate, evidence.epoch_gap.order_s or 0.0)
     start_s, first_s = 0.0, waits_s.estimate - order_s
     if evidence.epoch_gap.started_anew is not False:
         # A worker that stays still has to make its first batch, alone.
-        workers = number(pipeline, "num_workers") or 0
         made_s = min(first_s, workers * loader.seconds_per_sample * size)
         start_s, first_s = (first_s - made_s if workers else 0.0), made_s
     most_s = max(0.0, first_s - device.seconds_per_sample * size)
+    last_turn = _last_turn(batches, max(1, int(workers)))
 
     def made_meanwhile_s(behind_s: float) -> float:
-        return min(most_s, max(0.0, batches * behind_s))
+        return min(most_s, max(0.0, last_turn * behind_s))
 
     lag = behind.interval()
     gap_s = Interval(
         waits_s.estimate - made_meanwhile_s(lag.estimate),
         max(0.0, waits_s.low - made_meanwhile_s(lag.high)),
-        waits_s.high - made_meanwhile_s(lag.low),
+        # Workers that are uneven end their last batches one after the other: up to all of the wait is lost then.
+        waits_s.high,
     )
     return Epoch(batches, raw.seconds_per_batch, gap_s, start_s, first_s, order_s)
 
@@ -121,6 +125,11 @@ def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
     length, size = (number(pipeline, key) for key in ("dataset_length", "batch_size"))
     batches = length / size if length and size else 0.0
     return batches if batches > 0 else None
+
+
+def _last_turn(batches: float, workers: int) -> float:
+    """The batches of the last turn of the workers, in an epoch of so many."""
+    return batches - workers * (math.ceil(batches / workers) - 1)
 
 
 def _waits_s(evidence: Evidence, pipeline: Mapping[str, Any]) -> Interval | None:

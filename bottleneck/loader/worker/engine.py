@@ -32,7 +32,7 @@ from bottleneck.loader.requests import Blank, Request, Single
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import GivenUp, NoShareError, UserCode
 from bottleneck.loader.worker.work import SKIPPED, Placeholder, Work, is_placeholder
-from bottleneck.loader.worker.worker_facts import look_at_worker
+from bottleneck.loader.worker.worker_facts import look_at_worker, sizes_in
 
 _IDLE = Work()
 
@@ -65,6 +65,7 @@ class Engine:
         self._sampler: StackSampler | None = None
         self._file_watch: FileWatch | None = None
         self._reported_facts = self._started = False
+        self._first_sizes: dict[str, int] | None = None
         self._plan_version = 0
         self._generation: int | None = None
         """When the present batch was asked for; None: not known."""
@@ -167,7 +168,8 @@ class Engine:
         """Report once what this process has become by making a batch: libraries are imported late."""
         if not self._reported_facts:
             self._reported_facts = True
-            self.control.facts.write(self._user_code.number, look_at_worker(self.user_dataset, self.handles))
+            facts = look_at_worker(self.user_dataset, self.handles, self._first_sizes or {})
+            self.control.facts.write(self._user_code.number, facts)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -217,6 +219,8 @@ class Engine:
             batch = self._collate_placeholder(mode, samples)
         else:
             batch = work.collate(samples)
+            if self._first_sizes is None:
+                self._first_sizes = sizes_in(self.user_dataset) if self._user_code.in_worker else {}
             if mode & modes.OBSERVE:
                 self._report_facts()
         # Without the hand-off the batch is made, in shared memory as ever, and then not sent.

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from bottleneck.job.contents import walk
 from bottleneck.job.handles import Handle, is_inherited
+from bottleneck.loader.record.tape import Tape
+
+_GREW_BY = 4
+"""Entries that a container got since the first batch, from which on it grows with the samples."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,7 @@ class WorkerFacts:
         omp_num_threads: The environment variable; None where it is not set.
         tokenizers_parallelism: The environment variable; None where it is not set.
         inherited: Names of what the dataset held open before this process was forked, and still uses.
+        growing: Names of containers in the dataset that grew from batch to batch, such as a cache of samples.
     """
 
     torch_threads: int
@@ -29,17 +37,33 @@ class WorkerFacts:
     omp_num_threads: str | None = None
     tokenizers_parallelism: str | None = None
     inherited: tuple[str, ...] = ()
+    growing: tuple[str, ...] = ()
 
 
-def look_at_worker(dataset: Any, handles: tuple[Handle, ...]) -> WorkerFacts:
-    """Return the facts of the present process, in which the dataset held some handles open before it was started."""
+def look_at_worker(
+    dataset: Any, handles: tuple[Handle, ...], sizes: Mapping[str, int] = MappingProxyType({})
+) -> WorkerFacts:
+    """Return the facts of the present process.
+
+    Args:
+        dataset: As it is now.
+        handles: What it held open before the process was started.
+        sizes: `sizes_in` the dataset after its first batch.
+    """
     return WorkerFacts(
         torch_threads=torch.get_num_threads(),
         opencv_threads=_opencv_threads(),
         omp_num_threads=os.environ.get("OMP_NUM_THREADS"),
         tokenizers_parallelism=os.environ.get("TOKENIZERS_PARALLELISM"),
         inherited=tuple(handle.name for handle in handles if is_inherited(handle, dataset)),
+        growing=tuple(name for name, size in sizes_in(dataset).items() if size >= sizes.get(name, size) + _GREW_BY),
     )
+
+
+def sizes_in(dataset: Any) -> dict[str, int]:
+    """Return the lengths of the containers that a dataset holds, by their names, without what was cut into it."""
+    held = walk(dataset, "self", stop_at=lambda value: isinstance(value, Tape))
+    return {each.name: len(each.value) for each in held if isinstance(each.value, (dict, list, set))}
 
 
 def _opencv_threads() -> int | None:

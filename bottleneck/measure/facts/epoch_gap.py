@@ -25,7 +25,12 @@ _LONGER_PER_INDEX = 1.5
 
 
 def describe_epoch_gap(
-    loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float], starts_s: Sequence[float]
+    loader: SwitchedLoader,
+    user_loader: DataLoader[Any],
+    clock: Callable[[], float],
+    starts_s: Sequence[float],
+    *,
+    asked: bool,
 ) -> EpochGap | None:
     """Return how long the job waits for the first batch of an epoch.
 
@@ -37,6 +42,7 @@ def describe_epoch_gap(
         user_loader: The user's.
         clock: Seconds from any beginning.
         starts_s: Times from starting the workers to the first batch [s].
+        asked: These have waited for the user's own sampler.
 
     Returns:
         None for a stream of persistent workers, which begins again in a way that only its dataset knows.
@@ -47,8 +53,8 @@ def describe_epoch_gap(
     anew = not persistent_workers if loader.num_workers else None
     waits = list(starts_s) if anew else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
     order_s, longest_order_s = _order_s(loader, clock)
-    if anew and loader.order.permutation_length is None:
-        added_s = longest_added_s = 0.0  # the first start of the workers has waited for it already
+    if anew and asked and loader.order.permutation_length is None:
+        added_s = longest_added_s = 0.0
     else:
         added_s, longest_added_s = order_s, longest_order_s
     return EpochGap(

@@ -1,4 +1,4 @@
-"""How long workers take to start for a later epoch: the user's own are started again, beside those that rest.
+"""How long workers take to end and to start between two epochs: the user's own start again, beside those that rest.
 
 The first start of a diagnosis is that of a training's first epoch: it finds files on the disk, code that was never
 loaded and memory that was never used. What the epochs of a job lose to their starts goes by the later ones.
@@ -41,7 +41,7 @@ def later_start_matters(gap: EpochGap, step_s: float | None, budget_s: float) ->
 
 
 def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> list[float]:
-    """Return the times from starting the workers to their first batch [s]; none where that cannot be tried.
+    """Return the times from starting the workers to their first batch, and to end them [s]; none where that fails.
 
     Args:
         loader: Its workers are at rest, and hold as much memory as those that are started.
@@ -58,16 +58,29 @@ def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: 
 
 
 def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> float:
-    requests = loader.order.next_requests(loader.queue_length)
+    requests = loader.order.next_requests(loader.num_workers)
     again = clone_for_one_start(user_loader, requests, _HANG_S)
     began_s = clock()
     iterator = iter(again)
     try:
         next(iterator)
-        return clock() - began_s
+        started_s = clock() - began_s
+        return started_s + _end_s(iterator, len(requests) - 1, clock)
     finally:
         detach_sigchld(iterator)
         stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))
+
+
+def _end_s(iterator: Any, left: int, clock: Callable[[], float]) -> float:
+    """Return how long the job stands after its last batch until the workers have ended; 0 where batches take long."""
+    until_s = clock() + _PATIENCE_S
+    for _ in range(left):
+        next(iterator)
+        if clock() > until_s:
+            return 0.0
+    began_s = clock()
+    next(iterator, None)
+    return clock() - began_s
 
 
 def _memory_of(pids: tuple[int, ...]) -> int:

@@ -5,13 +5,13 @@ All of it is read outside of timed blocks, within bounds, and nothing of the use
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.job.code_names import codes_in
 from bottleneck.job.description import Pipeline
@@ -93,6 +93,27 @@ def _with_workers(facts: LoaderFacts, workers: list[WorkerFacts]) -> LoaderFacts
         omp_num_threads=workers[0].omp_num_threads,
         tokenizers_parallelism=workers[0].tokenizers_parallelism,
     )
+
+
+def warn_of_growing(loader: DataLoader[Any], workers: Sequence[WorkerFacts]) -> Iterator[tuple[str, str]]:
+    """Yield (id, message) where the workers keep samples that those of the job would not find there."""
+    growing = sorted({name for one in workers for name in one.growing})
+    if not growing or isinstance(loader.dataset, IterableDataset):
+        return
+    what = f"{growing[0]} of the dataset grows from batch to batch. If it keeps samples for later"
+    if loader.persistent_workers:
+        yield (
+            "dataset-keeps-samples",
+            f"{what}, the first epochs are slower than the others, and these numbers are of neither alone: each worker "
+            "has a copy of its own to fill. Load everything once before the workers start, or measure without it.",
+        )
+    else:
+        yield (
+            "dataset-keeps-samples",
+            f"{what}, the job is slower than these numbers say: its workers are not persistent and forget it at the "
+            "end of each epoch, and those that are measured stay. Set persistent_workers=True, or load everything once "
+            "before the workers start, and measure again.",
+        )
 
 
 def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:

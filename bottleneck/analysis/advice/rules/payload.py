@@ -10,6 +10,10 @@ from bottleneck.results.names import BEYOND_THE_WORKER
 
 _WORTH_SHARE = 0.1
 """Share of the payload that has to be saved."""
+_WORTH_TIME = 0.01
+"""Share of a step that it has to take."""
+_SLOWEST_BYTES_PER_S = 0.25 * 2**30
+"""No byte of a tensor travels slower, into fresh shared memory or to a device: what takes longer is not its size."""
 
 
 @rule("smaller-payload")
@@ -24,6 +28,10 @@ def _smaller_payload(case: Case) -> Iterator[Suggestion]:
     if stage is None or stage.exposed_s_per_batch is None or share < _WORTH_SHARE:
         return
     exposed_s = stage.exposed_s_per_batch.estimate
+    # Taken to go with the bytes; the rest of the step stays what it is.
+    saved_s = min(share * max(exposed_s, 0.0), saving.bytes_saved / _SLOWEST_BYTES_PER_S)
+    if saved_s < _WORTH_TIME * case.step_s:
+        return
     where = f"batch{saving.path or ''}"
     yield Suggestion(
         stage=stage.name,
@@ -36,8 +44,7 @@ def _smaller_payload(case: Case) -> Iterator[Suggestion]:
             "payload_bytes": total, "bytes_saved": saving.bytes_saved, "exposed_s_per_batch": exposed_s,
             "step_s": case.step_s,
         },
-        # Taken to go with the bytes; the rest of the step stays what it is.
-        gain=case.at_most_headroom(case.step_s / max(case.step_s - share * max(exposed_s, 0.0), case.device_s)),
+        gain=case.at_most_headroom(case.step_s / max(case.step_s - saved_s, case.device_s)),
     )  # fmt: skip
 
 
