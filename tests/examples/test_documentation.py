@@ -23,7 +23,8 @@ FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 OF_OTHER_TOOLS = {
     *("--cap-add", "--ipc", "--shm-size", "--editable", "--force-reinstall", "--no-deps"),  # docker, pip
     *("--request", "--header", "--form"),  # curl
-    *("--bind-to", "--map-by"),  # mpirun
+    *("--bind-to", "--map-by", "--cpu-bind"),  # mpirun, srun
+    *("--noval", "--nosave"),  # a public script
 }
 
 

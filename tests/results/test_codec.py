@@ -162,7 +162,7 @@ def test_the_ranks_of_a_job_stand_at_the_end_and_those_of_one_process_nowhere():
     document = json.loads(to_json(make_ranks_result()))
     assert list(document)[-1] == "ranks"
     assert " ".join(document["ranks"][0]) == (
-        "rank host device local_rank cores num_workers samples_per_epoch experiments wait_s_per_batch "
+        "rank host device local_rank cores cores_of_host num_workers samples_per_epoch experiments wait_s_per_batch "
         "step_s_per_batch alone_s_per_batch unshared_step_s_per_batch stage held"
     )
     experiments = [found for found in document["ranks"][1]["experiments"] if found["name"] == "raw"]

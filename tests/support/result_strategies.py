@@ -104,7 +104,7 @@ RANKS = st.builds(
     COUNTS,
     NAMES,
     NAMES,
-    *([st.none() | COUNTS] * 4),
+    *([st.none() | COUNTS] * 5),
     tuples_of(st.builds(RankExperiment, NAMES, st.none() | AMOUNTS, st.none() | AMOUNTS, tuples_of(BLOCKS, 1)), 3),
     *([st.none() | AMOUNTS] * 4),
     st.none() | NAMES,
