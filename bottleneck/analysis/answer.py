@@ -35,7 +35,7 @@ class Answer:
 def find_answer(measurement: Measurement, readings: Readings, costs: Costs) -> Answer:
     """The answer; beside a contradiction it has no state, no name and nothing that is derived from the two."""
     stages = attribute(readings, costs)
-    contradiction = find_contradiction(readings)
+    contradiction = find_contradiction(readings, measurement.evidence.loader.forgotten)
     if contradiction is not None:
         bare = tuple(replace(s, exposed_share=None, gain_if_free=None, finding="undecided") for s in stages)
         return Answer("undecided", bare, Choice(), None, None, "undecided", contradiction=contradiction)

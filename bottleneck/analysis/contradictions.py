@@ -9,7 +9,7 @@ margin is one batch of a block, where that is more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bottleneck.analysis.estimates.attribution import exposed_share
 from bottleneck.analysis.estimates.series import Readings
@@ -37,6 +37,9 @@ class Contradiction:
 
     what: str
     remedy: str
+    lead: str = "two numbers contradict each other"
+    id: str = "contradiction"
+    """Of its warning."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +53,43 @@ class _Pair:
     what: str
     """The two numbers."""
     remedy: str
+    decides: bool = False
+    """The efficiency is made of it: there the interval that is printed decides, at 95 % by itself."""
 
 
-def find_contradiction(readings: Readings) -> Contradiction | None:
-    """The first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni)."""
+def find_contradiction(readings: Readings, forgotten: str | None = None) -> Contradiction | None:
+    """The first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni).
+
+    Args:
+        readings: Of the experiments.
+        forgotten: A dict in which workers kept samples, which those of the job do not find there.
+    """
+    if forgotten is not None:
+        return _not_the_job(forgotten)
     pairs = list(_pairs(readings))
     for pair in pairs:
-        if pair.ratio(1 - (1 - _FAMILY_CONFIDENCE) / len(pairs)).low > pair.margin:
+        found = pair.ratio(_FAMILY_CONFIDENCE if pair.decides else 1 - (1 - _FAMILY_CONFIDENCE) / len(pairs))
+        if found.low > pair.margin:
             times = gain_interval(pair.ratio(_FAMILY_CONFIDENCE))
             return Contradiction(f"{pair.what}: {times} as much", pair.remedy)
     return None
 
 
+def _not_the_job(forgotten: str) -> Contradiction:
+    return Contradiction(
+        f"{forgotten} of the dataset keeps samples, which the workers of a diagnosis still have in later epochs; those "
+        "of the job are not persistent, and load them again in each epoch",
+        "Set persistent_workers=True, or load everything once before the workers start, and measure again.",
+        lead="what was measured is faster than the job",
+        id="dataset-keeps-samples",
+    )
+
+
 def _pairs(readings: Readings) -> Iterator[_Pair]:
     raw, device, loader = readings.raw, readings.device, readings.drained.get(RAW)
     if raw is not None and device is not None:
-        yield from _compare(RAW, raw, DEVICE, device, MARGIN, _OTHER_BATCHES)
+        for pair in _compare(RAW, raw, DEVICE, device, MARGIN, _OTHER_BATCHES):
+            yield replace(pair, decides=True)
     if raw is not None and loader is not None:
         yield from _compare(RAW, raw, "the loader alone", loader, max(MARGIN, _one_batch(raw, loader)), _FULL_QUEUE)
     if device is not None:

@@ -44,7 +44,7 @@ def _sentence_of_one(findings: Findings) -> str:
     answer = findings.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
-        return f"Undecided: two numbers contradict each other. {what}. {answer.contradiction.remedy}"
+        return f"Undecided: {answer.contradiction.lead}. {what}. {answer.contradiction.remedy}"
     if answer.efficiency is None:
         return _too_little(findings)
     if answer.choice.basis == "sync":

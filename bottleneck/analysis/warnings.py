@@ -65,10 +65,7 @@ def ended_early(measurement: Measurement) -> bool:
 
 def _contradicting(found: Contradiction | None) -> Iterator[Warning]:
     if found is not None:
-        yield Warning(
-            "contradiction",
-            f"{found.what}: that cannot be, and no efficiency, share or gain is derived from it. {found.remedy}",
-        )
+        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
 
 
 def _stolen_time(measurement: Measurement) -> Iterator[Warning]:

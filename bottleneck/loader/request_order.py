@@ -266,6 +266,11 @@ class RequestOrder:
             self._real.begin_next(batches)
 
     @property
+    def epochs_begun(self) -> int:
+        """How many epochs of the user's sampler have begun: from the second on, samples are asked for again."""
+        return self._real.begun if self._real is not None else 0
+
+    @property
     def permutation_length(self) -> int | None:
         """How many indices the user's own loader permutes at once for each epoch, which is not done here; or None."""
         if self._iterable or not _shuffles_all(sampler := _index_sampler(self._loader)):

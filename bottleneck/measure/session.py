@@ -33,7 +33,7 @@ from bottleneck.measure.explain_errors import (
 )
 from bottleneck.measure.facts.epoch_gap import describe_epoch_gap
 from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
-from bottleneck.measure.facts.loader_facts import describe_loader, warn_of_growing
+from bottleneck.measure.facts.loader_facts import describe_loader, note_kept_samples
 from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.facts.source import find_places
 from bottleneck.measure.interrupts import interrupts_deferred
@@ -248,6 +248,7 @@ class Session:
                 measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
         if self._group is not None and not self._group.leads:
             return
+        note_kept_samples(self._job.loader, self._loader, self._ledger)
         self._start_workers_again(bench)
         self._cold.warm()
         passes = Passes(
@@ -363,5 +364,4 @@ class Session:
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
         ledger.evidence = replace(seen, loader=facts, source=find_places(job.loader, seen.transforms))
         ledger.warn_all(job.warnings(self._loader.num_workers))
-        ledger.warn_all(warn_of_growing(job.loader, self._loader.facts()))
         return ladder

@@ -110,3 +110,22 @@ def test_nothing_over_the_whole_is_shown_and_no_name_stands_beside_a_contradicti
 @pytest.mark.parametrize("job", [AUGMENT_BOUND, LAST_STRAW, DEVICE_BOUND])
 def test_known_jobs_do_not_contradict_themselves(job):
     assert not any(find_contradiction(read(measure(job, noise=0.02, drift=0.2, seed=seed))) for seed in range(40))
+
+
+def test_samples_that_only_the_workers_of_a_diagnosis_keep_leave_no_verdict():
+    # Guards: a job that loads everything anew in each epoch was said to reach 75 % (74-77) where it reaches 44 %.
+    measured = measure(AUGMENT_BOUND)
+    known = replace(measured.evidence.loader, forgotten="self.kept")
+    result = analyse(replace(measured, evidence=replace(measured.evidence, loader=known)))
+    assert (result.verdict.state, result.verdict.bottleneck, result.verdict.efficiency) == ("undecided", None, None)
+    assert "self.kept of the dataset keeps samples" in result.verdict.sentence
+    assert "persistent_workers=True" in result.verdict.sentence
+    assert [warning.id for warning in result.warnings][:1] == ["dataset-keeps-samples"]
+    assert result.advice == ()
+
+
+def test_an_efficiency_whose_whole_interval_is_over_one_is_no_result():
+    # Guards: 100 % (100-100) was printed beside an upper bound of 24 samples/s and a job of 30.
+    job = Job(coupled={"device": 0.0417, "raw": 0.0329}, without=dict.fromkeys(("load", "augment", "copy"), 0.0330))
+    found = [find_contradiction(read(measure(job, noise=0.04, rounds=3, seed=seed))) for seed in range(20)]
+    assert sum(contradiction is not None for contradiction in found) >= 15

@@ -4,15 +4,18 @@ import json
 import time
 import zipfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
-from bottleneck.measure.facts.loader_facts import describe_loader, warn_of_growing
+from bottleneck.loader.worker.worker_facts import WorkerFacts
+from bottleneck.measure.facts.loader_facts import describe_loader, note_kept_samples
 from bottleneck.measure.facts.observation import observe, summarise
 from bottleneck.measure.facts.payload import describe_payload
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from tests.loader.staged_datasets import switched
 from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Keeping, Listed, OpenedLate, Photos
@@ -26,7 +29,7 @@ def facts_of(dataset, pipeline=None, **options):
     pipeline = pipeline or Pipeline(dataset=dataset, train_step=len, device="cpu")
     with switched(loader) as running:
         seen = observe(running, 0.05, time.perf_counter)
-        assert not list(warn_of_growing(loader, running.facts()))
+        assert not any(one.growing for one in running.facts())
         evidence = replace(summarise(seen, ()), payload=describe_payload([torch.zeros(8), torch.zeros(2)]))
         found = said(describe_loader(pipeline, loader, running, seen.pixels, evidence))
     return json.loads(json.dumps(found))
@@ -57,15 +60,34 @@ def test_images_that_are_decoded_and_cropped():
 
 
 @pytest.mark.integration
-def test_a_dataset_that_keeps_its_samples_is_told_and_one_that_does_not_is_not():
-    # Guards: workers that stay find them there, and the job is called as fast as it never is.
+def test_a_dict_that_keeps_samples_is_found():
     loader = DataLoader(Keeping(), batch_size=4, num_workers=2)
     with switched(loader) as running:
         observe(running, 0.05, time.perf_counter)
-        ((id_, message),) = warn_of_growing(loader, running.facts())
-    assert id_ == "dataset-keeps-samples"
-    assert "self.kept" in message
-    assert "persistent_workers=True" in message
+        assert {name for one in running.facts() for name in one.growing} == {"self.kept"}
+
+
+@pytest.mark.parametrize(
+    ("persistent", "epochs", "forgotten", "warned"),
+    [
+        (False, 1, None, []),
+        (False, 2, "self.kept", []),
+        (True, 1, None, ["these numbers are of the first:"]),
+        (True, 2, None, ["these numbers are of neither alone:"]),
+    ],
+)
+def test_kept_samples_are_noted_by_what_the_job_does_with_them(persistent, epochs, forgotten, warned):
+    # Guards: workers that stay find them, and the job is called as fast as it never is.
+    running = SimpleNamespace(
+        facts=lambda: [WorkerFacts(torch_threads=1), WorkerFacts(torch_threads=1, growing=("self.kept",))],
+        order=SimpleNamespace(epochs_begun=epochs),
+    )
+    ledger = Ledger({}, {})
+    note_kept_samples(DataLoader(Keeping(), num_workers=1, persistent_workers=persistent), running, ledger)
+    assert ledger.evidence.loader.forgotten == forgotten
+    warnings = ledger.measurement().warnings
+    assert len(warnings) == len(warned)
+    assert all(words in warning.message for words, warning in zip(warned, warnings, strict=True))
 
 
 @pytest.mark.integration

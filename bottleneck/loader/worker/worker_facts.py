@@ -29,7 +29,7 @@ class WorkerFacts:
         omp_num_threads: The environment variable; None where it is not set.
         tokenizers_parallelism: The environment variable; None where it is not set.
         inherited: Names of what the dataset held open before this process was forked, and still uses.
-        growing: Names of containers in the dataset that grew from batch to batch, such as a cache of samples.
+        growing: Names of dicts in the dataset that grew from batch to batch, such as a cache of samples.
     """
 
     torch_threads: int
@@ -61,9 +61,12 @@ def look_at_worker(
 
 
 def sizes_in(dataset: Any) -> dict[str, int]:
-    """Return the lengths of the containers that a dataset holds, by their names, without what was cut into it."""
+    """Return the lengths of the dicts that a dataset holds, by their names, without what was cut into it.
+
+    A list that grows is mostly a log.
+    """
     held = walk(dataset, "self", stop_at=lambda value: isinstance(value, Tape))
-    return {each.name: len(each.value) for each in held if isinstance(each.value, (dict, list, set))}
+    return {each.name: len(each.value) for each in held if isinstance(each.value, dict)}
 
 
 def _opencv_threads() -> int | None:

@@ -5,7 +5,7 @@ All of it is read outside of timed blocks, within bounds, and nothing of the use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -25,6 +25,7 @@ from bottleneck.loader.worker.user_code import fetches_batches
 from bottleneck.loader.worker.worker_facts import WorkerFacts
 from bottleneck.measure.device import device_can_pin
 from bottleneck.measure.facts.pickling import pickle_size
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.system.environment import open_files_limit
 from bottleneck.results.evidence import Evidence, LoaderFacts, OpenHandle, Payload, TransformSeen, WorkerThreads
 
@@ -95,25 +96,29 @@ def _with_workers(facts: LoaderFacts, workers: list[WorkerFacts]) -> LoaderFacts
     )
 
 
-def warn_of_growing(loader: DataLoader[Any], workers: Sequence[WorkerFacts]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) where the workers keep samples that those of the job would not find there."""
-    growing = sorted({name for one in workers for name in one.growing})
+def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: Ledger) -> None:
+    """Note a dict in which the workers keep samples: those of the job forget it unless they are persistent.
+
+    Args:
+        loader: The user's.
+        running: The one that is measured, whose workers stay over all of its epochs.
+        ledger: Gets a warning or, where samples were found there that the job would load, the name of the dict.
+    """
+    growing = sorted({name for one in running.facts() for name in one.growing})
     if not growing or isinstance(loader.dataset, IterableDataset):
         return
-    what = f"{growing[0]} of the dataset grows from batch to batch. If it keeps samples for later"
-    if loader.persistent_workers:
-        yield (
-            "dataset-keeps-samples",
-            f"{what}, the first epochs are slower than the others, and these numbers are of neither alone: each worker "
-            "has a copy of its own to fill. Load everything once before the workers start, or measure without it.",
-        )
-    else:
-        yield (
-            "dataset-keeps-samples",
-            f"{what}, the job is slower than these numbers say: its workers are not persistent and forget it at the "
-            "end of each epoch, and those that are measured stay. Set persistent_workers=True, or load everything once "
-            "before the workers start, and measure again.",
-        )
+    kept, again = growing[0], running.order.epochs_begun > 1
+    if not loader.persistent_workers:
+        if again:
+            ledger.evidence = replace(ledger.evidence, loader=replace(ledger.evidence.loader, forgotten=kept))
+        return
+    when = "these numbers are of neither alone" if again else "these numbers are of the first"
+    ledger.warn(
+        "dataset-keeps-samples",
+        f"{kept} of the dataset grows from batch to batch. If it keeps samples for later, the first epochs are slower "
+        f"than the others, and {when}: each worker has a copy of its own to fill. Load everything once before the "
+        "workers start, or measure without it.",
+    )
 
 
 def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:

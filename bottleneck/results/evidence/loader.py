@@ -74,6 +74,8 @@ class LoaderFacts:
     worker_threads: WorkerThreads = null(WorkerThreads())
     omp_num_threads: str | None = None
     tokenizers_parallelism: str | None = None
+    forgotten: str | None = left_out()
+    """A dict of the dataset in which workers kept samples over several epochs, and those of the job forget them."""
     open_handles: tuple[OpenHandle, ...] = ()
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None
