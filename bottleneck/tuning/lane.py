@@ -25,6 +25,7 @@ from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.start import open_loader, start_workers
+from bottleneck.measure.training.losses import is_finite, loss_in
 from bottleneck.measure.training.training_state import TrainingState
 from bottleneck.measure.usage.process import cpu_seconds
 from bottleneck.results.records import Block
@@ -54,6 +55,8 @@ class Lane(Protocol):
     """Whoever loads mostly waits for something else than a core."""
     peak_device_bytes: int | None
     """The most memory of the device that a block has needed."""
+    loss_is_finite: bool
+    """Each block ended with a loss that is a finite number, as far as the step gives one."""
 
     def block(self, number: int) -> Block:
         """Measure a block; the workers rest before it and after it."""
@@ -80,10 +83,16 @@ class _Runs:
         self.first_batch_s = self.setup_s = self.step_s = self.waits_share = 0.0
         self.workers_wait = False
         self.peak_device_bytes: int | None = None
+        self.loss_is_finite = True
+        self._loss: torch.Tensor | float | None = None
+
+    def _step(self, batch: Any) -> None:
+        """Train on a batch that is on the device, and keep the loss, which is looked at after the block."""
+        self._loss = loss_in(self._job.step(batch))
 
     def _timed_step(self, batch: Any) -> float:
         began_s = self._clock()
-        self._job.step(self._job.transfer(batch))
+        self._step(self._job.transfer(batch))
         self._synchronize()
         return self._clock() - began_s
 
@@ -100,6 +109,7 @@ class _Runs:
 
     def _end(self, block: Block) -> Block:
         self.step_s = block.seconds / max(1, block.batches)
+        self.loss_is_finite &= self._loss is None or is_finite(self._loss)
         if self._device.type == "cuda":
             self.peak_device_bytes = max(self.peak_device_bytes or 0, torch.cuda.max_memory_allocated(self._device))
         return block
@@ -127,7 +137,7 @@ class RunningLane(_Runs):
             self.first_batch_s = start_workers(self._loader, budget_s, clock).seconds
             nothing = BatchCache([])
             self._bench = Bench(
-                loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._job.step,
+                loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
                 synchronize=self._synchronize, clock=clock, split_blocks=False,
             )  # fmt: skip
             with job_failures("raw"):
@@ -203,7 +213,7 @@ class EpochLane(_Runs):
             self._synchronize()
             began_s, samples, batches = self._clock(), 0, 0
             for batch, size in zip(self._job.loader, self._sizes(), strict=False):
-                self._job.step(self._job.transfer(batch))
+                self._step(self._job.transfer(batch))
                 samples, batches = samples + size, batches + 1
             self._synchronize()
             seconds = self._clock() - began_s

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bottleneck.analysis.estimates.statistics import ratio, series
-from bottleneck.errors import BottleneckError, UsageError
+from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
 from bottleneck.measure.explain_errors import lacks_memory, one_line
@@ -26,7 +26,7 @@ from bottleneck.tuning.change import Change, Here, Setting, Settings, build
 from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
 from bottleneck.tuning.lane import Lane, open_lane
 from bottleneck.tuning.lanes import Lanes, OpenLane
-from bottleneck.tuning.losses import compare_losses
+from bottleneck.tuning.losses import LONGEST_S, STEPS, compare_losses
 from bottleneck.tuning.pairs import FEWEST_PAIRS, MOST_PAIRS, gain, judge
 from bottleneck.tuning.rungs import FEWEST_ROUNDS, Step, confirmed_rungs, measure_rungs
 from bottleneck.tuning.trials import tried, untried
@@ -40,6 +40,7 @@ _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on it is told."""
+_NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 
 Diagnose = Callable[[Pipeline, float], Result]
@@ -144,7 +145,8 @@ class TuningSession:
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
-        ladder_s = rungs * (self._start_s + FEWEST_ROUNDS * self._visit_s)
+        losses_s = min(LONGEST_S, STEPS * self._lanes.shown(()).step_s)  # with a change; as many without it
+        ladder_s = rungs * (self._start_s + FEWEST_ROUNDS * self._visit_s + 2 * losses_s)
         return self._budget_s - (self._clock() - self._began_s) - ladder_s - self._diagnosis_s
 
     def _say(self, phase: str, known: str | None = None) -> None:
@@ -208,11 +210,15 @@ class TuningSession:
         if self._whys.get(key) is not None:  # to build the variant again may copy a model
             return None
         here = self._here(settings)
-        if key not in self._whys:
-            self._whys[key] = change.why_not(here)
-        if self._whys[key] is not None or change.least_s > self._left_s:
+        try:
+            if key not in self._whys:
+                self._whys[key] = change.why_not(here)
+            if self._whys[key] is not None or change.least_s > self._left_s:
+                return None
+            return change.propose(here, judged)
+        except Exception as error:  # noqa: BLE001 - the code of a change of the user's own
+            self._whys[key] = f"it raised when it was asked: {one_line(error)}"
             return None
-        return change.propose(here, judged)
 
     def _here(self, settings: Settings) -> Here:
         pipeline = build(self._lanes.base, settings)
@@ -241,7 +247,7 @@ class TuningSession:
 
     # --- one attempt ---------------------------------------------------------------------------------------
 
-    def _measure(self, attempt: Attempt) -> Verdict:
+    def _measure(self, attempt: Attempt, *, is_second: bool = False) -> Verdict:
         self._say(f"trying {describe(attempt.tried)}")
         self._lanes.keep(attempt.base)
         whole = any(setting.change.whole_epochs for setting in attempt.tried)
@@ -254,9 +260,13 @@ class TuningSession:
             outcome = self._pair_up(attempt, base, changed, pairs)
             for settings, lane in ((attempt.base, base), (attempt.changed, changed)):
                 self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
-        except Exception as error:  # noqa: BLE001 - whatever fails with a change is told, and the tuning goes on
+        except Exception as error:  # whatever fails with a change is told, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
             self._lanes.close()  # the job as it is may have been harmed by it, and starts anew
+            if self._turns.running is base and not no_memory:  # it was not the change that failed
+                if is_second:
+                    raise
+                return self._measure(attempt, is_second=True)
         self._tried.update(setting.change for setting in attempt.tried)
         predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
         self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
@@ -267,6 +277,8 @@ class TuningSession:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
         while True:
             pairs.append(Pair(*self._turns.measure((base, changed), len(pairs), self._left_s)))
+            if base.loss_is_finite and not changed.loss_is_finite:
+                raise MeasurementError(_NOT_FINITE)
             late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
             outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
             found = gain(pairs)

@@ -11,7 +11,7 @@ from bottleneck.results.tuning import Rung, TuningResult
 
 RATE = Rate(100.0, 99.0, 101.0, 0.01, ())
 GAIN = Interval(3.3, 3.2, 3.4)
-WORKERS, TWO = JOBS[0], JOBS[3]
+WORKERS, TWO = JOBS[0], JOBS[-1]
 
 
 def tuning(gain, *rungs):
@@ -45,7 +45,7 @@ def test_a_gain_that_plain_loops_do_not_have_is_off(ratio, held):
 
 
 def test_what_fails_is_off():
-    failed = Tried(WORKERS, None, None, "The budget is too short.")
+    failed = Tried(WORKERS, None, failure="The budget is too short.")
     assert check_tuned([failed]).off == (f"{WORKERS.name}: The budget is too short.",)
     assert "**off**" in tuned_table([failed])
 

@@ -21,6 +21,7 @@ from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change
 from bottleneck.tuning.changes import choose
 from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.losses import compare_losses
 from bottleneck.tuning.rungs import confirmed_rungs
 from bottleneck.tuning.session import TuningSession
 from bottleneck.tuning.variants import check_can_be_varied
@@ -39,9 +40,11 @@ class World:
         self.lucky_until_s = lucky_until_s
         # How many cores others use meanwhile.
         self.others = SimpleNamespace(start=lambda: None, stop=busy)
-        self.most_open = 0
+        self.most_open = self.blocks = 0
         self.refused = None
         """Opening a lane of such a pipeline fails."""
+        self.failing = ()
+        """The numbers of the blocks that fail."""
 
     def opener(self, pipeline, budget_s, *, whole_epochs):
         self.clock.advance(self.start_s)
@@ -64,11 +67,15 @@ class Lane:
 
     def __init__(self, world, pipeline):
         self.world, self.pace_s = world, world.pace_s(pipeline)
+        self.loss_is_finite = not getattr(pipeline.model, "not_finite", False)
         self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
         self.step_s = 10 * self.pace_s
         self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
 
     def block(self, number):
+        self.world.blocks += 1
+        if self.world.blocks in self.world.failing:
+            raise MeasurementError("The dataset raised at index 777.")
         luck = (0.7 if self.world.clock() < self.world.lucky_until_s else 1.05) if self.has_luck else 1.0
         seconds = 1000 * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
         self.world.clock.advance(1.2 * seconds)
@@ -188,6 +195,60 @@ def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
     assert "out of memory" in reasons["num_workers=4"]
     assert "ZeroDivisionError: by zero" in reasons["broken"]
     assert record.ladder[-1].settings == ("num_workers=3",)
+
+
+def without_numbers(pipeline):
+    changed = quicker_model(pipeline)
+    changed.model.not_finite = True
+    return changed
+
+
+def test_a_change_with_which_the_loss_is_no_number_is_not_kept_however_fast_it_is():
+    record, _ = tuned(World(load_s=0.0001), [Change("without_numbers", without_numbers, on="step")])
+    (trial,) = record.trials
+    assert (trial.outcome, len(trial.pairs)) == ("failed", 1)
+    assert "loss is not a finite number" in render(record, "text").replace("\n", " ")
+    assert [rung.settings for rung in record.ladder] == [()]
+
+
+def test_what_failed_in_the_turn_of_the_job_itself_is_not_blamed_on_a_change():
+    world = World()  # two blocks of the job alone, and then pairs
+    world.failing = (3,)
+    record, _ = tuned(world, ["num_workers"])
+    assert "failed" not in outcomes(record).values()
+    assert record.gain is not None
+    world = World()
+    world.failing = (4,)
+    record, _ = tuned(world, ["num_workers"])
+    assert outcomes(record)["num_workers=2"] == "failed"
+    world = World()
+    world.failing = (3, 4)
+    with pytest.raises(MeasurementError, match="777"):
+        tuned(world, ["num_workers"])
+
+
+def test_a_change_that_cannot_be_asked_is_a_row_too():
+    def raising(*_):
+        raise KeyError("where")
+
+    asked = Change("asked", quicker_model, why_not=raising), Change("valued", quicker_model, next_value=raising)
+    record, _ = tuned(World(), ["num_workers", *asked])
+    assert outcomes(record) == {**outcomes(record), "asked": "not_applicable", "valued": "not_applicable"}
+    assert "KeyError: 'where'" in record.trials[-1].reason
+    assert record.gain is not None
+
+
+def test_where_steps_are_slow_fewer_losses_are_compared():
+    clock, given = FakeClock(), job()
+
+    def slow(output, target):
+        clock.advance(2.0)
+        return nn.functional.cross_entropy(output, target)
+
+    given = given.replace(loss_fn=slow)
+    losses = compare_losses(given, given, given, clock)
+    assert (len(losses.base), losses.base) == (3, losses.changed)
+    assert clock() == 12.0
 
 
 def test_a_job_that_fails_itself_ends_it_with_what_was_found():
