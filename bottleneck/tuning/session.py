@@ -15,6 +15,7 @@ from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
+from bottleneck.measure.preserve.preserved import Preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.evidence import Payload
@@ -81,7 +82,7 @@ class TuningSession:
         *,
         diagnose: Diagnose,
         tell: ProgressCallback,
-        left_as_found: Callable[[], AbstractContextManager[object]],
+        left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
         opener: OpenLane = open_lane,
         others: OtherLoad | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -132,14 +133,20 @@ class TuningSession:
 
     @contextmanager
     def _lanes_open(self) -> Iterator[None]:
-        """Leave everything as it is now, when all lanes are closed again."""
-        with self._left_as_found():
-            self._lanes.base = preparing_once(self._given)
-            try:
-                yield
-            finally:
-                with interrupts_deferred():
-                    self._lanes.close()
+        """Leave everything as it is now, when all lanes are closed again; what cannot be put back is told once."""
+        kept = None
+        try:
+            with self._left_as_found() as kept:
+                self._lanes.base = preparing_once(self._given)
+                try:
+                    yield
+                finally:
+                    with interrupts_deferred():
+                        self._lanes.close()
+        finally:
+            for note in kept.notes if kept is not None else ():
+                if ("not-restored", note) not in self.found.warnings:
+                    self._warn("not-restored", note)
 
     @property
     def _left_s(self) -> float:
@@ -195,8 +202,10 @@ class TuningSession:
             )
 
     def _diagnose_tuned(self) -> None:
+        left_s = self._budget_s - (self._clock() - self._began_s)
         try:
-            self.found.after = self._diagnose(build(self._given, self.best), self._diagnosis_s)
+            budget_s = max(self._diagnosis_s, min(left_s, _LONGEST_DIAGNOSIS_S))
+            self.found.after = self._diagnose(build(self._given, self.best), budget_s)
         except BottleneckError as error:
             self._warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
 

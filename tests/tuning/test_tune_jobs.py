@@ -225,6 +225,7 @@ def test_the_command_writes_what_report_and_compare_read(folder, capsys):
         (["--try", "num_worker"], "Did you mean 'num_workers'?"),
         (["--try", "num_workers,pinmemory"], "Did you mean 'pin_memory'?"),
         (["--skip", "nothing-of-the-kind"], "There are num_workers"),
+        (["--try", " , "], "there is no name in it"),
         (["--budget", "1s"], "too short to try one change"),
         (["--json", "no/such/folder/t.json"], "Cannot write"),
     ],

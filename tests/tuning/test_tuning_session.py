@@ -103,7 +103,7 @@ def quicker_model(pipeline):
 QUICKER = Change("quicker_model", quicker_model, on="step", line="model = quicker(model)")
 
 
-def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, **asked):
+def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
     """Tune, and return the record and the session."""
     given = pipeline or job()
     told = []
@@ -114,7 +114,7 @@ def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=N
 
     session = TuningSession(
         given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
-        clock=world.clock, left_as_found=nullcontext, others=world.others,
+        clock=world.clock, left_as_found=left_as_found, others=world.others,
     )  # fmt: skip
     session.told = told
     try:
@@ -155,6 +155,16 @@ def test_two_that_pay_only_together_after_one_that_pays_alone():
         update.phase == "trying num_workers=2" and "so far" in (update.experiment or "") for update in session.told
     )
     assert record.seconds < 900.0
+
+
+def test_what_could_not_be_put_back_is_told_once_and_no_longer_diagnosis_is_advised():
+    longer = replace(make_result().advice[0], id="measure-longer", title="Measure longer before changing anything")
+    kept = SimpleNamespace(notes=["dataset.lines is a running generator: what it yielded could not be put back."])
+    record, _ = tuned(World(), before=replace(make_result(), advice=(longer,)), left_as_found=lambda: nullcontext(kept))
+    assert [warning.id for warning in record.warnings] == ["not-restored"]
+    report = render(record, "text")
+    assert "running generator" in report
+    assert "Measure longer" not in report
 
 
 def test_a_job_that_nothing_helps_is_told_so():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from bottleneck.analysis.advice.edits import FIRST
 from bottleneck.analysis.advice.proof import PROVING
 from bottleneck.reports.charts.card import Card, Standing
 from bottleneck.reports.content.advice import advice, first_in_words, promise_of
@@ -229,7 +230,8 @@ def _left_to_do(result: TuningResult) -> Result | None:
         return None
     tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in trial.changes}
     tried -= {name for trial in result.trials if trial.outcome == "not_tried" for name in trial.changes}
-    left = [item for item in result.after.advice if not tried.issuperset(PROVING.get(item.id, ("",)))]
+    left = [item for item in result.after.advice if item.id != FIRST]  # of the diagnosis, not of this budget
+    left = [item for item in left if not tried.issuperset(PROVING.get(item.id, ("",)))]
     return replace(result.after, advice=tuple(left))
 
 
