@@ -152,9 +152,10 @@ class TuningSession:
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
-        losses_s = min(LONGEST_S, STEPS * self._lanes.shown(()).step_s)  # with a change; as many without it
-        ladder_s = rungs * (self._start_s + FEWEST_ROUNDS * self._visit_s + 2 * losses_s)
-        return self._budget_s - (self._clock() - self._began_s) - ladder_s - self._diagnosis_s
+        ladder_s = rungs * (self._start_s + FEWEST_ROUNDS * self._visit_s)
+        compared = 1 + sum(map(_learns, self._climb.rungs))
+        losses_s = 2 * compared * min(LONGEST_S, STEPS * self._lanes.shown(()).step_s)
+        return self._budget_s - (self._clock() - self._began_s) - ladder_s - losses_s - self._diagnosis_s
 
     def _say(self, phase: str, known: str | None = None) -> None:
         elapsed_s = self._clock() - self._began_s
@@ -269,7 +270,7 @@ class TuningSession:
             outcome = self._pair_up(attempt, base, changed, pairs)
             for settings, lane in ((attempt.base, base), (attempt.changed, changed)):
                 self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
-        except Exception as error:  # whatever fails with a change is told, and the tuning goes on
+        except (Exception, SystemExit) as error:  # whatever fails with a change is told, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
             self._lanes.close()  # the job as it is may have been harmed by it, and starts anew
             if self._turns.running is base and not no_memory:  # it was not the change that failed
@@ -351,7 +352,7 @@ class TuningSession:
         return self._lanes.open_only(*rungs, whole_epochs=whole)
 
     def _losses(self, added: Settings, base: Settings, changed: Settings) -> Losses | None:
-        if all(setting.change.on == "loader" for setting in added):
+        if not _learns(added):
             return None
         self._say("comparing losses")
         given = self._lanes.base
@@ -362,6 +363,11 @@ class TuningSession:
             return None
 
 
+def _learns(added: Settings) -> bool:
+    """Whether any of them is not on the loader alone, so that losses are compared."""
+    return any(setting.change.on != "loader" for setting in added)
+
+
 def _united(added: Sequence[Settings]) -> Settings:
     united: dict[Change, Setting] = {}
     for settings in added:
@@ -369,5 +375,5 @@ def _united(added: Sequence[Settings]) -> Settings:
     return tuple(united.values())
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return error.message if isinstance(error, BottleneckError) else one_line(error)

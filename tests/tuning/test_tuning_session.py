@@ -198,8 +198,11 @@ def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
     def broken(pipeline):
         raise ZeroDivisionError("by zero")
 
-    record, _ = tuned(world, ["num_workers", Change("broken", broken)])
-    assert outcomes(record)["broken"] == "failed"
+    def ending(pipeline):
+        raise SystemExit(3)
+
+    record, _ = tuned(world, ["num_workers", Change("broken", broken), Change("ending", ending)])
+    assert outcomes(record)["broken"] == outcomes(record)["ending"] == "failed"
     assert outcomes(record)["num_workers=4"] == "failed"
     reasons = {trial.setting: trial.reason for trial in record.trials}
     assert "out of memory" in reasons["num_workers=4"]
