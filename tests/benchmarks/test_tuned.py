@@ -44,6 +44,13 @@ def test_a_gain_that_plain_loops_do_not_have_is_off(ratio, held):
     assert (not tried(WORKERS, ("num_workers=4",), ratio=ratio).miss) == held
 
 
+@pytest.mark.parametrize(("plain", "held"), [(104.0, True), (105.0, False), (96.2, True), (95.0, False)])
+def test_a_throughput_that_plain_loops_do_not_have_is_off_also_where_nothing_was_kept(plain, held):
+    unchanged = Tried(replace(WORKERS, kept=frozenset()), tuning(None), plain=plain)
+    assert (not unchanged.miss) == held
+    assert f"{plain:.1f}" in tuned_table([unchanged])
+
+
 def test_what_fails_is_off():
     failed = Tried(WORKERS, None, failure="The budget is too short.")
     assert check_tuned([failed]).off == (f"{WORKERS.name}: The budget is too short.",)
