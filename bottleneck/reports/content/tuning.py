@@ -190,7 +190,7 @@ def now_in_short(result: TuningResult) -> Iterator[Section]:
         job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
         state = Paragraph(f"{STATES[standing(result.after)]}  {job}", "state")
         further = first_in_words(left)
-        said = *headline(result.after), f"Next: {further}" if further else ""
+        said = *headline(result.after), _whose_budget(result.after), f"Next: {further}" if further else ""
         yield Section("", (state, *map(Paragraph, said)), folded=False)
 
 
@@ -206,8 +206,17 @@ def now_on_a_page(result: TuningResult) -> Iterator[Section]:
     if result.after is not None:
         title = "What holds the job now"
         drawn = [block for section in flow(result.after) for block in section.blocks if isinstance(block, Figure)]
-        said = Paragraph(title, "state", on=("markdown",)), *map(Paragraph, headline(result.after))
+        told = *headline(result.after), _whose_budget(result.after)
+        said = Paragraph(title, "state", on=("markdown",)), *map(Paragraph, told)
         yield Section(title, (*said, *drawn), folded=False)
+
+
+def _whose_budget(after: Result) -> str:
+    """What a budget in the words of the diagnosis is; empty where they name none."""
+    named = "--budget" in after.verdict.sentence
+    return (
+        "Such a budget is that of `bottleneck diagnose`; a tuning spends a tenth of its own on this." if named else ""
+    )
 
 
 def next_steps(result: TuningResult) -> Iterator[Section]:
