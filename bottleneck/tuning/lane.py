@@ -33,7 +33,7 @@ from bottleneck.results.records import Block
 RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
-_WARM_STEPS = 2
+_WARM_STEPS, _LONG_STEP_S = 2, 2.0
 _WAITS_MATTER = 0.1
 """Share of its time that the job waits for batches, below which whoever loads may be idle."""
 _BUSY_SHARE = 0.5
@@ -47,6 +47,8 @@ class Lane(Protocol):
     """From starting the workers to their first batch."""
     setup_s: float
     """What the first step took beyond a later one."""
+    bare_step_s: float
+    """What a step takes once its batch is there; 0: not known."""
     step_s: float
     """About how long a step takes, its wait for the batch included."""
     waits_share: float
@@ -80,7 +82,7 @@ class _Runs:
         self._synchronize = make_synchronize(self._device, (self._device, *used))
         roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": self._job.step}
         self._state = TrainingState(roots, self._synchronize, clock)
-        self.first_batch_s = self.setup_s = self.step_s = self.waits_share = 0.0
+        self.first_batch_s = self.setup_s = self.bare_step_s = self.step_s = self.waits_share = 0.0
         self.workers_wait = False
         self.peak_device_bytes: int | None = None
         self.loss_is_finite = True
@@ -99,8 +101,11 @@ class _Runs:
     def _warm_up(self, take: Callable[[], Any]) -> None:
         """Run the first steps: what they compile, try and allocate is no part of a block."""
         first_s = self._timed_step(take())
-        later_s = [self._timed_step(take()) for _ in range(_WARM_STEPS)]
-        self.setup_s = max(0.0, first_s - min(later_s))
+        later_s = [self._timed_step(take())]
+        while len(later_s) < _WARM_STEPS and later_s[0] < _LONG_STEP_S:
+            later_s.append(self._timed_step(take()))
+        self.bare_step_s = min(later_s)
+        self.setup_s = max(0.0, first_s - self.bare_step_s)
 
     def _begin(self) -> None:
         self._state.begin_round()

@@ -19,8 +19,8 @@ from bottleneck.measure.preserve.preserved import Preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.evidence import Payload
+from bottleneck.results.format import duration, gain_interval
 from bottleneck.results.format import gain as as_gain
-from bottleneck.results.format import gain_interval
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
 from bottleneck.tuning.change import Change, Here, Setting, Settings, build
@@ -41,6 +41,8 @@ _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on it is told."""
+_HOPELESS_TIMES = 3.0
+"""Times as long as the job takes for a batch, from which on a step by itself decides."""
 _NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 
@@ -263,12 +265,13 @@ class TuningSession:
         whole = any(setting.change.whole_epochs for setting in attempt.tried)
         base = self._lanes.open(attempt.base, whole_epochs=whole)
         pairs: list[Pair] = []
-        setup_s, reason, no_memory = None, None, False
+        setup_s, reason, no_memory, outcome = None, None, False, None
         try:
             changed = self._lanes.open(attempt.changed, whole_epochs=whole)
             setup_s = changed.setup_s
-            outcome = self._pair_up(attempt, base, changed, pairs)
-            for settings, lane in ((attempt.base, base), (attempt.changed, changed)):
+            reason = self._hopeless(attempt, changed)
+            outcome = "dropped" if reason else self._pair_up(attempt, base, changed, pairs)
+            for settings, lane in ((attempt.base, base), (attempt.changed, changed))[: 1 if reason else 2]:
                 self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
         except (Exception, SystemExit) as error:  # whatever fails with a change is told, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
@@ -282,6 +285,14 @@ class TuningSession:
         self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
         found = gain(pairs)
         return Verdict(outcome, found.estimate if found is not None else None, no_memory)
+
+    def _hopeless(self, attempt: Attempt, changed: Lane) -> str | None:
+        """Why a change is not worth a block: its step by itself takes far longer than all that the job does."""
+        sizes = [build(self._lanes.base, each).make_loader().batch_size for each in (attempt.base, attempt.changed)]
+        job_s = self._lanes.shown(attempt.base).step_s
+        if sizes[0] != sizes[1] or changed.bare_step_s < _HOPELESS_TIMES * job_s:
+            return None
+        return f"a step takes {duration(changed.bare_step_s)}, and {duration(job_s)} without it"
 
     def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)

@@ -70,6 +70,7 @@ class Lane:
         self.loss_is_finite = not getattr(pipeline.model, "not_finite", False)
         self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
         self.step_s = 10 * self.pace_s
+        self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
         self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
 
     def block(self, number):
@@ -210,6 +211,20 @@ def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
     assert record.ladder[-1].settings == ("num_workers=3",)
 
 
+def slower_model(pipeline):
+    changed = quicker_model(pipeline)
+    changed.model.slow = True
+    return changed
+
+
+def test_a_change_whose_step_alone_takes_far_longer_than_the_job_is_dropped_without_a_block():
+    record, _ = tuned(World(), [Change("slower", slower_model, on="step")])
+    (trial,) = record.trials
+    assert (trial.outcome, trial.pairs, trial.gain) == ("dropped", (), None)
+    said = " ".join(render(record, "text").split())
+    assert re.search(r"Tried and not kept: slower \(a step takes 200 ms, and 40(\.0)? ms without it\)", said)
+
+
 def without_numbers(pipeline):
     changed = quicker_model(pipeline)
     changed.model.not_finite = True
@@ -286,7 +301,9 @@ def test_what_a_change_uncovers_too_late_to_be_tried_is_told(monkeypatch):
     world, first_the_loader = World(load_s=0.024, step_s=0.004), lambda _, changes: changes
     monkeypatch.setattr(TuningSession, "_by_promise", first_the_loader)
     record, _ = tuned(world, ["num_workers", QUICKER], pipeline=job(num_workers=8))
-    assert outcomes(record) == {"num_workers=4": "dropped", "quicker_model": "kept", "num_workers=16": "not_tried"}
+    assert outcomes(record) == {
+        "num_workers=4": "dropped", "num_workers=0": "dropped", "quicker_model": "kept", "num_workers=16": "not_tried",
+    }  # fmt: skip
     assert "There was no time left for num_workers=16" in " ".join(render(record, "text").split())
 
 

@@ -135,7 +135,7 @@ def others_in_short(result: TuningResult) -> Iterator[Section]:
 
 def _with_gain(trial: Trial) -> str:
     if trial.gain is None or not known(trial.gain.estimate):
-        return trial.setting
+        return f"{trial.setting} ({trial.reason})" if trial.reason else trial.setting
     doubt = ", undecided" if trial.outcome == "undecided" else ""
     return f"{trial.setting} ({gain(trial.gain.estimate)}{doubt})"
 
@@ -152,7 +152,11 @@ def others(result: TuningResult) -> Iterator[Section]:
     latest = _latest(result.trials)
     rows = tuple(_other(result, trial) for trial in latest if trial.outcome in ("dropped", "undecided"))
     said = [_said(trial, "failed") for trial in latest if trial.outcome == "failed"]
-    said += [f"{trial.setting}: {trial.reason}." for trial in latest if trial.outcome == "undecided" and trial.reason]
+    said += [
+        f"{trial.setting}: {trial.reason}."
+        for trial in latest
+        if trial.outcome in ("dropped", "undecided") and trial.reason
+    ]
     said += list(_untried(result.trials))
     yield Section("Tried and not kept", (Table(columns, rows), Items(tuple(said))))
     nowhere = tuple(_said(trial, "does not apply") for trial in latest if trial.outcome == "not_applicable")
