@@ -1,6 +1,6 @@
 """Runs every bar of the design and writes RESULTS.md: `python -m benchmarks.bench`.
 
-It takes about three hours, so that its parts can be run by themselves: `--part agreement`. Exits with
+It takes about three and a half hours, so that its parts can be run by themselves: `--part agreement`. Exits with
 status 1 when a bar is missed. Measure on a machine that does nothing else.
 """
 
@@ -26,6 +26,7 @@ from benchmarks import (
     ranks,
     resources,
     script_jobs,
+    tuned,
     verdicts,
 )
 from benchmarks.checks import Check, checks_table, off_list
@@ -158,6 +159,12 @@ def measure_advice(report: Report, *, quick: bool) -> None:
     report.add("Advice, followed", advised.advised_table(followed), [advised.check_advice(followed)])
 
 
+def measure_tune(report: Report, *, quick: bool) -> None:
+    """Tunings of jobs of which the right settings are known."""
+    tried = tuned.tune_all(quick=quick)
+    report.add("Tunings", tuned.tuned_table(tried), [tuned.check_tuned(tried)])
+
+
 def measure_evidence_cost(report: Report, *, quick: bool) -> None:
     """What it costs the job that its blocks are watched."""
     most = evidence_cost.MOST_PAIRS_QUICK if quick else evidence_cost.MOST_PAIRS
@@ -204,6 +211,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "ranks": measure_ranks,
     "gains": measure_gains,
     "advice": measure_advice,
+    "tune": measure_tune,
     "marks": measure_marks,
     "large-results": measure_large_results,
     "observer": measure_observer,

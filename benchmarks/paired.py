@@ -51,7 +51,7 @@ def realise(
     """
     loops = [PlainLoop(fields) for fields in (before, after)]
     try:
-        batches = [_batches(loop, fields, block_s) for loop, fields in zip(loops, (before, after), strict=True)]
+        batches = [batches_of_block(loop, fields, block_s) for loop, fields in zip(loops, (before, after), strict=True)]
         return enough_of(itertools.chain(earlier, _ratios(loops, batches)), len(earlier) + pairs, half_width)
     finally:
         loops.clear()
@@ -68,8 +68,8 @@ def enough_of(ratios: Iterator[float], pairs: int, half_width: float) -> Realise
     return Realised(tuple(found))
 
 
-def _batches(loop: PlainLoop, fields: dict[str, Any], block_s: float) -> int:
-    """Return of how many batches a block is to be: whole turns of the workers."""
+def batches_of_block(loop: PlainLoop, fields: dict[str, Any], block_s: float) -> int:
+    """Of how many batches a block is to be: whole turns of the workers."""
     workers = max(1, int(fields["num_workers"]))
     pace_s = loop.run_block(2 * workers).seconds_per_batch
     queues = _QUEUES_A_BLOCK * workers * (fields.get("prefetch_factor") or 2)

@@ -18,6 +18,7 @@ UNTIMED = (
     "frameworks_training/test_ranks_of_frameworks.py", "loader/test_closing.py", "loader/test_loader_clone.py",
     "loader/test_switching.py", "measure/test_preserve_process.py", "measure/test_session_failures.py",
     "ranks/test_kinds_of_ranks.py", "ranks/test_many_ranks.py", "script/test_run.py", "test_left_as_found.py",
+    "tuning/test_real_variants.py",
 )  # fmt: skip
 """Files and folders whose integration tests run in pairs: they judge no times, or those of jobs that sleep."""
 

@@ -76,8 +76,15 @@ as_loss = _parsed_by(_parse_loss)
 
 
 def as_names(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
-    """Names, each text of which may have several with commas between."""
-    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+    """Names, each text of which may have several with commas between.
+
+    Raises:
+        click.BadParameter: There are none in what was given.
+    """
+    names = tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+    if texts and not names:
+        raise click.BadParameter("there is no name in it.")
+    return names
 
 
 def traceback_option(function: Function) -> Function:

@@ -78,7 +78,7 @@ def tune_command(
     commit = current_commit()
     attempt = tuned_from(_tune(target, tried, skip, budget, safe=safe), target, commit)
     try:
-        if attempt.failure is None or attempt.tuning.trials:
+        if attempt.failure is None or attempt.tuning.before is not None:
             write_outputs(attempt.tuning, outputs, verbose=verbose)
     finally:
         if attempt.failure is not None:

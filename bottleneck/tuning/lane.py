@@ -25,6 +25,7 @@ from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.start import open_loader, start_workers
+from bottleneck.measure.training.losses import is_finite, loss_in
 from bottleneck.measure.training.training_state import TrainingState
 from bottleneck.measure.usage.process import cpu_seconds
 from bottleneck.results.records import Block
@@ -32,7 +33,7 @@ from bottleneck.results.records import Block
 RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
-_WARM_STEPS = 2
+_WARM_STEPS, _LONG_STEP_S = 2, 2.0
 _WAITS_MATTER = 0.1
 """Share of its time that the job waits for batches, below which whoever loads may be idle."""
 _BUSY_SHARE = 0.5
@@ -46,6 +47,8 @@ class Lane(Protocol):
     """From starting the workers to their first batch."""
     setup_s: float
     """What the first step took beyond a later one."""
+    bare_step_s: float
+    """What a step takes once its batch is there; 0: not known."""
     step_s: float
     """About how long a step takes, its wait for the batch included."""
     waits_share: float
@@ -54,6 +57,8 @@ class Lane(Protocol):
     """Whoever loads mostly waits for something else than a core."""
     peak_device_bytes: int | None
     """The most memory of the device that a block has needed."""
+    loss_is_finite: bool
+    """Each block ended with a loss that is a finite number, as far as the step gives one."""
 
     def block(self, number: int) -> Block:
         """Measure a block; the workers rest before it and after it."""
@@ -77,21 +82,30 @@ class _Runs:
         self._synchronize = make_synchronize(self._device, (self._device, *used))
         roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": self._job.step}
         self._state = TrainingState(roots, self._synchronize, clock)
-        self.first_batch_s = self.setup_s = self.step_s = self.waits_share = 0.0
+        self.first_batch_s = self.setup_s = self.bare_step_s = self.step_s = self.waits_share = 0.0
         self.workers_wait = False
         self.peak_device_bytes: int | None = None
+        self.loss_is_finite = True
+        self._loss: torch.Tensor | float | None = None
+
+    def _step(self, batch: Any) -> None:
+        """Train on a batch that is on the device, and keep the loss, which is looked at after the block."""
+        self._loss = loss_in(self._job.step(batch))
 
     def _timed_step(self, batch: Any) -> float:
         began_s = self._clock()
-        self._job.step(self._job.transfer(batch))
+        self._step(self._job.transfer(batch))
         self._synchronize()
         return self._clock() - began_s
 
     def _warm_up(self, take: Callable[[], Any]) -> None:
         """Run the first steps: what they compile, try and allocate is no part of a block."""
         first_s = self._timed_step(take())
-        later_s = [self._timed_step(take()) for _ in range(_WARM_STEPS)]
-        self.setup_s = max(0.0, first_s - min(later_s))
+        later_s = [self._timed_step(take())]
+        while len(later_s) < _WARM_STEPS and later_s[0] < _LONG_STEP_S:
+            later_s.append(self._timed_step(take()))
+        self.bare_step_s = min(later_s)
+        self.setup_s = max(0.0, first_s - self.bare_step_s)
 
     def _begin(self) -> None:
         self._state.begin_round()
@@ -100,6 +114,7 @@ class _Runs:
 
     def _end(self, block: Block) -> Block:
         self.step_s = block.seconds / max(1, block.batches)
+        self.loss_is_finite &= self._loss is None or is_finite(self._loss)
         if self._device.type == "cuda":
             self.peak_device_bytes = max(self.peak_device_bytes or 0, torch.cuda.max_memory_allocated(self._device))
         return block
@@ -127,7 +142,7 @@ class RunningLane(_Runs):
             self.first_batch_s = start_workers(self._loader, budget_s, clock).seconds
             nothing = BatchCache([])
             self._bench = Bench(
-                loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._job.step,
+                loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
                 synchronize=self._synchronize, clock=clock, split_blocks=False,
             )  # fmt: skip
             with job_failures("raw"):
@@ -203,7 +218,7 @@ class EpochLane(_Runs):
             self._synchronize()
             began_s, samples, batches = self._clock(), 0, 0
             for batch, size in zip(self._job.loader, self._sizes(), strict=False):
-                self._job.step(self._job.transfer(batch))
+                self._step(self._job.transfer(batch))
                 samples, batches = samples + size, batches + 1
             self._synchronize()
             seconds = self._clock() - began_s

@@ -21,8 +21,8 @@ from bottleneck.measure.training.losses import loss_in
 from bottleneck.results.tuning import Losses
 
 STEPS = 20
-_LONGEST_S = 10.0
-"""What loading the batches may take; slow samples are fewer."""
+LONGEST_S = 5.0
+"""What loading the batches may take, and training on them; where that is slow, there are fewer."""
 
 
 def compare_losses(
@@ -44,19 +44,18 @@ def compare_losses(
         return None
     same = loaders[0].dataset is loaders[1].dataset and loaders[0].collate_fn is loaders[1].collate_fn
     batches: list[list[Any]] = []
-    deadline_s = clock() + _LONGEST_S
+    deadline_s = clock() + LONGEST_S
     for first in range(STEPS):
         if batches and clock() > deadline_s:
             break
         made = _batch(loaders[0], first)
         batches.append([made, made if same else _batch(loaders[1], first)])
-    found = [
-        _losses(given, pipeline, loader, [both[at] for both in batches])
-        for at, (pipeline, loader) in enumerate(zip((base, changed), loaders, strict=True))
-    ]
-    if not all(map(math.isfinite, (*found[0], *found[1]))) or not found[0] or len(found[0]) != len(found[1]):
+    deadline_s = clock() + LONGEST_S
+    before = _losses(given, base, loaders[0], [one for one, _ in batches], lambda: clock() > deadline_s)
+    after = _losses(given, changed, loaders[1], [other for _, other in batches[: len(before)]])
+    if not all(map(math.isfinite, (*before, *after))) or not before or len(before) != len(after):
         return None
-    return Losses(tuple(found[0]), tuple(found[1]))
+    return Losses(tuple(before), tuple(after))
 
 
 def _batches_alike(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
@@ -74,7 +73,13 @@ def _batch(loader: DataLoader[Any], number: int) -> Any:
     return (loader.collate_fn or default_collate)(samples)
 
 
-def _losses(given: Pipeline, pipeline: Pipeline, loader: DataLoader[Any], batches: Sequence[Any]) -> list[float]:
+def _losses(
+    given: Pipeline,
+    pipeline: Pipeline,
+    loader: DataLoader[Any],
+    batches: Sequence[Any],
+    is_late: Callable[[], bool] = lambda: False,
+) -> list[float]:
     """The loss of each step; the weights of the job, and of a copy that the change has made, are put back."""
     device = resolve_device(pipeline.device)
     others = {"the model as it was given": given.model, "the optimizer as it was given": given.optimizer}
@@ -85,5 +90,10 @@ def _losses(given: Pipeline, pipeline: Pipeline, loader: DataLoader[Any], batche
         torch.manual_seed(0)
         job = JobOnDevice.of(pipeline, loader, device)
         job.move_model()
-        losses = [loss_in(job.step(job.transfer(trees.copy_deep(batch)))) for batch in batches]
-        return [float(loss) for loss in losses if loss is not None]
+        losses: list[float] = []
+        for batch in batches:
+            loss = loss_in(job.step(job.transfer(trees.copy_deep(batch))))
+            losses += [] if loss is None else [float(loss)]
+            if is_late():
+                break
+        return losses

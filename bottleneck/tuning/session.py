@@ -10,23 +10,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bottleneck.analysis.estimates.statistics import ratio, series
-from bottleneck.errors import BottleneckError, UsageError
+from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
+from bottleneck.measure.preserve.preserved import Preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.evidence import Payload
+from bottleneck.results.format import duration, gain_interval
 from bottleneck.results.format import gain as as_gain
-from bottleneck.results.format import gain_interval
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
 from bottleneck.tuning.change import Change, Here, Setting, Settings, build
 from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
 from bottleneck.tuning.lane import Lane, open_lane
 from bottleneck.tuning.lanes import Lanes, OpenLane
-from bottleneck.tuning.losses import compare_losses
+from bottleneck.tuning.losses import LONGEST_S, STEPS, compare_losses
 from bottleneck.tuning.pairs import FEWEST_PAIRS, MOST_PAIRS, gain, judge
 from bottleneck.tuning.rungs import FEWEST_ROUNDS, Step, confirmed_rungs, measure_rungs
 from bottleneck.tuning.trials import tried, untried
@@ -40,6 +41,9 @@ _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on it is told."""
+_HOPELESS_TIMES = 3.0
+"""Times as long as the job takes for a batch, from which on a step by itself decides."""
+_NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 
 Diagnose = Callable[[Pipeline, float], Result]
@@ -80,7 +84,7 @@ class TuningSession:
         *,
         diagnose: Diagnose,
         tell: ProgressCallback,
-        left_as_found: Callable[[], AbstractContextManager[object]],
+        left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
         opener: OpenLane = open_lane,
         others: OtherLoad | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -131,21 +135,29 @@ class TuningSession:
 
     @contextmanager
     def _lanes_open(self) -> Iterator[None]:
-        """Leave everything as it is now, when all lanes are closed again."""
-        with self._left_as_found():
-            self._lanes.base = preparing_once(self._given)
-            try:
-                yield
-            finally:
-                with interrupts_deferred():
-                    self._lanes.close()
+        """Leave everything as it is now, when all lanes are closed again; what cannot be put back is told once."""
+        kept = None
+        try:
+            with self._left_as_found() as kept:
+                self._lanes.base = preparing_once(self._given)
+                try:
+                    yield
+                finally:
+                    with interrupts_deferred():
+                        self._lanes.close()
+        finally:
+            for note in kept.notes if kept is not None else ():
+                if ("not-restored", note) not in self.found.warnings:
+                    self._warn("not-restored", note)
 
     @property
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
         ladder_s = rungs * (self._start_s + FEWEST_ROUNDS * self._visit_s)
-        return self._budget_s - (self._clock() - self._began_s) - ladder_s - self._diagnosis_s
+        compared = 1 + sum(map(_learns, self._climb.rungs))
+        losses_s = 2 * compared * min(LONGEST_S, STEPS * self._lanes.shown(()).step_s)
+        return self._budget_s - (self._clock() - self._began_s) - ladder_s - losses_s - self._diagnosis_s
 
     def _say(self, phase: str, known: str | None = None) -> None:
         elapsed_s = self._clock() - self._began_s
@@ -193,8 +205,10 @@ class TuningSession:
             )
 
     def _diagnose_tuned(self) -> None:
+        left_s = self._budget_s - (self._clock() - self._began_s)
         try:
-            self.found.after = self._diagnose(build(self._given, self.best), self._diagnosis_s)
+            budget_s = max(self._diagnosis_s, min(left_s, _LONGEST_DIAGNOSIS_S))
+            self.found.after = self._diagnose(build(self._given, self.best), budget_s)
         except BottleneckError as error:
             self._warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
 
@@ -208,11 +222,15 @@ class TuningSession:
         if self._whys.get(key) is not None:  # to build the variant again may copy a model
             return None
         here = self._here(settings)
-        if key not in self._whys:
-            self._whys[key] = change.why_not(here)
-        if self._whys[key] is not None or change.least_s > self._left_s:
+        try:
+            if key not in self._whys:
+                self._whys[key] = change.why_not(here)
+            if self._whys[key] is not None or change.least_s > self._left_s:
+                return None
+            return change.propose(here, judged)
+        except Exception as error:  # noqa: BLE001 - the code of a change of the user's own
+            self._whys[key] = f"it raised when it was asked: {one_line(error)}"
             return None
-        return change.propose(here, judged)
 
     def _here(self, settings: Settings) -> Here:
         pipeline = build(self._lanes.base, settings)
@@ -241,32 +259,47 @@ class TuningSession:
 
     # --- one attempt ---------------------------------------------------------------------------------------
 
-    def _measure(self, attempt: Attempt) -> Verdict:
+    def _measure(self, attempt: Attempt, *, is_second: bool = False) -> Verdict:
         self._say(f"trying {describe(attempt.tried)}")
         self._lanes.keep(attempt.base)
         whole = any(setting.change.whole_epochs for setting in attempt.tried)
         base = self._lanes.open(attempt.base, whole_epochs=whole)
         pairs: list[Pair] = []
-        setup_s, reason, no_memory = None, None, False
+        setup_s, reason, no_memory, outcome = None, None, False, None
         try:
             changed = self._lanes.open(attempt.changed, whole_epochs=whole)
             setup_s = changed.setup_s
-            outcome = self._pair_up(attempt, base, changed, pairs)
-            for settings, lane in ((attempt.base, base), (attempt.changed, changed)):
+            reason = self._hopeless(attempt, changed)
+            outcome = "dropped" if reason else self._pair_up(attempt, base, changed, pairs)
+            for settings, lane in ((attempt.base, base), (attempt.changed, changed))[: 1 if reason else 2]:
                 self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
-        except Exception as error:  # noqa: BLE001 - whatever fails with a change is told, and the tuning goes on
+        except (Exception, SystemExit) as error:  # whatever fails with a change is told, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
             self._lanes.close()  # the job as it is may have been harmed by it, and starts anew
+            if self._turns.running is base and not no_memory:  # it was not the change that failed
+                if is_second:
+                    raise
+                return self._measure(attempt, is_second=True)
         self._tried.update(setting.change for setting in attempt.tried)
         predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
         self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
         found = gain(pairs)
         return Verdict(outcome, found.estimate if found is not None else None, no_memory)
 
+    def _hopeless(self, attempt: Attempt, changed: Lane) -> str | None:
+        """Why a change is not worth a block: its step by itself takes far longer than all that the job does."""
+        sizes = [build(self._lanes.base, each).make_loader().batch_size for each in (attempt.base, attempt.changed)]
+        job_s = self._lanes.shown(attempt.base).step_s
+        if sizes[0] != sizes[1] or changed.bare_step_s < _HOPELESS_TIMES * job_s:
+            return None
+        return f"a step takes {duration(changed.bare_step_s)}, and {duration(job_s)} without it"
+
     def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
         while True:
             pairs.append(Pair(*self._turns.measure((base, changed), len(pairs), self._left_s)))
+            if base.loss_is_finite and not changed.loss_is_finite:
+                raise MeasurementError(_NOT_FINITE)
             late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
             outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
             found = gain(pairs)
@@ -330,7 +363,7 @@ class TuningSession:
         return self._lanes.open_only(*rungs, whole_epochs=whole)
 
     def _losses(self, added: Settings, base: Settings, changed: Settings) -> Losses | None:
-        if all(setting.change.on == "loader" for setting in added):
+        if not _learns(added):
             return None
         self._say("comparing losses")
         given = self._lanes.base
@@ -341,6 +374,11 @@ class TuningSession:
             return None
 
 
+def _learns(added: Settings) -> bool:
+    """Whether any of them is not on the loader alone, so that losses are compared."""
+    return any(setting.change.on != "loader" for setting in added)
+
+
 def _united(added: Sequence[Settings]) -> Settings:
     united: dict[Change, Setting] = {}
     for settings in added:
@@ -348,5 +386,5 @@ def _united(added: Sequence[Settings]) -> Settings:
     return tuple(united.values())
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return error.message if isinstance(error, BottleneckError) else one_line(error)

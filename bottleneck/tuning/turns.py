@@ -22,6 +22,8 @@ class Turns:
     def __init__(self, clock: Callable[[], float], others: OtherLoad | None = None) -> None:
         self._clock, self._others, self._repeats = clock, others or OtherLoad(), RepeatPolicy(clock)
         self.cores = usable_cores()
+        self.running: Lane | None = None
+        """The lane whose turn it is, or which failed in it."""
 
     def measure(self, lanes: Sequence[Lane], number: int, left_s: float) -> list[Block]:
         """A block of each lane; all of them again where others took far more of the cores than they usually do.
@@ -32,13 +34,19 @@ class Turns:
         while True:
             began_s = self._clock()
             self._others.start()
-            blocks = [lane.block(number) for lane in lanes[::forth]][::forth]
+            blocks = [self._block(lane, number) for lane in lanes[::forth]][::forth]
             seconds, cores = self._clock() - began_s, self._others.stop()
             taken = StealTime(cores * seconds, cores / self.cores)
             if not (self._repeats.wanted(RAW, taken) and self._repeats.affordable(seconds, left_s)):
                 self._repeats.keep(RAW, taken)
                 return blocks
             self._repeats.repeat(seconds)
+
+    def _block(self, lane: Lane, number: int) -> Block:
+        self.running = lane
+        block = lane.block(number)
+        self.running = None
+        return block
 
     @property
     def repeated(self) -> int:

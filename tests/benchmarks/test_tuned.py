@@ -11,7 +11,7 @@ from bottleneck.results.tuning import Rung, TuningResult
 
 RATE = Rate(100.0, 99.0, 101.0, 0.01, ())
 GAIN = Interval(3.3, 3.2, 3.4)
-WORKERS, TWO = JOBS[0], JOBS[3]
+WORKERS, TWO = JOBS[0], JOBS[-1]
 
 
 def tuning(gain, *rungs):
@@ -44,8 +44,15 @@ def test_a_gain_that_plain_loops_do_not_have_is_off(ratio, held):
     assert (not tried(WORKERS, ("num_workers=4",), ratio=ratio).miss) == held
 
 
+@pytest.mark.parametrize(("plain", "held"), [(104.0, True), (105.0, False), (96.2, True), (95.0, False)])
+def test_a_throughput_that_plain_loops_do_not_have_is_off_also_where_nothing_was_kept(plain, held):
+    unchanged = Tried(replace(WORKERS, kept=frozenset()), tuning(None), plain=plain)
+    assert (not unchanged.miss) == held
+    assert f"{plain:.1f}" in tuned_table([unchanged])
+
+
 def test_what_fails_is_off():
-    failed = Tried(WORKERS, None, None, "The budget is too short.")
+    failed = Tried(WORKERS, None, failure="The budget is too short.")
     assert check_tuned([failed]).off == (f"{WORKERS.name}: The budget is too short.",)
     assert "**off**" in tuned_table([failed])
 

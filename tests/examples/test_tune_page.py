@@ -27,17 +27,19 @@ def test_the_kept_result_tells_the_story_of_the_page_and_another_is_refused():
 
 
 def test_a_run_keeps_its_result_and_writes_the_page(monkeypatch, tmp_path):
-    kept = (tuning.KEPT / tuning.TUNING).read_text(encoding="utf-8")
+    kept = {name: (tuning.KEPT / name).read_text(encoding="utf-8") for name in tuning.RESULTS}
 
     def run(command, folder):
-        (folder / tuning.TUNING).write_text(kept, encoding="utf-8")
+        assert (folder / "examples/seed_ladder.py").exists()
+        for name, text in kept.items():
+            (folder / name).write_text(text, encoding="utf-8")
         return report_kept(command, folder) or "printed anew\n"
 
     monkeypatch.setattr(tuning, "KEPT", tmp_path)
     page = tuning.from_a_run(run)
     assert page.count("printed anew") == 1  # what the script of the last section printed
     assert page.partition("## 7.")[0] == PAGE.partition("## 7.")[0]
-    assert (tmp_path / tuning.TUNING).read_text(encoding="utf-8") == kept
+    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in kept} == kept
 
 
 def test_the_picture_is_that_of_the_kept_result():

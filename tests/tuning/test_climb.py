@@ -150,6 +150,9 @@ def test_with_noise_the_climb_ends_within_a_few_per_cent_of_the_best(seed):
         (1, 1, {2: "dropped"}, 2, 0),
         (0, 1, {2: "dropped", 0: "kept"}, 2, None),
         (8, 8, {16: "failed", 12: "dropped"}, 16, 4),
+        (2, 2, {1: "dropped"}, 2, 0),  # what is handed over may cost more than it takes to make
+        (2, 2, {1: "dropped", 0: "dropped"}, 2, None),
+        (4, 1, {2: "kept", 4: "kept", 8: "dropped", 6: "dropped"}, 8, None),  # more of them paid
     ],
 )
 def test_which_number_of_workers_is_next(present, given, judged, limit, wanted):

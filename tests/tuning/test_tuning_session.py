@@ -21,6 +21,7 @@ from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change
 from bottleneck.tuning.changes import choose
 from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.losses import compare_losses
 from bottleneck.tuning.rungs import confirmed_rungs
 from bottleneck.tuning.session import TuningSession
 from bottleneck.tuning.variants import check_can_be_varied
@@ -39,9 +40,11 @@ class World:
         self.lucky_until_s = lucky_until_s
         # How many cores others use meanwhile.
         self.others = SimpleNamespace(start=lambda: None, stop=busy)
-        self.most_open = 0
+        self.most_open = self.blocks = 0
         self.refused = None
         """Opening a lane of such a pipeline fails."""
+        self.failing = ()
+        """The numbers of the blocks that fail."""
 
     def opener(self, pipeline, budget_s, *, whole_epochs):
         self.clock.advance(self.start_s)
@@ -64,11 +67,16 @@ class Lane:
 
     def __init__(self, world, pipeline):
         self.world, self.pace_s = world, world.pace_s(pipeline)
+        self.loss_is_finite = not getattr(pipeline.model, "not_finite", False)
         self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
         self.step_s = 10 * self.pace_s
+        self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
         self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
 
     def block(self, number):
+        self.world.blocks += 1
+        if self.world.blocks in self.world.failing:
+            raise MeasurementError("The dataset raised at index 777.")
         luck = (0.7 if self.world.clock() < self.world.lucky_until_s else 1.05) if self.has_luck else 1.0
         seconds = 1000 * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
         self.world.clock.advance(1.2 * seconds)
@@ -96,7 +104,7 @@ def quicker_model(pipeline):
 QUICKER = Change("quicker_model", quicker_model, on="step", line="model = quicker(model)")
 
 
-def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, **asked):
+def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
     """Tune, and return the record and the session."""
     given = pipeline or job()
     told = []
@@ -107,7 +115,7 @@ def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=N
 
     session = TuningSession(
         given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
-        clock=world.clock, left_as_found=nullcontext, others=world.others,
+        clock=world.clock, left_as_found=left_as_found, others=world.others,
     )  # fmt: skip
     session.told = told
     try:
@@ -150,6 +158,16 @@ def test_two_that_pay_only_together_after_one_that_pays_alone():
     assert record.seconds < 900.0
 
 
+def test_what_could_not_be_put_back_is_told_once_and_no_longer_diagnosis_is_advised():
+    longer = replace(make_result().advice[0], id="measure-longer", title="Measure longer before changing anything")
+    kept = SimpleNamespace(notes=["dataset.lines is a running generator: what it yielded could not be put back."])
+    record, _ = tuned(World(), before=replace(make_result(), advice=(longer,)), left_as_found=lambda: nullcontext(kept))
+    assert [warning.id for warning in record.warnings] == ["not-restored"]
+    report = render(record, "text")
+    assert "running generator" in report
+    assert "Measure longer" not in report
+
+
 def test_a_job_that_nothing_helps_is_told_so():
     record, _ = tuned(World(load_s=0.001, step_s=0.002))
     assert record.gain is None
@@ -181,13 +199,84 @@ def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
     def broken(pipeline):
         raise ZeroDivisionError("by zero")
 
-    record, _ = tuned(world, ["num_workers", Change("broken", broken)])
-    assert outcomes(record)["broken"] == "failed"
+    def ending(pipeline):
+        raise SystemExit(3)
+
+    record, _ = tuned(world, ["num_workers", Change("broken", broken), Change("ending", ending)])
+    assert outcomes(record)["broken"] == outcomes(record)["ending"] == "failed"
     assert outcomes(record)["num_workers=4"] == "failed"
     reasons = {trial.setting: trial.reason for trial in record.trials}
     assert "out of memory" in reasons["num_workers=4"]
     assert "ZeroDivisionError: by zero" in reasons["broken"]
     assert record.ladder[-1].settings == ("num_workers=3",)
+
+
+def slower_model(pipeline):
+    changed = quicker_model(pipeline)
+    changed.model.slow = True
+    return changed
+
+
+def test_a_change_whose_step_alone_takes_far_longer_than_the_job_is_dropped_without_a_block():
+    record, _ = tuned(World(), [Change("slower", slower_model, on="step")])
+    (trial,) = record.trials
+    assert (trial.outcome, trial.pairs, trial.gain) == ("dropped", (), None)
+    said = " ".join(render(record, "text").split())
+    assert re.search(r"Tried and not kept: slower \(a step takes 200 ms, and 40(\.0)? ms without it\)", said)
+
+
+def without_numbers(pipeline):
+    changed = quicker_model(pipeline)
+    changed.model.not_finite = True
+    return changed
+
+
+def test_a_change_with_which_the_loss_is_no_number_is_not_kept_however_fast_it_is():
+    record, _ = tuned(World(load_s=0.0001), [Change("without_numbers", without_numbers, on="step")])
+    (trial,) = record.trials
+    assert (trial.outcome, len(trial.pairs)) == ("failed", 1)
+    assert "loss is not a finite number" in render(record, "text").replace("\n", " ")
+    assert [rung.settings for rung in record.ladder] == [()]
+
+
+def test_what_failed_in_the_turn_of_the_job_itself_is_not_blamed_on_a_change():
+    world = World()  # two blocks of the job alone, and then pairs
+    world.failing = (3,)
+    record, _ = tuned(world, ["num_workers"])
+    assert "failed" not in outcomes(record).values()
+    assert record.gain is not None
+    world = World()
+    world.failing = (4,)
+    record, _ = tuned(world, ["num_workers"])
+    assert outcomes(record)["num_workers=2"] == "failed"
+    world = World()
+    world.failing = (3, 4)
+    with pytest.raises(MeasurementError, match="777"):
+        tuned(world, ["num_workers"])
+
+
+def test_a_change_that_cannot_be_asked_is_a_row_too():
+    def raising(*_):
+        raise KeyError("where")
+
+    asked = Change("asked", quicker_model, why_not=raising), Change("valued", quicker_model, next_value=raising)
+    record, _ = tuned(World(), ["num_workers", *asked])
+    assert outcomes(record) == {**outcomes(record), "asked": "not_applicable", "valued": "not_applicable"}
+    assert "KeyError: 'where'" in record.trials[-1].reason
+    assert record.gain is not None
+
+
+def test_where_steps_are_slow_fewer_losses_are_compared():
+    clock, given = FakeClock(), job()
+
+    def slow(output, target):
+        clock.advance(2.0)
+        return nn.functional.cross_entropy(output, target)
+
+    given = given.replace(loss_fn=slow)
+    losses = compare_losses(given, given, given, clock)
+    assert (len(losses.base), losses.base) == (3, losses.changed)
+    assert clock() == 12.0
 
 
 def test_a_job_that_fails_itself_ends_it_with_what_was_found():
@@ -212,7 +301,9 @@ def test_what_a_change_uncovers_too_late_to_be_tried_is_told(monkeypatch):
     world, first_the_loader = World(load_s=0.024, step_s=0.004), lambda _, changes: changes
     monkeypatch.setattr(TuningSession, "_by_promise", first_the_loader)
     record, _ = tuned(world, ["num_workers", QUICKER], pipeline=job(num_workers=8))
-    assert outcomes(record) == {"num_workers=4": "dropped", "quicker_model": "kept", "num_workers=16": "not_tried"}
+    assert outcomes(record) == {
+        "num_workers=4": "dropped", "num_workers=0": "dropped", "quicker_model": "kept", "num_workers=16": "not_tried",
+    }  # fmt: skip
     assert "There was no time left for num_workers=16" in " ".join(render(record, "text").split())
 
 

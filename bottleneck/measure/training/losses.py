@@ -43,7 +43,7 @@ class Losses:
         if not arm.coupled:
             return
         self._blocks += 1
-        if last is not None and not _is_finite(last):
+        if last is not None and not is_finite(last):
             self._not_finite.append((arm, round_))
         now = [scaler.get_scale() for scaler in scalers]
         if any(scale < before for before, scale in zip(self._scales, now, strict=False)):
@@ -75,7 +75,8 @@ class Losses:
         )
 
 
-def _is_finite(loss: torch.Tensor | float) -> bool:
+def is_finite(loss: torch.Tensor | float) -> bool:
+    """Whether a loss is a finite number; waits for the device."""
     if isinstance(loss, torch.Tensor):
         return loss.is_meta or bool(torch.isfinite(loss).all())
     return math.isfinite(loss)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from bottleneck.analysis.advice.edits import FIRST
 from bottleneck.analysis.advice.proof import PROVING
 from bottleneck.reports.charts.card import Card, Standing
 from bottleneck.reports.content.advice import advice, first_in_words, promise_of
@@ -134,7 +135,7 @@ def others_in_short(result: TuningResult) -> Iterator[Section]:
 
 def _with_gain(trial: Trial) -> str:
     if trial.gain is None or not known(trial.gain.estimate):
-        return trial.setting
+        return f"{trial.setting} ({trial.reason})" if trial.reason else trial.setting
     doubt = ", undecided" if trial.outcome == "undecided" else ""
     return f"{trial.setting} ({gain(trial.gain.estimate)}{doubt})"
 
@@ -151,7 +152,11 @@ def others(result: TuningResult) -> Iterator[Section]:
     latest = _latest(result.trials)
     rows = tuple(_other(result, trial) for trial in latest if trial.outcome in ("dropped", "undecided"))
     said = [_said(trial, "failed") for trial in latest if trial.outcome == "failed"]
-    said += [f"{trial.setting}: {trial.reason}." for trial in latest if trial.outcome == "undecided" and trial.reason]
+    said += [
+        f"{trial.setting}: {trial.reason}."
+        for trial in latest
+        if trial.outcome in ("dropped", "undecided") and trial.reason
+    ]
     said += list(_untried(result.trials))
     yield Section("Tried and not kept", (Table(columns, rows), Items(tuple(said))))
     nowhere = tuple(_said(trial, "does not apply") for trial in latest if trial.outcome == "not_applicable")
@@ -189,7 +194,7 @@ def now_in_short(result: TuningResult) -> Iterator[Section]:
         job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
         state = Paragraph(f"{STATES[standing(result.after)]}  {job}", "state")
         further = first_in_words(left)
-        said = *headline(result.after), f"Next: {further}" if further else ""
+        said = *headline(result.after), _whose_budget(result.after), f"Next: {further}" if further else ""
         yield Section("", (state, *map(Paragraph, said)), folded=False)
 
 
@@ -205,8 +210,17 @@ def now_on_a_page(result: TuningResult) -> Iterator[Section]:
     if result.after is not None:
         title = "What holds the job now"
         drawn = [block for section in flow(result.after) for block in section.blocks if isinstance(block, Figure)]
-        said = Paragraph(title, "state", on=("markdown",)), *map(Paragraph, headline(result.after))
+        told = *headline(result.after), _whose_budget(result.after)
+        said = Paragraph(title, "state", on=("markdown",)), *map(Paragraph, told)
         yield Section(title, (*said, *drawn), folded=False)
+
+
+def _whose_budget(after: Result) -> str:
+    """What a budget in the words of the diagnosis is; empty where they name none."""
+    named = "--budget" in after.verdict.sentence
+    return (
+        "Such a budget is that of `bottleneck diagnose`; a tuning spends a tenth of its own on this." if named else ""
+    )
 
 
 def next_steps(result: TuningResult) -> Iterator[Section]:
@@ -229,7 +243,8 @@ def _left_to_do(result: TuningResult) -> Result | None:
         return None
     tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in trial.changes}
     tried -= {name for trial in result.trials if trial.outcome == "not_tried" for name in trial.changes}
-    left = [item for item in result.after.advice if not tried.issuperset(PROVING.get(item.id, ("",)))]
+    left = [item for item in result.after.advice if item.id != FIRST]  # of the diagnosis, not of this budget
+    left = [item for item in left if not tried.issuperset(PROVING.get(item.id, ("",)))]
     return replace(result.after, advice=tuple(left))
 
 

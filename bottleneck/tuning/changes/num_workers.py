@@ -1,4 +1,4 @@
-"""The number of workers: doubled while that pays, then once between; fewer where more do not pay."""
+"""The number of workers: doubled while that pays, then once between; fewer, and none, where more do not pay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: i
     if above is not None and above - present > 1 and above >= doubled:
         return (present + above) // 2
     has_grown = any(count < present for count in worse)
-    return present // 2 if present > 0 and not has_grown else None
+    if present > 0 and not has_grown:
+        return present // 2
+    # Without workers nothing is handed over, which may be better where one of them is worse than two.
+    return 0 if 0 < present <= given and 0 not in worse else None
 
 
 def _next(here: Here, judged: Mapping[Any, Outcome]) -> int | None:

@@ -1,0 +1,117 @@
+"""The real variant of each change that a CPU can run: it is built, has workers of its own, trains, and learns as well.
+
+What decides between them is tested with lanes in invented time.
+"""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from bottleneck.job.train_step import make_train_step
+from bottleneck.results.evidence import Payload
+from bottleneck.tuning.change import Here, build
+from bottleneck.tuning.changes import BUILT_IN
+from bottleneck.tuning.lane import open_lane
+from bottleneck.tuning.losses import compare_losses
+from tests.tuning.test_changes import pictures_job
+from tests.tuning.test_changes_of_batches import job, samples_job, samples_payload
+
+pytestmark = pytest.mark.integration
+
+CPU = torch.device("cpu")
+BY_NAME = {change.name: change for change in BUILT_IN}
+OF_CUDA = {"pin_memory", "tf32", "cudnn_benchmark", "fp16", "cuda_graphs"}
+
+
+class ReadsTwo(nn.Module):
+    """Reads the rows and the floats of a sample, and not its image."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.floats = nn.Linear(64, 1), nn.Linear(64, 1)
+
+    def forward(self, rows, floats, image):
+        return self.rows(rows).mean(1) + self.floats(floats.float()).mean(1)
+
+
+def samples():
+    torch.manual_seed(0)
+    model = ReadsTwo()
+    loss = nn.L1Loss()
+    return samples_job(
+        model=model, loss_fn=lambda output, target: loss(output.squeeze(1), target.float()),
+        optimizer=torch.optim.Adam(model.parameters()),
+    )  # fmt: skip
+
+
+def own_step():
+    given = pictures_job(num_workers=1)
+    return given.replace(train_step=make_train_step(given, CPU))
+
+
+def products():
+    """The compiler makes nothing of it for which a C++ compiler would be needed, and run for half a minute."""
+    torch.manual_seed(0)
+    return pictures_job(model=nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4, bias=False)))
+
+
+def table():
+    return job(TensorDataset(torch.rand(256, 3), torch.arange(256) % 2), num_workers=1)
+
+
+JOBS = {
+    "start_method": lambda: pictures_job(num_workers=1, multiprocessing_context="spawn"),
+    "whole_batches": table, "smaller_floats": samples, "one_hot": samples, "leave_out": samples,
+    "set_to_none": own_step, "compile": products, "num_workers": lambda: pictures_job(num_workers=0),
+}  # fmt: skip
+"""The others are tried on pictures, with two workers."""
+
+
+def place_of(name):
+    given = JOBS.get(name, lambda: pictures_job(num_workers=2))()
+    payload = samples_payload() if JOBS.get(name) is samples else Payload()
+    return Here(given, given, given.make_loader(), CPU, cores=8, start_s=1.0, epoch_s=5.0, payload=payload)
+
+
+@pytest.fixture(autouse=True)
+def threads(request):
+    given = torch.get_num_threads()
+    torch.set_num_threads(2 if "[threads]" in request.node.name else 1)
+    yield
+    torch.set_num_threads(given)
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_the_compiler_stays(monkeypatch):
+    """Its progress bars have a thread that outlives them."""
+    with contextlib.suppress(ImportError):
+        import tqdm
+
+        monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name not in OF_CUDA])
+def test_the_variant_trains_with_workers_of_its_own_and_learns_as_well(name):
+    change, place = BY_NAME[name], place_of(name)
+    assert change.why_not(place) is None
+    setting = change.propose(place, {})
+    changed = build(place.pipeline, (setting,))
+    lane = open_lane(changed, 60.0, whole_epochs=change.whole_epochs)
+    try:
+        block = lane.block(1)
+    finally:
+        lane.close()
+    assert block.samples >= block.batches > 0
+    assert lane.loss_is_finite
+    # Built anew: what trains a copy of the model has trained it.
+    losses = compare_losses(place.pipeline, place.pipeline, build(place.pipeline, (setting,)))
+    assert (losses is None) == (name == "batch_size")
+    if losses is not None:
+        assert losses.base
+        rel = 1e-3 if change.alters != "numbers" else 0.05
+        assert losses.changed == pytest.approx(losses.base, rel=rel)
