@@ -33,9 +33,9 @@ demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, wr
 
 test: lint  ## lint; side by side what judges no times, one by one what does
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "$(UNIT)"
-	$(BIN)/python -m pytest -n 3 --reruns $(RERUNS) -m integration tests/kinds
+	$(BIN)/python -m pytest -n 3 --dist worksteal --reruns $(RERUNS) -m "sleeps and $(MEASURING)"
 	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns $(RERUNS) -m "untimed and $(MEASURING)"
-	$(BIN)/python -m pytest --reruns $(RERUNS) -m "not untimed and $(MEASURING)" --ignore tests/kinds
+	$(BIN)/python -m pytest --reruns $(RERUNS) -m "not untimed and not sleeps and $(MEASURING)"
 
 lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
 	$(BIN)/ruff check

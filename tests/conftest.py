@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,11 +18,14 @@ UNTIMED = (
     "cli/test_demo.py", "cli/test_doctor_job.py", "cli/test_doctor_ranks.py", "cli/test_doctor_target.py",
     "cli/test_large_model.py", "cli/test_termination.py", "examples/test_examples.py", "examples/test_readme.py",
     "frameworks_training/test_ranks_of_frameworks.py", "loader/test_closing.py", "loader/test_loader_clone.py",
-    "loader/test_switching.py", "measure/test_preserve_process.py", "measure/test_session_failures.py",
-    "ranks/test_kinds_of_ranks.py", "ranks/test_many_ranks.py", "script/test_run.py", "test_left_as_found.py",
+    "loader/test_switching.py", "measure/test_large_batches.py", "measure/test_preserve_process.py",
+    "measure/test_session.py", "measure/test_session_failures.py", "measure/test_trace_pass.py",
+    "ranks/test_kinds_of_ranks.py", "script/test_run.py", "test_leaks.py", "test_left_as_found.py",
     "tuning/test_real_variants.py",
 )  # fmt: skip
-"""Files and folders whose integration tests run in pairs: they judge no times, or those of jobs that sleep."""
+"""Files and folders whose integration tests run in pairs: they judge no times. So do tests that are marked."""
+SLEEPING = ("kinds", "tuning/test_tune_jobs.py")
+"""Those that run three at a time: they judge jobs that sleep instead of computing. So do tests that are marked."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,18 +39,36 @@ def _is_of_frameworks(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where no test of the frameworks is to run, none is imported: their packages make each fork slower."""
+    """Import no test that is not to run: what it imports takes seconds, and makes each fork slower."""
+    if not collection_path.match("test_*.py"):
+        return None
+    marks = _marks_in(collection_path)
+    for mark in ("environments", "frameworks", "gpu", "integration"):
+        excluded = f"not {mark}" in config.option.markexpr
+        if not excluded and mark in config.option.markexpr and mark not in marks:
+            return True
     return True if "not frameworks" in config.option.markexpr and _is_of_frameworks(collection_path) else None
+
+
+def _marks_in(path: Path) -> set[str]:
+    """The marks that tests of a file may have."""
+    return {*re.findall(r"mark\.(\w+)", path.read_text(encoding="utf-8")), *(["frameworks"] * _is_of_frameworks(path))}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is in tests/frameworks* runs in a target of its own: `make test-frameworks`."""
-    untimed = [HERE / path for path in UNTIMED]
     for item in items:
         if _is_of_frameworks(item.path):
             item.add_marker("frameworks")
-        if any(item.path.is_relative_to(path) for path in untimed):
-            item.add_marker("untimed")
+        for mark, paths in (("untimed", UNTIMED), ("sleeps", SLEEPING)):
+            if any(item.path.is_relative_to(HERE / path) for path in paths):
+                item.add_marker(mark)
+
+
+def pytest_collection_finish() -> None:
+    """Nothing that was imported is garbage; to look through it again and again takes a third of the tests' time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -97,8 +97,13 @@ def test_the_job_it_builds_can_be_run(tmp_path):
 
 @pytest.mark.integration
 def test_the_whole_demo(tmp_path, capfd):
-    assert run(["demo", "--images", "64", "--budget", "40s"]) == ExitStatus.OK
-    out, err = capfd.readouterr()
-    assert {"compute", "augment", "load"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
+    rows = {"compute", "augment", "load"}
+    for budget in ("15s", "40s"):  # at length, should others have kept the machine busy
+        assert run(["demo", "--images", "64", "--budget", budget]) == ExitStatus.OK
+        out, err = capfd.readouterr()
+        told = {line.split()[0] for line in out.splitlines() if line.strip()}
+        if rows <= told:
+            break
+    assert rows <= told
     assert "before_augment" in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "Traceback" not in err

@@ -102,6 +102,7 @@ COMMON = {"TARGET": "myjob.py:build", "ALLOWED_LOSS": "5%", "PR_NUMBER": "17", "
 
 
 @pytest.mark.integration
+@pytest.mark.sleeps
 def test_a_pull_request_that_loses_throughput_is_measured_reported_commented_and_stopped(checkouts):
     found = steps("bottleneck.yml")
     summary = checkouts / "summary.md"
@@ -139,6 +140,7 @@ def test_a_pull_request_that_loses_throughput_is_measured_reported_commented_and
 
 
 @pytest.mark.integration
+@pytest.mark.untimed
 def test_a_base_without_the_target_leaves_the_head_without_a_comparison(checkouts):
     (checkouts / "base" / "myjob.py").unlink()
     found = steps("bottleneck.yml")

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 import bottleneck
 from tests.support.looks import check_verdict, diagnose_until, names
 
-BUDGETS_S = (8.0, 15.0, 30.0)
+BUDGETS_S = (7.0, 15.0, 30.0)
 STEP_S = 0.001
 SAMPLE_S = 0.004
 BATCH_SIZE = 2

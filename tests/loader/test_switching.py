@@ -273,6 +273,8 @@ def test_workers_run_torch_with_one_thread_also_for_what_is_measured():
 
 
 def test_what_is_recorded_does_not_lengthen_the_users_collections_of_garbage():
+    gc.unfreeze()  # what the tests have imported
+
     class Counting(Traced):
         def load(self, index):
             return torch.tensor([index, gc.get_freeze_count(), 0, 0])
@@ -281,6 +283,7 @@ def test_what_is_recorded_does_not_lengthen_the_users_collections_of_garbage():
         assert column(take(wrapped, "before_collate", 1), LOAD_PID) == {0}
         assert min(column(take(wrapped, "raw", 1), LOAD_PID)) > 1000
     assert gc.get_freeze_count() == 0
+    gc.freeze()
 
 
 def test_the_bytes_of_all_caches_are_told_and_bounded():

@@ -192,6 +192,7 @@ def take_a_step(batch):
     time.sleep(2e-3)
 
 
+@pytest.mark.sleeps
 def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_much_it_waits():
     dataset = Sleeping()
     dataset.transform = v2.Compose([v2.Identity(), v2.Resize(8)])

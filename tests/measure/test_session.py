@@ -104,7 +104,7 @@ def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_i
         refined = bool(found.workers and found.workers[-1].round > found.coupled[-1].round)
         return Judgement("device_bound", None, precise=True, costs_precise=refined)
 
-    outcome = run(pipeline_of(), MeasureOptions(budget_s=40.0, quick=quick), judge)
+    outcome = run(pipeline_of(), MeasureOptions(budget_s=15.0, quick=quick), judge)
     found = {e.name: e for e in outcome.measurement.experiments}["raw"]
     assert (found.workers[-1].round, found.coupled[-1].round) == ((3, 2) if not quick else (2, 2))
 

@@ -1,4 +1,4 @@
-"""A training script of several ranks as people write it, the second of which loads slowly; it knows nothing of us."""
+"""A training script of several ranks as people write it, every other of which loads slowly; it knows nothing of us."""
 
 import sys
 import time
@@ -12,14 +12,17 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 class Rows(Dataset):
     def __init__(self, load_s):
-        self.load_s = load_s
+        self.load_s, self.transform = load_s, nn.Identity()
 
     def __len__(self):
         return 400
 
     def __getitem__(self, index):
+        return self.transform(self.load(index)), index % 2
+
+    def load(self, index):
         time.sleep(self.load_s)
-        return torch.full((8,), float(index)), index % 2
+        return torch.full((8,), float(index))
 
 
 def main():
@@ -29,7 +32,7 @@ def main():
     rank, steps = dist.get_rank(), 0
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    rows = Rows(0.02 if rank else 0.001)
+    rows = Rows(0.034 if rank % 2 else 0.001)
     sampler = DistributedSampler(rows)
     loader = DataLoader(rows, batch_size=4, sampler=sampler, num_workers=1)
     for epoch in range(10_000):

@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 import bottleneck
+from bottleneck.measure.ranks import trials
+from bottleneck.measure.rounds import schedule
 
 BATCH = 4
 STEP_S = 0.02
@@ -108,8 +110,15 @@ def build(kind, rank):
     return bottleneck.Pipeline.from_loader(loader, model=model, train_step=step, optimizer=optimizer, device="cpu")
 
 
+def measure_briefly():
+    """It is asked what is measured and how it ends, and not how precisely."""
+    schedule.SHORTEST_BLOCK_S, schedule.MIN_ROUNDS = 0.03, 2
+    trials._SHORTEST_BLOCK_S, trials._LONGEST_BLOCK_S, trials._FEWEST_ROUNDS = 0.05, 0.1, 2
+
+
 def run(rank, kinds, folder, budget_s):
     torch.set_num_threads(1)
+    measure_briefly()
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     found = {}
     for kind in kinds:

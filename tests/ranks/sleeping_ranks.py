@@ -27,15 +27,12 @@ BATCH = 4
 
 @dataclass
 class Plan:
-    """What the job takes, per batch, and which of its ranks is not like the others."""
+    """What the job takes, per batch, and how its second rank fails."""
 
     load_s: float = 0.004
     augment_s: float = 0.004
     step_s: float = 0.02
     share_s: float = 0.0
-    slow_ranks: tuple[int, ...] = ()
-    slow_load_s: float = 0.0
-    slow_step_s: float = 0.0
     failure: str = ""
     """Of rank 1, in its step number 150: `raise`, `kill`, `hang`; or `sample`, while it records."""
     samples: int = 10_000
@@ -63,11 +60,9 @@ class Samples(Dataset):
 
 
 def load(index):
-    slow = RANK in PLAN.slow_ranks and PLAN.slow_load_s
-    seconds = (PLAN.slow_load_s if slow else PLAN.load_s) / BATCH
     if PLAN.failure == "sample" and RANK == 1 and index > 200:
         raise ValueError("a broken sample")
-    time.sleep(seconds)
+    time.sleep(PLAN.load_s / BATCH)
     return torch.full((8,), float(index))
 
 
@@ -83,8 +78,7 @@ class Step:
 
     def __call__(self, batch):
         self.steps += 1
-        slow = RANK in PLAN.slow_ranks and PLAN.slow_step_s
-        time.sleep(PLAN.slow_step_s if slow else PLAN.step_s)
+        time.sleep(PLAN.step_s)
         if RANK == 1 and self.steps == 150:
             fail()
         if RANK == 0 and self.steps == PLAN.told_at:

@@ -12,52 +12,57 @@ from tests.ranks.launched import JOB, SCRIPT, diagnose, finish, launch
 pytestmark = pytest.mark.integration
 
 
-def test_ranks_that_load_slowly_are_named(tmp_path):
+BUDGETS = ("20s", "45s")
+"""The longer one, should others have kept the machine busy in the shorter one."""
+
+
+def test_ranks_of_a_script_that_nobody_changed_are_diagnosed_and_the_slow_ones_named(tmp_path):
+    # One launch for the script, whose wrapper has to be found, and for two slow ranks of four.
     path = tmp_path / "report.json"
-    status, out, err = finish(diagnose(path, budget="20s", ranks=4, slow_ranks=(1, 3), slow_load_s=0.12))
-    assert status == 0, err
-    result = bottleneck.load(path)
-    straggler = result.evidence.ranks.straggler
+    for budget in BUDGETS:
+        command = ["-m", "bottleneck", "run", "--budget", budget, "--json", str(path), str(SCRIPT)]
+        status, out, err = finish(launch(command, ranks=4))
+        assert status == 0, err
+        result = bottleneck.load(path)
+        straggler = result.evidence.ranks.straggler
+        if straggler is not None and straggler.gain.low > 1.5 and straggler.stage is not None:
+            break
+    assert (result.pipeline["source"], result.evidence.ranks.world) == ("script", 4)
     assert straggler.ranks == (1, 3)
     assert result.verdict.straggler in (1, 3)
     assert result.verdict.state == "input_bound"
     assert [rank.rank for rank in result.ranks] == [0, 1, 2, 3]
     assert straggler.stage == "load"
-    assert straggler.gain.low > 1.5
-    assert out.count("Ranks 1 and 3 hold all 4 ranks by their load") == 1  # the other rank says nothing
+    assert straggler.gain.low > 1.5  # a step of 30 ms waits for a batch of 136
+    assert result.evidence.ranks.sync.gain_if_free.estimate > 0  # its wrapper was found, and sharing left out
     assert result.evidence.ranks.messages_per_round > 0
+    assert out.count("Ranks 1 and 3 hold all 4 ranks by their load") == 1  # the other ranks say nothing
+    assert "trained" not in out
 
 
 def test_what_sharing_gradients_takes_is_a_stage_of_the_job(tmp_path):
     # From Python, where ranks that follow get a diagnosis of their own part, and say nothing.
-    path = tmp_path / "report.json"
-    status, out, err = finish(launch([str(JOB), str(path), "20"], step_s=0.1, share_s=0.1))
-    assert status == 0, err
-    result = bottleneck.load(path)
+    path, share_s = tmp_path / "report.json", 0.05
+    for budget in BUDGETS:
+        command = [str(JOB), str(path), budget.removesuffix("s")]
+        status, out, err = finish(launch(command, step_s=share_s, share_s=share_s))
+        assert status == 0, err
+        result = bottleneck.load(path)
+        if result.verdict.bottleneck is not None:
+            break
     assert result.verdict.bottleneck == "sync"
     assert result.verdict.straggler is None
     cost_s = result.evidence.ranks.sync.cost_s_per_batch
-    assert 0.09 < cost_s < 0.15
+    assert 0.9 * share_s < cost_s < 1.5 * share_s
     assert result.evidence.ranks.sync.gain_if_free.low > 1.3
     assert "Sharing gradients takes" in result.verdict.sentence
     assert not out
 
 
-def test_a_script_that_nobody_changed_is_diagnosed_on_all_ranks(tmp_path):
-    path = tmp_path / "report.json"
-    status, out, err = finish(launch(["-m", "bottleneck", "run", "--budget", "20s", "--json", str(path), str(SCRIPT)]))
-    assert status == 0, err
-    result = bottleneck.load(path)
-    assert (result.pipeline["source"], result.evidence.ranks.world) == ("script", 2)
-    assert (result.verdict.state, result.verdict.straggler) == ("input_bound", 1)
-    assert result.evidence.ranks.sync.gain_if_free.estimate > 0  # its wrapper was found, and sharing left out
-    assert out.count("holds all 2 ranks") == 1
-    assert "trained" not in out
-
-
+@pytest.mark.untimed
 def test_a_script_that_raises_on_one_rank_ends_on_all(tmp_path):
     path = tmp_path / "report.json"
-    command = ["-m", "bottleneck", "run", "--budget", "600s", "--json", str(path), str(SCRIPT), "100"]
+    command = ["-m", "bottleneck", "run", "--budget", "600s", "--json", str(path), str(SCRIPT), "60"]
     status, _, err = finish(launch(command))
     assert status == 1
     assert any(line.startswith("Error: Rank 1 on ") and "a broken step" in line for line in err.splitlines()), err
@@ -65,6 +70,7 @@ def test_a_script_that_raises_on_one_rank_ends_on_all(tmp_path):
     assert "ended-early" in [warning.id for warning in bottleneck.load(path).warnings]
 
 
+@pytest.mark.untimed
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
@@ -88,6 +94,7 @@ def test_a_rank_that_fails_ends_all_and_is_named(tmp_path, failure, said):
         assert "is 3." in warnings["status-of-launcher"]
 
 
+@pytest.mark.untimed
 def test_an_interrupt_at_the_launcher_leaves_what_was_measured(tmp_path):
     path = tmp_path / "report.json"
     measuring = tmp_path / "measuring"

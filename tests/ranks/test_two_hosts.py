@@ -39,6 +39,7 @@ def test_a_slow_link_is_what_sharing_gradients_costs(hosts, tmp_path):
     assert 0.7 * link_s < together.sync.cost_s_per_batch < 1.6 * link_s
 
 
+@pytest.mark.untimed
 def test_a_rank_that_is_killed_on_another_host_is_named(hosts, tmp_path):
     path = tmp_path / "report.json"
     (status, _, err), _ = run(hosts, path, "600s", failure="kill")

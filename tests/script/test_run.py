@@ -4,40 +4,54 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
 SCRIPTS = Path(__file__).parent / "scripts"
+WARM = Path(__file__).parent / "warm.py"
 
 pytestmark = pytest.mark.integration
 
 
 def run(tmp_path, *arguments, options=("--budget", "12s"), input=None, **settings):
-    """Run a command to its end, of which no process may be left."""
-    tmp_path.mkdir(exist_ok=True)
+    """Run a command to its end; what it left."""
     command = [sys.executable, "-m", "bottleneck", "run", *options, "--json", "result.json", *map(str, arguments)]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True, **settings,
     )  # fmt: skip
     out, err = process.communicate(input, timeout=120)
-    left = [one for one in psutil.process_iter() if session_of(one.pid) == process.pid]
-    assert not psutil.wait_procs(left, timeout=5)[1]
-    result = tmp_path / "result.json"
-    done = subprocess.CompletedProcess(command, process.returncode, out, err)
-    return done, json.loads(result.read_text()) if result.exists() else None
+    return left_by(process.pid, subprocess.CompletedProcess(command, process.returncode, out, err), tmp_path)
 
 
 def side_by_side(folder, runs):
-    """Run commands at the same time, by name: (arguments, options), of which no test compares times."""
-    with ThreadPoolExecutor(len(runs)) as pool:
-        begun = {
-            name: pool.submit(run, folder / name, *given, options=options) for name, (given, options) in runs.items()
-        }
-    return {name: each.result() for name, each in begun.items()}
+    """Run commands at the same time, by name: (arguments, options), of which no test compares times.
+
+    Torch is imported once for all of them: each takes a core for seconds otherwise.
+    """
+    commands = []
+    for name, (arguments, options) in runs.items():
+        (folder / name).mkdir()
+        commands.append((str(folder / name), ["run", *options, "--json", "result.json", *map(str, arguments)]))
+    (folder / "runs.json").write_text(json.dumps(commands))
+    subprocess.run([sys.executable, WARM, folder / "runs.json"], timeout=120, check=True)
+    return {name: left_by_one_of_them(folder / name) for name in runs}
+
+
+def left_by_one_of_them(folder):
+    pid, status = map(int, folder.with_name(f"{folder.name}.status").read_text().split())
+    out, err = (folder.with_name(f"{folder.name}.{name}").read_text() for name in ("out", "err"))
+    return left_by(pid, subprocess.CompletedProcess(folder.name, status, out, err), folder)
+
+
+def left_by(session, done, folder):
+    """What a command that has ended said, and its result; of its processes none may be left."""
+    left = [one for one in psutil.process_iter() if session_of(one.pid) == session]
+    assert not psutil.wait_procs(left, timeout=5)[1]
+    result = folder / "result.json"
+    return done, json.loads(result.read_text()) if result.exists() else None
 
 
 def session_of(pid):
@@ -154,21 +168,20 @@ EARLY_ENDS = {
 LONG = ("--budget", "40s")
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    """What is left of scripts that end early, each in its own way, and of one that goes on whatever is raised."""
-    folder = tmp_path_factory.mktemp("ended")
+def test_what_is_left_of_scripts_that_end_early_and_of_one_that_goes_on_whatever_is_raised(tmp_path):
     runs = {
         how: ((SCRIPTS / "short.py", "150", how), (*LONG, "--step-timeout", "3s" if how == "hang" else "60s"))
         for how in EARLY_ENDS
     }
     stubborn = {"stubborn": ((SCRIPTS / "stubborn.py",), ("--budget", "4s"))}
-    return {how: (folder / how, *found) for how, found in side_by_side(folder, runs | stubborn).items()}
+    ended = side_by_side(tmp_path, runs | stubborn)
+    for how, said in EARLY_ENDS.items():
+        check_early_end(how, said, tmp_path / how, *ended[how])
+    check_that_nothing_ran_after_the_verdict(tmp_path / "stubborn", *ended["stubborn"])
 
 
-@pytest.mark.parametrize(("how", "said"), EARLY_ENDS.items())
-def test_a_script_that_ends_early_gives_what_was_measured(ended, how, said):
-    folder, done, result = ended[how]
+def check_early_end(how, said, folder, done, result):
+    """It gives what was measured."""
     assert done.returncode == (130 if how == "interrupt" else 3)
     assert said in done.stderr
     # An end that was ours leaves nothing to the script: it would save what it trained for us.
@@ -178,8 +191,7 @@ def test_a_script_that_ends_early_gives_what_was_measured(ended, how, said):
     assert "ended-early" in [warning["id"] for warning in result["warnings"]]
 
 
-def test_nothing_of_a_script_that_goes_on_runs_after_the_verdict(ended):
-    folder, done, result = ended["stubborn"]
+def check_that_nothing_ran_after_the_verdict(folder, done, result):
     assert done.returncode == 0, done.stderr
     assert result["verdict"]["efficiency"] is not None
     assert "went on" not in done.stderr
@@ -206,15 +218,13 @@ NOT_DIAGNOSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def not_diagnosed(tmp_path_factory):
+def test_what_cannot_be_diagnosed_is_said_in_a_sentence(tmp_path):
     runs = {name: ((SCRIPTS / words[0], *words[1:]), LONG) for name, (words, _) in NOT_DIAGNOSED.items()}
-    return side_by_side(tmp_path_factory.mktemp("not-diagnosed"), runs)
+    for name, (done, result) in side_by_side(tmp_path, runs).items():
+        check_sentence(name, done, result)
 
 
-@pytest.mark.parametrize("name", NOT_DIAGNOSED)
-def test_what_cannot_be_diagnosed_is_said_in_a_sentence(not_diagnosed, name):
-    done, result = not_diagnosed[name]
+def check_sentence(name, done, result):
     assert done.returncode == (2 if name in ("no script", "processes by spawn") else 3), done.stderr
     assert NOT_DIAGNOSED[name][1] in done.stderr
     if "queue" in name:  # its thread may ask once more, and then what there is is told
