@@ -106,6 +106,7 @@ class _Runs:
             later_s.append(self._timed_step(take()))
         self.bare_step_s = min(later_s)
         self.setup_s = max(0.0, first_s - self.bare_step_s)
+        self._state.begin_round()  # kept now: another variant may train the same weights before the first block
 
     def _begin(self) -> None:
         self._state.begin_round()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,6 +99,8 @@ class TuningSession:
         self._tried: set[Change] = set()
         self._whys: dict[tuple[Change, Settings], str | None] = {}
         self._visit_s = self._start_s = 0.0
+        self._as_found = ExitStack()
+        self._kept: Preserved | None = None
         self.best: Settings = ()
         """What was kept."""
         self.found = Tuned()
@@ -136,19 +138,25 @@ class TuningSession:
     @contextmanager
     def _lanes_open(self) -> Iterator[None]:
         """Leave everything as it is now, when all lanes are closed again; what cannot be put back is told once."""
-        kept = None
+        self._keep_as_found()
         try:
-            with self._left_as_found() as kept:
-                self._lanes.base = preparing_once(self._given)
-                try:
-                    yield
-                finally:
-                    with interrupts_deferred():
-                        self._lanes.close()
+            yield
         finally:
-            for note in kept.notes if kept is not None else ():
-                if ("not-restored", note) not in self.found.warnings:
-                    self._warn("not-restored", note)
+            self._put_back()
+
+    def _keep_as_found(self) -> None:
+        self._kept = self._as_found.enter_context(self._left_as_found())
+        self._lanes.base = preparing_once(self._given)
+
+    def _put_back(self) -> None:
+        try:
+            with interrupts_deferred():
+                self._lanes.close()
+        finally:
+            self._as_found.close()
+        for note in self._kept.notes if self._kept is not None else ():
+            if ("not-restored", note) not in self.found.warnings:
+                self._warn("not-restored", note)
 
     @property
     def _left_s(self) -> float:
@@ -275,7 +283,8 @@ class TuningSession:
                 self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
         except (Exception, SystemExit) as error:  # whatever fails with a change is told, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
-            self._lanes.close()  # the job as it is may have been harmed by it, and starts anew
+            self._put_back()  # the job as it is may have been harmed by it, and starts anew
+            self._keep_as_found()
             if self._turns.running is base and not no_memory:  # it was not the change that failed
                 if is_second:
                     raise

@@ -84,6 +84,23 @@ def threads(request):
     torch.set_num_threads(given)
 
 
+def test_a_variant_that_ruins_the_weights_ruins_those_of_no_other():
+    given = pictures_job(num_workers=0)
+    loss = given.loss_fn
+    lanes = [
+        open_lane(given.replace(loss_fn=each), 60.0, whole_epochs=False)
+        for each in (loss, lambda output, target: loss(output, target) * float("nan"))
+    ]
+    try:
+        for number in range(2):
+            for lane in lanes:
+                lane.block(number)
+        assert [lane.loss_is_finite for lane in lanes] == [True, False]
+    finally:
+        for lane in lanes:
+            lane.close()
+
+
 @pytest.fixture(autouse=True)
 def nothing_of_the_compiler_stays(monkeypatch):
     """Its progress bars have a thread that outlives them."""

@@ -232,7 +232,12 @@ def without_numbers(pipeline):
 
 
 def test_a_change_with_which_the_loss_is_no_number_is_not_kept_however_fast_it_is():
-    record, _ = tuned(World(load_s=0.0001), [Change("without_numbers", without_numbers, on="step")])
+    kept = []
+    record, _ = tuned(
+        World(load_s=0.0001), [Change("without_numbers", without_numbers, on="step")],
+        left_as_found=lambda: nullcontext(kept.append("as found")),
+    )  # fmt: skip
+    assert len(kept) == 3  # before the first diagnosis, before the changes, and after the one that failed
     (trial,) = record.trials
     assert (trial.outcome, len(trial.pairs)) == ("failed", 1)
     assert "loss is not a finite number" in render(record, "text").replace("\n", " ")
