@@ -62,10 +62,10 @@ def session_of(pid):
 
 
 def diagnosed(tmp_path, *arguments, budgets=("12s", "40s"), **settings):
-    """The same, for longer where a busy machine leaves no name."""
+    """The same, for longer where a busy machine leaves no name, or no time to tell stages apart."""
     for budget in budgets:
         done, result = run(tmp_path, *arguments, options=("--budget", budget), **settings)
-        if result is None or result["verdict"]["bottleneck"] is not None:
+        if result is None or "+" not in (result["verdict"]["bottleneck"] or "+"):
             break
     return done, result
 
@@ -146,7 +146,7 @@ def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):
 
 def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
     # A spawned worker imports torch: of a shorter budget, its start leaves nothing for a name.
-    done, result = diagnosed(tmp_path, SCRIPTS / "reference.py", "--seed", "1", budgets=("20s", "40s"))
+    done, result = diagnosed(tmp_path, SCRIPTS / "reference.py", "--seed", "1", budgets=("20s", "60s"))
     assert done.returncode == 0, done.stderr
     assert named(result) == ("input_bound", "augment")
     assert (result["pipeline"]["num_workers"], result["evidence"]["payload"]["unread"]) == (1, [])
