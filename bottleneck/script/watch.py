@@ -69,7 +69,8 @@ class Source:
     @property
     def starts_workers_for_each_batch(self) -> bool:
         """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
-        return self.loader.num_workers > 0 and self.passes >= sum(self.per_step)
+        anew = self.loader.num_workers > 0 and not self.loader.persistent_workers
+        return anew and self.passes >= sum(self.per_step)
 
 
 class WatchedIterator(_BaseDataLoaderIter):

@@ -279,11 +279,14 @@ def test_wrapped_batches_lack_no_optimizer(loop, told):
 
 
 @pytest.mark.parametrize(
-    ("batches", "num_workers", "noted"), [(1, 0, False), (1, 1, True), (2, 1, False)], ids=["none", "each", "some"]
+    ("batches", "num_workers", "persistent", "noted"),
+    [(1, 0, False, False), (1, 1, False, True), (1, 1, True, False), (2, 1, False, False)],
+    ids=["none", "each", "they stay", "some"],
 )
-def test_workers_that_begin_anew_for_each_batch_are_noted(loop, batches, num_workers, noted):
+def test_workers_that_begin_anew_for_each_batch_are_noted(loop, batches, num_workers, persistent, noted):
     loader = loader_of(1)
-    loader.num_workers = num_workers  # for what looks at it; nothing is started
+    # For what looks at it; nothing is started.
+    vars(loader).update(num_workers=num_workers, persistent_workers=persistent)
     for _ in range(4):
         loop.watch.stop_learning()
         passes = loop.watch._begin_pass(loader, lambda _: iter(range(9)))
