@@ -132,7 +132,7 @@ def _end_process(status: int) -> NoReturn:
 
 def _release() -> None:
     """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
-    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     for found in gc.get_objects():
         # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
@@ -140,5 +140,5 @@ def _release() -> None:
         with contextlib.suppress(Exception):  # nobody is left to be told
             if issubclass(kind, tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
                 found.cleanup()
-            elif issubclass(kind, _MultiProcessingDataLoaderIter):
+            elif issubclass(kind, _BaseDataLoaderIter):  # torchdata's is of no other class of torch's
                 found._shutdown_workers()
