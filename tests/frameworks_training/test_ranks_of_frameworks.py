@@ -10,8 +10,17 @@ import pytest
 import bottleneck
 
 HERE = Path(__file__).parent
-# What `accelerate launch` starts for devices; on CPUs it would need MPI.
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+ACCELERATE = [
+    sys.executable,
+    "-m",
+    "accelerate.commands.launch",
+    "--multi_gpu",
+    "--num_processes",
+    "2",
+    "--main_process_port",
+    "0",
+]
 RUN = ["-m", "bottleneck", "run", "--budget", "15s"]
 
 
@@ -19,7 +28,7 @@ RUN = ["-m", "bottleneck", "run", "--budget", "15s"]
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param([*LAUNCH, "ranks_with_accelerate.py", "{path}"], id="accelerate"),
+        pytest.param([*ACCELERATE, "ranks_with_accelerate.py", "{path}"], id="accelerate"),
         pytest.param([*LAUNCH, "ranks_with_trainer.py", "{path}"], id="transformers"),
         pytest.param([*LAUNCH, *RUN, "--json", "{path}", "ranks_with_lightning.py"], id="lightning"),
         pytest.param([sys.executable, "ranks_with_ray.py", "{path}"], id="ray"),
@@ -27,7 +36,12 @@ RUN = ["-m", "bottleneck", "run", "--budget", "15s"]
 )
 def test_the_slow_rank_is_named(tmp_path, command):
     path = tmp_path / "result.json"
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(HERE.parents[1]),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "ACCELERATE_USE_CPU": "true",
+    }
     done = subprocess.run(
         [part.format(path=path) for part in command],
         cwd=HERE,
