@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from bottleneck.analysis.contention import find_contended
 from bottleneck.analysis.estimates.statistics import Series, align, jackknife, log_ratio, series
-from bottleneck.analysis.saturation import contended_resource
-from bottleneck.results.evidence import Contention, Evidence, Straggler, Sync
+from bottleneck.results.evidence import Contention, Straggler, Sync
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.rank_trials import RankTrial, RankTrials, TrialName
 from bottleneck.results.ranks import Rank
@@ -37,7 +37,7 @@ def compare_ranks(measurement: Measurement, efficiency: Interval | None) -> Meas
         sync=sync,
         sync_reason=measurement.evidence.ranks.sync_reason or reason,
         straggler=max(held, key=lambda each: each.gain.low if each.gain else 0.0, default=None),
-        contention=_contention(told, measurement.evidence),
+        contention=_contention(told, measurement),
     )
     return replace(measurement, ranks=ranks, evidence=replace(measurement.evidence, ranks=together))
 
@@ -47,7 +47,8 @@ class _Trials:
 
     def __init__(self, trials: RankTrials) -> None:
         self.freed = trials.freed
-        self._found = {(trial.name, trial.rank): _per_batch(trial) for trial in trials.trials}
+        self.tried = {(trial.name, trial.rank): trial for trial in trials.trials}
+        self._found = {key: _per_batch(trial) for key, trial in self.tried.items()}
 
     def of(self, name: TrialName, rank: int = 0) -> Series:
         """Time per batch on a rank, round by round; empty where that was not tried."""
@@ -128,13 +129,16 @@ def _straggler(slow: Sequence[Rank], stage: str | None, gain: Interval) -> Strag
     return Straggler(rank=first.rank, host=first.host, device=first.device, stage=stage, gain=gain, ranks=alike)
 
 
-def _contention(told: _Trials, evidence: Evidence) -> Contention:
+def _contention(told: _Trials, measurement: Measurement) -> Contention:
     """What a batch takes a loader longer beside those of the other ranks than alone, and what they contend for."""
     rank = _first(told.freed)
     ratio = _ratio(told.of("loaders", rank), told.of("loader-alone", rank))
     if ratio is None:
         return Contention()
-    return Contention(ratio=ratio, what=contended_resource(evidence) if ratio.low > 1 else None)
+    together, alone = (told.tried[name, rank] for name in ("loaders", "loader-alone"))
+    workers = next((each.num_workers or 0 for each in measurement.ranks if each.rank == rank), 0)
+    what = find_contended(together, alone, workers, measurement.evidence) if ratio.low > 1 else None
+    return Contention(ratio=ratio, what=what)
 
 
 # --- single ranks -----------------------------------------------------------------------------------------

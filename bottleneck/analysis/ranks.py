@@ -62,6 +62,11 @@ def straggler_sentence(together: RanksTogether) -> str:
     return f"{who} {holds} {every} ranks{by}. Without that: {gain_interval(held.gain)} the throughput."
 
 
+def shared_name(what: str) -> str:
+    """What ranks contend for, in words."""
+    return "memory bandwidth and caches" if what == "memory" else f"the {what}"
+
+
 def called(held: Straggler) -> str:
     """The rank that holds the others, or those that do so alike: `rank 3 on node-0`, `ranks 4 and 5`."""
     if not held.ranks:

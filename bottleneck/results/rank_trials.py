@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bottleneck.results.blocks import Block
-from bottleneck.results.values import Count
+from bottleneck.results.values import Amount, Count
 
 TrialName = Literal[
     "device", "device-unshared", "raw", "raw-unshared", "raw-freed", "raw-held", "loaders", "loader-alone"
@@ -23,6 +23,10 @@ class RankTrial:
     name: TrialName
     rank: Count
     blocks: tuple[Block, ...]
+    cpu_s: Amount | None = None
+    """CPU time of the rank's processes in these blocks; None where that was not counted."""
+    network_bytes: Amount | None = None
+    """What its host sent and received meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import straggler_sentence
 from bottleneck.measure.ranks.trials import wait_most
-from bottleneck.results.evidence import Cores, ExperimentUsage, Utilisation
+from bottleneck.results.evidence import Cores, ExperimentUsage, Payload, Utilisation
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.rank_trials import RankTrial, RankTrials
 from bottleneck.results.ranks import Rank, RankExperiment
@@ -163,6 +163,43 @@ def test_loaders_contend_for_what_they_use_up_together(used, what):
     )
     before = replace(before, evidence=replace(before.evidence, utilisation=usage))
     assert compare_ranks(before, SURE).evidence.ranks.contention.what == what
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "network_bytes", "what"),
+    [
+        ((1.0, 1.0), (None, None), "disk"),
+        ((1.0, 1.45), (None, None), "memory"),  # 10 batches in each of 5 rounds take 0.5 s longer
+        ((1.0, 1.1), (None, None), "disk"),
+        ((None, 1.45), (None, None), "disk"),
+    ],
+)
+def test_what_workers_compute_longer_is_told_from_waiting(cpu_s, network_bytes, what):
+    usage = ExperimentUsage(name="raw", mode="drained", disk_busy_share=0.98, disk_requests_in_flight=9.0)
+    assert contended(cpu_s, network_bytes, Utilisation(experiments=(usage,))) == what
+
+
+@pytest.mark.parametrize(
+    ("network_bytes", "what"),
+    [
+        ((50e6, 52e6), "network"),  # in 1.0 s alone, and in 1.5 s
+        ((50e6, 99e6), None),  # a link that carries more for all than for one
+        ((1e3, 1e3), None),  # next to nothing of a batch
+        ((None, 52e6), None),
+    ],
+)
+def test_a_host_that_receives_no_more_for_all_than_for_one_has_used_up_its_network(network_bytes, what):
+    assert contended((1.0, 1.0), network_bytes, Utilisation()) == what
+
+
+def contended(cpu_s, network_bytes, utilisation):
+    """What is found of two ranks with a worker each, by what one of them used alone and beside the other."""
+    before = measured({"loader-alone": 0.02, "loaders": 0.03}, num_workers=1)
+    counted = zip(before.rank_trials.trials, cpu_s, network_bytes, strict=True)
+    tried = tuple(replace(trial, cpu_s=cpu, network_bytes=nbytes) for trial, cpu, nbytes in counted)
+    evidence = replace(before.evidence, utilisation=utilisation, payload=Payload(bytes=1e6))
+    before = replace(before, evidence=evidence, rank_trials=RankTrials(tried))
+    return compare_ranks(before, SURE).evidence.ranks.contention.what
 
 
 def test_a_rank_is_told_with_the_stage_that_costs_its_loader_the_most():

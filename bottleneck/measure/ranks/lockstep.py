@@ -19,6 +19,7 @@ from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.sharing import GradientSharing
+from bottleneck.measure.ranks.used import Used
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
 from bottleneck.results.records import Block
 
@@ -82,6 +83,10 @@ class LockstepBench(Bench):
     sharing: GradientSharing = field(kw_only=True)
     most_workers: int = field(kw_only=True)
     """Of any rank."""
+    read_used: Callable[[], Used] = Used
+    """Reads the counters of this rank."""
+    used: Used = field(default_factory=Used, init=False)
+    """In the last trial of a loader alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,7 +217,10 @@ class LockstepBench(Bench):
         """Time a block: of as many batches as on all ranks, or of a loader alone about as long as on the first one."""
         if not arm.coupled and not self.group.leads:
             batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
+        before = self.read_used() if self._call.trial and not arm.coupled else None
         block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches)
+        if before is not None:
+            self.used = self.read_used().since(before)
         self._pace_s[arm] = block.seconds / block.batches
         return block
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -71,15 +72,15 @@ def measure_all(
         time: Of the diagnosis.
     """
     assert isinstance(bench, LockstepBench)
-    trials = Trials(bench, ledger, training)
-    requests, nbytes = group.store.requests, group.store.bytes_moved
-    _in_step(bench, trials, rounds.run)
-    requests, nbytes = group.store.requests - requests, group.store.bytes_moved - nbytes
-    ranks = gather_ranks(group, summarise(group, job, bench, ledger))
-    time.tell("comparing ranks")
-    first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
-    freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
-    tried = gather_trials(group, trials.found)
+    with closing(Trials(bench, ledger, training)) as trials:
+        requests, nbytes = group.store.requests, group.store.bytes_moved
+        _in_step(bench, trials, rounds.run)
+        requests, nbytes = group.store.requests - requests, group.store.bytes_moved - nbytes
+        ranks = gather_ranks(group, summarise(group, job, bench, ledger))
+        time.tell("comparing ranks")
+        first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
+        freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
+        tried = gather_trials(group, trials.found)
     group.meet()
     group.is_over = True
     if not group.leads:

@@ -21,7 +21,9 @@ from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.ranks.lockstep import Call, LockstepBench
+from bottleneck.measure.ranks.used import Used, read_used
 from bottleneck.measure.training.training import Training
+from bottleneck.measure.usage.machine import MachineUsage
 from bottleneck.results.blocks import Block
 from bottleneck.results.names import RAW
 from bottleneck.results.rank_trials import RankTrial, TrialName
@@ -50,13 +52,24 @@ class Trials:
     def __init__(self, bench: LockstepBench, ledger: Ledger, training: Training) -> None:
         self._bench, self._ledger, self._training = bench, ledger, training
         self._blocks: dict[str, list[Block]] = {}
+        self._used: dict[str, Used] = {}
+        self._machine = MachineUsage(None)
+        bench.read_used = lambda: read_used(bench.loader.workers, self._machine)
         self._round = 0
 
     @property
     def found(self) -> tuple[RankTrial, ...]:
         """The blocks of this rank."""
-        rank = self._bench.group.rank
-        return tuple(RankTrial(name, rank, tuple(blocks)) for name, blocks in self._blocks.items())  # type: ignore[arg-type]  # as called
+        rank, nothing = self._bench.group.rank, Used()
+        return tuple(
+            RankTrial(name, rank, tuple(blocks), used.cpu_s, used.network_bytes)  # type: ignore[arg-type]  # as called
+            for name, blocks in self._blocks.items()
+            for used in [self._used.get(name, nothing)]
+        )
+
+    def close(self) -> None:
+        """Let go of the counters of the machine."""
+        self._machine.close()
 
     def follow(self) -> None:
         """Do as the first rank says, until it says no more."""
@@ -96,6 +109,8 @@ class Trials:
             block = self._bench.take_part(call)
         if block is not None and call.trial:
             self._blocks.setdefault(call.trial, []).append(block)
+            if not call.arm.coupled:
+                self._used[call.trial] = self._used.get(call.trial, Used(0.0, 0.0)) + self._bench.used
         elif block is not None:
             self._ledger.add(call.arm, block)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.analysis.ranks import called, extremes, loader_s
+from bottleneck.analysis.ranks import called, extremes, loader_s, shared_name
 from bottleneck.reports.charts.rank_map import draw_ranks
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
 from bottleneck.results.format import count, duration, gain_interval, known, names, whole
@@ -57,7 +57,7 @@ def _together(result: Result) -> str:
         told.append(f"If free: throughput of the job with {whose} served from a cache.")
     ratio = together.contention.ratio
     if ratio is not None and known(ratio.estimate):
-        what = f", by sharing the {together.contention.what}" if together.contention.what else ""
+        what = f", by sharing {shared_name(together.contention.what)}" if together.contention.what else ""
         told.append(f"Together a batch takes them {gain_interval(ratio)} as long as alone{what}.")
     cost_s, reason = together.sync.cost_s_per_batch, together.sync_reason
     if known(cost_s):

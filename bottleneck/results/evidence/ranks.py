@@ -38,7 +38,8 @@ class Contention:
     ratio: Interval | None = None
     """Time for a batch of the loaders alone: all at once over one by itself."""
     what: str | None = None
-    """`cores` or `disk`; None where it is not known."""
+    """`cores`; `memory`, where the workers compute longer for the same batch, because running cores share its bandwidth
+    and caches; `disk`; `network`, or the storage behind it; None where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

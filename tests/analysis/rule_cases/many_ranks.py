@@ -64,6 +64,8 @@ CASES = [
     RuleCase("straggler", straggling(SURE, "augment"), straggling(Interval(1.04, 1.03, 1.05), "augment")),
     RuleCase("rank-contention", contending(Interval(1.9, 1.8, 2.0)), contending(Interval(1.02, 1.01, 1.03))),
     RuleCase("rank-contention", contending(SURE, "disk"), contending(UNSURE, "disk")),
+    RuleCase("rank-contention", contending(SURE, "memory"), contending(UNSURE, "memory")),
+    RuleCase("rank-contention", contending(SURE, "network"), contending(UNSURE, "network")),
     RuleCase("rank-contention", contending(SURE, workers=1), contending(UNSURE, workers=1)),
     RuleCase("rank-affinity", bound(1, 4), bound(8, 8)),
     RuleCase("rank-affinity", bound(2, 4), bound(3, 4)),

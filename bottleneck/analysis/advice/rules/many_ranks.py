@@ -34,6 +34,19 @@ _REMEDIES = {
     "other": "look for other processes on {host}, and at the cores of rank {rank} (taskset -cp PID); `bottleneck "
     "doctor` under the same launcher shows where ranks differ",
 }
+_CONTENDED = {
+    "cores": "Together they use up the cores",
+    "memory": "Their workers compute longer for the same batch: they share memory bandwidth and caches",
+    "disk": "Together they use up the disk",
+    "network": "Together they get no more over the network than one of them alone",
+}
+_READ_LESS = "read larger pieces, shards in the place of single files, or copy the data to a local disk of each host"
+_COPY_LESS = (
+    "copy and convert less in the workers, such as by keeping pixels uint8 until the device; on a host of several "
+    "NUMA nodes, bind each rank to one: torchrun --numa-binding=node ..."
+)
+_WORK_LESS = "make the work of a sample cheaper and read larger pieces, or use hosts with more cores for each device"
+_LESS = {"disk": _READ_LESS, "network": _READ_LESS, "memory": _COPY_LESS}
 
 
 @rule("straggler")
@@ -73,7 +86,7 @@ def _contention(case: Case) -> Iterator[Suggestion]:
     fit = None if cores is None or not here else max(1, cores // here - 1)
     slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long beside those of the other ranks as alone"
     numbers = {"ratio": found.ratio.estimate, "ranks_per_host": here, "cores": cores, "contended": found.what}
-    if found.what != "disk" and fit is not None and fit < case.workers:
+    if found.what in (None, "cores") and fit is not None and fit < case.workers:
         together = f"{plural(here, 'rank')} of a host start {number(here * case.workers)} workers on {cores:,} cores"
         yield Suggestion(
             title=f"Lower num_workers from {case.workers:.0f} to {fit}: the ranks of a host share its cores",
@@ -82,13 +95,10 @@ def _contention(case: Case) -> Iterator[Suggestion]:
             evidence={**numbers, "num_workers": case.workers, "proposed": {"num_workers": fit}},
         )
         return
-    what = "" if found.what is None else f" Together they use up the {found.what}."
-    larger = "read larger pieces, shards in the place of single files, or copy the data to a local disk of each host"
-    less = "make the work of a sample cheaper and read larger pieces, or use hosts with more cores for each device"
     yield Suggestion(
         title="The loaders of the ranks slow each other down: let them share less",
-        why=f"{slower}.{what}",
-        how=larger if found.what == "disk" else less,
+        why=". ".join([slower, *([_CONTENDED[found.what]] if found.what in _CONTENDED else [])]) + ".",
+        how=_LESS.get(found.what or "", _WORK_LESS),
         evidence={**numbers, "num_workers": case.workers},
     )
 
