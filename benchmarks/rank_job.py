@@ -41,6 +41,8 @@ class Plan:
     workers: int = 2
     spins: bool = False
     """Loading computes, and does not sleep."""
+    copied_bytes: int = 0
+    """Of memory, for each sample: more than the caches of the processor hold."""
     cores: int = 0
     """Of the machine that all ranks may use together; 0: all."""
     disk: str = ""
@@ -60,13 +62,16 @@ class Samples(Dataset[torch.Tensor]):
         seconds = plan.slow_load_s if rank in plan.slow_ranks and plan.slow_load_s else plan.load_s
         self.work = Work("spin" if plan.spins else "wait", seconds / BATCH)
         self.disk = plan.disk
+        self.copied = (torch.ones(plan.copied_bytes // 4), torch.ones(plan.copied_bytes // 4))
         self.length = plan.last_length if plan.last_length and rank == world - 1 else LENGTH
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.work.kind == "spin":
+        if len(self.copied[0]):
+            self.copied[1].copy_(self.copied[0])
+        elif self.work.kind == "spin":
             # By the processor's time, and not by the clock's: what shares a core takes longer.
             until_s = time.thread_time() + self.work.seconds
             while time.thread_time() < until_s:

@@ -71,9 +71,13 @@ def _held(ranks: tuple[int, ...], stages: Sequence[str]) -> Callable[[Result], b
     return is_right
 
 
-def _contends(result: Result, times: float) -> bool:
-    ratio = result.evidence.ranks.contention.ratio
-    return ratio is not None and ratio.low > times and any(a.id == "rank-contention" for a in result.advice)
+def _contends(times: float, what: str | None) -> Callable[[Result], bool]:
+    def is_right(result: Result) -> bool:
+        found = result.evidence.ranks.contention
+        surely = found.ratio is not None and found.ratio.low > times
+        return surely and found.what == what and any(a.id == "rank-contention" for a in result.advice)
+
+    return is_right
 
 
 JOBS: tuple[RankJob, ...] = (
@@ -92,11 +96,15 @@ JOBS: tuple[RankJob, ...] = (
     ),
     RankJob("slow_sync", "sharing gradients takes 40 ms", 2, _syncs, {"share_s": 0.04}),
     RankJob(
-        "one_core", "loaders compute on one core", 2, lambda result: _contends(result, 1.3),
+        "one_core", "loaders compute on one core", 2, _contends(1.3, "cores"),
         {"spins": True, "load_s": 0.04, "cores": 1, "workers": 1},
     ),
     RankJob(
-        "one_disk", "one loader at a time reads", 4, lambda result: _contends(result, 2.0),
+        "one_memory", "loaders copy more than the caches hold, on a core each", 2, _contends(1.0, "memory"),
+        {"copied_bytes": 64 << 20, "step_s": 0.01, "workers": 1},
+    ),
+    RankJob(
+        "one_disk", "one loader at a time reads", 4, _contends(2.0, None),
         {"load_s": 0.02, "disk": "disk", "workers": 1},
     ),
     RankJob(

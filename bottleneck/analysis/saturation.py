@@ -91,6 +91,7 @@ def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
     others, cores = evidence.other_load_cores, _cores(evidence)
     if raw.cores_busy is not None or others is None or not cores:
         return raw
+    others += evidence.ranks.other_ranks_cores or 0.0
     if raw.cores_main is None or raw.cores_workers is None:
         return raw
     return replace(raw, cores_other=others, cores_busy=min(cores, raw.cores_main + raw.cores_workers + others))

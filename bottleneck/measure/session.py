@@ -244,6 +244,7 @@ class Session:
         with watching, self._training, self._counters.collections:
             if self._group is None:
                 rounds.run()
+                rounds.note_other_load()
             else:
                 measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
         if self._group is not None and not self._group.leads:

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from bottleneck.results.evidence import Contention, RanksTogether
+from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, result_of
 from tests.analysis.rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, _QUEUE, of, usage
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
+from tests.support.rank_results import make_rank
 
 COPY_BOUND = replace(
     AUGMENT_BOUND,
@@ -61,6 +64,39 @@ def test_more_workers_are_not_advised_where_no_core_is_left():
     many = {"cpu_cores_available": 64}
     assert "more-workers" in advice(AUGMENT_BOUND, usage(), **many)
     assert "more-workers" not in advice(AUGMENT_BOUND, usage(_FULL), **many)
+
+
+def test_ranks_of_a_host_share_the_cores_that_more_workers_would_take():
+    # Guards: each of eight ranks was advised to take all cores of their host.
+    job = measure(replace(AUGMENT_BOUND, pipeline=WORKERS, environment={"cpu_cores_available": 64}))
+    ranks = tuple(make_rank(number, cores=64, cores_of_host=64) for number in range(8))
+    alone, shared, crowded = (
+        {a.id: a for a in result_of(replace(job, ranks=of)).advice}["more-workers"]
+        for of in ((), ranks, tuple(replace(rank, cores_of_host=48) for rank in ranks))
+    )
+    assert alone.evidence["proposed"] == {"num_workers": 12}
+    assert shared.evidence["proposed"] == {"num_workers": 8}
+    assert crowded.evidence["proposed"] == {"num_workers": 6}
+    assert "8 ranks share the cores" in crowded.why
+
+
+@pytest.mark.parametrize(("low", "advised"), [(1.1, True), (2.8, False)])
+def test_more_workers_are_no_remedy_for_what_ranks_take_from_each_other(low, advised):
+    # Guards: ranks whose loaders read one at a time were advised to start more workers.
+    job = measure(replace(AUGMENT_BOUND, pipeline=WORKERS, environment={"cpu_cores_available": 64}))
+    contention = Contention(ratio=Interval(3.0, low, 3.2))
+    told = replace(job, evidence=replace(job.evidence, ranks=RanksTogether(world=4, contention=contention)))
+    assert ("more-workers" in {a.id for a in result_of(told).advice}) is advised
+
+
+def test_what_other_ranks_keep_busy_is_no_processes_of_others():
+    crowded = {**_FULL, "cores_workers": 3.0, "cores_other": 2.2}
+    found = measure(of(AUGMENT_BOUND, usage(crowded)))
+    ranks = replace(found.evidence.ranks, world=2, other_ranks_cores=2.0)
+    told = replace(found, evidence=replace(found.evidence, ranks=ranks), ranks=(make_rank(0), make_rank(1)))
+    item = {a.id: a for a in result_of(told).advice}["workers-cannot-help"]
+    assert item.title.startswith("The CPU is saturated")
+    assert "a rank uses" in item.why
 
 
 def test_memory_says_how_many_workers_there_is_room_for():

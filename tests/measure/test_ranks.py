@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from bottleneck.measure.device import devices_of, make_synchronize
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.ranks.alone import rank_warnings
 from bottleneck.measure.ranks.summary import with_cores_of_hosts
+from bottleneck.measure.ranks.team import note_load
 from bottleneck.results.ranks import Rank
 from tests.support.sessions import PRECISE, run_simulated
 
@@ -39,6 +41,18 @@ def test_a_diagnosis_warns_of_it(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     outcome = run_simulated(0.01, MeasureOptions(budget_s=5.0), judge=lambda _: PRECISE)
     assert "one-rank-of-many" in [warning.id for warning in outcome.measurement.warnings]
+
+
+def test_what_the_other_ranks_of_a_host_keep_busy_is_no_load_of_others():
+    # Guards: a job of several ranks was told to stop other processes, which were its own.
+    ledger, told = Ledger({}, {}), []
+    rounds = SimpleNamespace(note_other_load=told.append)
+    gathered = ['["a", 1.5]', '["a", 2.0]', '["b", 7.0]']
+    note_load(SimpleNamespace(host="a", gather=lambda _: gathered), ledger, rounds, 1.5)
+    assert told == [2.0]
+    assert ledger.evidence.ranks.other_ranks_cores == 2.0
+    note_load(SimpleNamespace(host="b", gather=lambda _: None), ledger, rounds, 7.0)
+    assert told == [2.0]
 
 
 # --- several devices of one process ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +19,7 @@ from bottleneck.measure.ranks.sharing import backend_name
 from bottleneck.measure.ranks.summary import gather_ranks, gather_trials, summarise
 from bottleneck.measure.ranks.trials import SHARE, Trials
 from bottleneck.measure.rounds.rounds import Rounds
+from bottleneck.measure.system.environment import read_process_times
 from bottleneck.measure.timekeeper import Timekeeper
 from bottleneck.measure.training.training import Training
 from bottleneck.results.rank_trials import RankTrials
@@ -74,7 +76,10 @@ def measure_all(
     assert isinstance(bench, LockstepBench)
     with closing(Trials(bench, ledger, training)) as trials:
         requests, nbytes = group.store.requests, group.store.bytes_moved
+        began_s, times = time.clock(), read_process_times()
         _in_step(bench, trials, rounds.run)
+        own_cores = read_process_times().since(times) / max(1e-9, time.clock() - began_s)
+        note_load(group, ledger, rounds, own_cores)
         requests, nbytes = group.store.requests - requests, group.store.bytes_moved - nbytes
         ranks = gather_ranks(group, summarise(group, job, bench, ledger))
         time.tell("comparing ranks")
@@ -93,6 +98,16 @@ def measure_all(
         messages_per_round=requests / max(1, rounds.number),
         bytes_per_round=nbytes / max(1, rounds.number),
     )
+
+
+def note_load(group: Group, ledger: Ledger, rounds: Rounds, own_cores: float) -> None:
+    """Tell what the other ranks of the first one's host kept busy from what is no part of the job."""
+    by_rank = group.gather(json.dumps([group.host, own_cores]))
+    if by_rank is None:
+        return
+    others = sum(cores for host, cores in map(json.loads, by_rank) if host == group.host) - own_cores
+    _note(ledger, other_ranks_cores=others)
+    rounds.note_other_load(others)
 
 
 def _in_step(bench: LockstepBench, trials: Trials, lead: Callable[[], Found]) -> Found | None:

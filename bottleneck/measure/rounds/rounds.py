@@ -114,7 +114,6 @@ class Rounds:
             self._run_cost_round()
         self._refine_costs()
         self._go_on_with(self._lost_arms.left_in_the_end(self._ladder))
-        self._note_other_load()
 
     def _settle_verdict(self) -> None:
         """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
@@ -353,8 +352,13 @@ class Rounds:
         if reason is not None:
             self._go_on_with(with_cold(self._ladder, reason))
 
-    def _note_other_load(self) -> None:
-        cores = self._other_load.stop()
+    def note_other_load(self, of_ranks_cores: float = 0.0) -> None:
+        """Note what other processes kept busy while `run` measured, and warn of it.
+
+        Args:
+            of_ranks_cores: What of it the other ranks of this host did.
+        """
+        cores = max(0.0, self._other_load.stop() - of_ranks_cores)
         self._ledger.evidence = replace(
             self._ledger.evidence,
             other_load_cores=cores,

@@ -146,7 +146,8 @@ class ProcessTimes:
         return max(0.0, self.own - start.own) + reaped + living
 
 
-def _read_process_times() -> ProcessTimes:
+def read_process_times() -> ProcessTimes:
+    """Read what this process and its descendants have used so far."""
     process = psutil.Process()
     # Children first: one that ends meanwhile is then among the reaped, counted twice rather than never.
     living = {}
@@ -181,7 +182,7 @@ class OtherLoad:
     def __init__(
         self,
         read_busy_seconds: Callable[[], float] = _read_busy_seconds,
-        read_process_times: Callable[[], ProcessTimes] = _read_process_times,
+        read_process_times: Callable[[], ProcessTimes] = read_process_times,
         read_clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read_busy_seconds = read_busy_seconds

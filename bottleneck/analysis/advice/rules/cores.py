@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.saturation import THROTTLED, raw_usage
 from bottleneck.results.format import duration, number, percent, plural
 
@@ -36,22 +37,23 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     others = found.cores_other or 0.0
     busy = {"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own}
     # What the job itself needs cannot be measured beside a crowd; the first thing to do is to send that away.
-    if found.cores is not None and others >= _OTHERS * found.cores:
+    foreign = others - (case.evidence.ranks.other_ranks_cores or 0.0)
+    if found.cores is not None and foreign >= _OTHERS * found.cores:
         yield Suggestion(
             title="Free the cores that others use: more workers would find none",
-            why=f"{found.sentence} Processes of others take {number(others, 2)} cores, the job itself "
+            why=f"{found.sentence} Processes of others take {number(foreign, 2)} cores, the job itself "
             f"{number(own, 2)}.",
             how="stop what else runs (top shows it), or take another machine, and measure again",
-            evidence={**busy, "cores_other": others},
-            gain=case.at_most_headroom(_gain_of_freed_cores(case, own, others)),
+            evidence={**busy, "cores_other": foreign},
+            gain=case.at_most_headroom(_gain_of_freed_cores(case, own, foreign)),
         )
         return
     needed = math.ceil(own * max(case.headroom, 1.0))
     device = "" if case.on_cpu else f"; or on the device: {_ON_DEVICE}"
     yield Suggestion(
         title="The CPU is saturated: do less work per sample; more workers would not help",
-        why=f"{found.sentence} With {_workers(case.workers)} the job uses {number(own, 2)} cores; to keep up with the "
-        f"device, the same work would take about {needed}.",
+        why=f"{found.sentence} With {_workers(case.workers)} {_who(case)} uses {number(own, 2)} cores; to keep up with "
+        f"the device, the same work would take about {needed}.",
         how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
         f"the data: {_ELSEWHERE.format(batch_size=case.number('batch_size') or _BATCH_SIZE)}{device}",
         # What less work would gain goes with how much less; the advice on its stages has that.
@@ -64,6 +66,10 @@ def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
     core_wait = case.evidence.core_wait_per_cpu_s
     most = (own + others) / own
     return most if core_wait is None else min(most, 1 + max(0.0, core_wait))
+
+
+def _who(case: Case) -> str:
+    return "a rank" if ranks_per_host(case.ranks) > 1 else "the job"
 
 
 def _workers(workers: float) -> str:

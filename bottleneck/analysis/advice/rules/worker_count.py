@@ -17,6 +17,7 @@ from bottleneck.analysis.advice.worker_gain import (
     ways_tried,
 )
 from bottleneck.analysis.advice.worker_room import worker_room
+from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, gain, plural
 from bottleneck.results.names import COMPUTE, COPY, HANDOFF, goes_beyond_the_worker
@@ -26,6 +27,8 @@ _LOADER_SHARE_WORTH_WORKERS = 0.1
 _FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
 _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
 _WORTH_LEAVING_WORKERS = 1.1
+_CONTENTION = 1.25
+"""What a batch takes beside the loaders of other ranks over alone, from which on more workers are no remedy."""
 
 
 @rule("use-workers", "fewer-threads", "workers-would-not-help")
@@ -140,7 +143,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
         return
     used_up, room = case.saturation, worker_room(case)
-    if used_up is not None and used_up.lacks_cores:
+    if (used_up is not None and used_up.lacks_cores) or _ranks_contend(case):
         return
     enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
     most = left if room is None else min(left, room.workers)
@@ -151,6 +154,8 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
     if room is not None and room.workers < min(enough, left):
         short += f" Memory sets the limit: {room.what}."
+    elif left < enough and ranks_per_host(case.ranks) > 1:
+        short += f" {plural(ranks_per_host(case.ranks), 'rank')} share the cores of the host."
     elif left < min(enough, case.cores):
         short += f" The train step uses the other {case.cores - left} cores."
     yield Suggestion(
@@ -168,6 +173,12 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
         },
         gain=promised,
     )
+
+
+def _ranks_contend(case: Case) -> bool:
+    """Whether the loaders of the ranks surely take from each other what more workers would only share anew."""
+    ratio = case.evidence.ranks.contention.ratio
+    return ratio is not None and ratio.low > _CONTENTION
 
 
 @rule("no-workers-better")
