@@ -18,6 +18,7 @@ def found(
     stage=None,
     sync_s=None,
     ratio=None,
+    what=None,
     advice=(),
     raw_s=0.05,
 ):
@@ -25,7 +26,7 @@ def found(
     held = None if straggler is None else SimpleNamespace(rank=straggler, stage=stage, ranks=ranks)
     together = SimpleNamespace(
         straggler=held,
-        contention=SimpleNamespace(ratio=ratio),
+        contention=SimpleNamespace(ratio=ratio, what=what),
         sync=SimpleNamespace(cost_s_per_batch=sync_s),
     )
     return SimpleNamespace(
@@ -47,7 +48,13 @@ RIGHT = {
     "slow_loaders": {"straggler": 1, "ranks": (1, 3), "stage": "load"},
     "slow_step": {"straggler": 1, "stage": "compute"},
     "slow_sync": {"bottleneck": "sync"},
-    "one_core": {"ratio": Interval(2.0, 1.9, 2.1), "advice": ("rank-contention",)},
+    "one_core": {"ratio": Interval(2.0, 1.9, 2.1), "what": "cores", "advice": ("rank-contention",)},
+    "one_memory": {
+        "state": "input_bound",
+        "ratio": Interval(1.3, 1.2, 1.4),
+        "what": "memory",
+        "advice": ("rank-contention",),
+    },
     "one_disk": {"ratio": Interval(3.0, 2.9, 3.1), "advice": ("rank-contention",)},
     "uneven": {"advice": ("uneven-shards",)},
 }
@@ -56,8 +63,8 @@ RIGHT = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_job_is_right_only_by_what_was_planted_in_it(name):
     assert run(name, **RIGHT[name]).right
-    stragglers = [RIGHT[one] for one in ("slow_loader", "slow_loaders", "slow_step", "slow_sync")]
-    assert not any(run(name, **said).right for said in stragglers if said is not RIGHT[name])
+    others = [RIGHT[one] for one in ("slow_loader", "slow_loaders", "slow_step", "slow_sync", "one_memory")]
+    assert not any(run(name, **said).right for said in others if said is not RIGHT[name])
 
 
 def test_the_slowest_rank_says_what_sharing_costs():

@@ -23,7 +23,8 @@ FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 OF_OTHER_TOOLS = {
     *("--cap-add", "--ipc", "--shm-size", "--editable", "--force-reinstall", "--no-deps"),  # docker, pip
     *("--request", "--header", "--form"),  # curl
-    *("--bind-to", "--map-by", "--cpu-bind"),  # mpirun, srun
+    *("--bind-to", "--map-by", "--mca", "--cpu-bind", "--signal"),  # mpirun, srun, scancel
+    *("--multi_gpu", "--cpu", "--num_processes"),  # accelerate launch
     *("--noval", "--nosave"),  # a public script
 }
 
@@ -109,7 +110,7 @@ def test_every_option_in_the_text_exists(page):
     ours = [cli.get_command(click.Context(cli), name) for name in COMMANDS] + [bench.main]
     known = set().union(*map(options_of, ours)) | OF_OTHER_TOOLS | {"--help", "--version"}
     named = {
-        option for code in re.findall(r"`([^`\n]+)`", prose_of(page)) for option in re.findall(r"--[a-z][a-z-]+", code)
+        option for code in re.findall(r"`([^`\n]+)`", prose_of(page)) for option in re.findall(r"--[a-z][a-z_-]+", code)
     }
     assert named <= known
 
