@@ -137,3 +137,14 @@ def ranks_per_host(ranks: Sequence[Rank]) -> int:
 def cores_of_host(ranks: Sequence[Rank]) -> int | None:
     """Cores that the ranks of a host may use together; of the host that has the fewest."""
     return min((rank.cores_of_host for rank in ranks if rank.cores_of_host), default=None)
+
+
+def workers_that_fit(ranks: Sequence[Rank], beside: int = 1) -> int | None:
+    """Workers of a rank that its part of the cores of its host has room for; None where that is unknown.
+
+    Args:
+        ranks: Of the job.
+        beside: Cores that each rank's main process needs.
+    """
+    here, cores = ranks_per_host(ranks), cores_of_host(ranks)
+    return None if cores is None or not here else max(1, cores // here - beside)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, result_of
@@ -67,7 +68,8 @@ def test_more_workers_are_not_advised_where_no_core_is_left():
 
 
 def test_ranks_of_a_host_share_the_cores_that_more_workers_would_take():
-    # Guards: each of eight ranks was advised to take all cores of their host.
+    # Guards: each of eight ranks was advised to take all cores of their host; and as many as fit with no core for its
+    # main process, which `rank-contention` took back.
     job = measure(replace(AUGMENT_BOUND, pipeline=WORKERS, environment={"cpu_cores_available": 64}))
     ranks = tuple(make_rank(number, cores=64, cores_of_host=64) for number in range(8))
     alone, shared, crowded = (
@@ -75,8 +77,8 @@ def test_ranks_of_a_host_share_the_cores_that_more_workers_would_take():
         for of in ((), ranks, tuple(replace(rank, cores_of_host=48) for rank in ranks))
     )
     assert alone.evidence["proposed"] == {"num_workers": 12}
-    assert shared.evidence["proposed"] == {"num_workers": 8}
-    assert crowded.evidence["proposed"] == {"num_workers": 6}
+    assert shared.evidence["proposed"] == {"num_workers": workers_that_fit(ranks)} == {"num_workers": 7}
+    assert crowded.evidence["proposed"] == {"num_workers": 5}
     assert "8 ranks share the cores" in crowded.why
 
 

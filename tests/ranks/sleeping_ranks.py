@@ -25,7 +25,6 @@ import bottleneck
 
 RANK = int(os.environ["RANK"])
 BATCH = 4
-PART_BYTES = 30_000
 
 
 @dataclass
@@ -43,7 +42,8 @@ class Plan:
     """Of the model, whose gradients are shared."""
     workers: int = 2
     server: str = ""
-    """Address of `two_hosts.serving`: of each sample the loader gets a part from there."""
+    """Address of `two_hosts.serving`: for each sample the loader gets `part_bytes` from there."""
+    part_bytes: int = 0
     told_at: int = 0
     told_in: str = ""
     """A file that rank 0 makes in its step of that number."""
@@ -82,7 +82,7 @@ def connect(address):
 def receive(address):
     connection = connect(address)
     connection.sendall(b".")
-    left = PART_BYTES
+    left = PLAN.part_bytes
     while left:
         left -= len(connection.recv(left))
 

@@ -8,9 +8,6 @@ import bottleneck
 from tests.ranks.launched import JOB, finish
 from tests.ranks.two_hosts import RATE_BYTES_PER_S, launch_alone_on, launch_on, missing, serving, two_hosts
 
-PART_BYTES = 30_000
-"""As in the sleeping job."""
-
 pytestmark = pytest.mark.integration
 
 
@@ -45,8 +42,9 @@ def test_a_slow_link_is_what_sharing_gradients_costs(hosts, tmp_path):
 def test_loaders_that_share_a_link_contend_for_the_network(hosts, tmp_path):
     path = tmp_path / "report.json"
     command = ["-m", "bottleneck", "diagnose", f"{JOB}:build", "--budget", "20s", "--json", str(path)]
-    with serving(hosts[1], PART_BYTES) as address:
-        process = launch_alone_on(hosts[0], command, 2, server=address, load_s=0.0, augment_s=0.0, workers=1)
+    plan = {"part_bytes": 30_000, "load_s": 0.0, "augment_s": 0.0, "workers": 1}
+    with serving(hosts[1], plan["part_bytes"]) as address:
+        process = launch_alone_on(hosts[0], command, 2, server=address, **plan)
         status, _, err = finish(process)
     assert status == 0, err
     result = bottleneck.load(path)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bottleneck.analysis.advice.rule import Case
 from bottleneck.analysis.estimates.statistics import mean_spread
-from bottleneck.analysis.ranks import cores_of_host, ranks_per_host
+from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.saturation import raw_usage
 from bottleneck.analysis.settings import number
 from bottleneck.results.names import DEVICE
@@ -81,14 +81,13 @@ def step_cores(case: Case) -> int | None:
 def most_workers(case: Case) -> int | None:
     """The workers that cores are left for beside the step; None where that is unknown.
 
-    Ranks of one host share its cores: each has room for its part.
+    Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
     """
     taken = step_cores(case)
     if case.cores is None or taken is None:
         return None
-    here, shared = ranks_per_host(case.ranks), cores_of_host(case.ranks)
-    own = case.cores if here < 2 or shared is None else min(case.cores, shared // here)
-    return own - taken
+    fit = workers_that_fit(case.ranks, max(1, taken)) if ranks_per_host(case.ranks) > 1 else None
+    return case.cores - taken if fit is None else min(case.cores - taken, fit)
 
 
 def gain_of_first_workers(case: Case, workers: int) -> float | None:

@@ -15,6 +15,7 @@ from bottleneck.analysis.ranks import (
     straggler_of,
     straggler_sentence,
     sync_gain,
+    workers_that_fit,
 )
 from bottleneck.analysis.settings import number as setting
 from bottleneck.results.evidence import Straggler
@@ -35,10 +36,10 @@ _REMEDIES = {
     "doctor` under the same launcher shows where ranks differ",
 }
 _CONTENDED = {
-    "cores": "Together they use up the cores",
-    "memory": "Their workers compute longer for the same batch: they share memory bandwidth and caches",
-    "disk": "Together they use up the disk",
-    "network": "Together they get no more over the network than one of them alone",
+    "cores": " Together they use up the cores.",
+    "memory": " Their workers compute longer for the same batch: they share memory bandwidth and caches.",
+    "disk": " Together they use up the disk.",
+    "network": " Together they get no more over the network than one of them alone.",
 }
 _READ_LESS = "read larger pieces, shards in the place of single files, or copy the data to a local disk of each host"
 _COPY_LESS = (
@@ -82,8 +83,7 @@ def _contention(case: Case) -> Iterator[Suggestion]:
     found = case.evidence.ranks.contention
     if found.ratio is None or found.ratio.low <= _SURE_CONTENTION or not case.input_bound:
         return
-    here, cores = ranks_per_host(case.ranks), cores_of_host(case.ranks)
-    fit = None if cores is None or not here else max(1, cores // here - 1)
+    here, cores, fit = ranks_per_host(case.ranks), cores_of_host(case.ranks), workers_that_fit(case.ranks)
     slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long beside those of the other ranks as alone"
     numbers = {"ratio": found.ratio.estimate, "ranks_per_host": here, "cores": cores, "contended": found.what}
     if found.what in (None, "cores") and fit is not None and fit < case.workers:
@@ -97,7 +97,7 @@ def _contention(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         title="The loaders of the ranks slow each other down: let them share less",
-        why=". ".join([slower, *([_CONTENDED[found.what]] if found.what in _CONTENDED else [])]) + ".",
+        why=f"{slower}.{_CONTENDED.get(found.what or '', '')}",
         how=_LESS.get(found.what or "", _WORK_LESS),
         evidence={**numbers, "num_workers": case.workers},
     )
