@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.key_paths import resolve
 from bottleneck.job.recipes.interface import Item
-from bottleneck.loader.record.cutting import Cut, install
+from bottleneck.loader.record.cutting import Cut, install, step_aside
 from bottleneck.loader.record.tape import Tape
 from tests.loader.cut_photos import AUGMENT, Photos, cut_photos, record
 
@@ -123,6 +123,19 @@ def test_a_frozen_dataclass_is_cut_too(in_place):
 def test_a_cut_passes_calls_through_while_nothing_is_recorded():
     dataset, _ = cut_photos()
     assert dataset[3][0].tolist() == [7.0] * 3
+
+
+@pytest.mark.parametrize("augment", [increment, transforms.Compose([increment]), len, torch.nn.Identity()])
+def test_calls_are_recorded_again_once_a_cut_no_longer_steps_aside(augment):
+    user = Deep(augment=augment)
+    tape = Tape()
+    dataset = install(user, (CutSite((), "augment", "augment"),), tape, in_place=False)
+    value = torch.ones(2)
+    for aside in (True, True, False, False, True, False):
+        step_aside(tape.cuts, aside=aside)
+        with tape.recording() as calls:
+            assert torch.equal(torch.as_tensor(dataset.augment(value)), torch.as_tensor(augment(value)))
+        assert len(calls) == (not aside)
 
 
 def test_the_users_dataset_is_not_touched_when_copies_are_cut():

@@ -1,6 +1,7 @@
 """What a worker does in each mode, in this very process: which stages run, and what comes out."""
 
 import pickle
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -94,6 +95,20 @@ def test_at_the_price_of_serving_everything_is_real(make, kind, monkeypatch):
         return
     assert torch.equal(paid[0], real[0])
     assert len(samples if kind is Opaque else dispatched) == (1 if kind is Batched else bench.size)
+
+
+def test_where_everything_is_real_no_frame_of_ours_is_within_the_users_code(make):
+    class Looks(Photos):
+        def augment(self, image):
+            callers.append(sys._getframe(1).f_code)
+            return super().augment(image)
+
+    callers = []
+    bench = make(Looks())
+    for experiment in ("raw", "before_augment", "raw"):
+        callers.clear()
+        bench.run(experiment)
+        assert (set(callers) == {Photos.__getitem__.__code__}) is (experiment == "raw")
 
 
 def test_without_the_handoff_the_batch_is_made_and_not_sent(make):

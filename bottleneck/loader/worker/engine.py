@@ -21,7 +21,7 @@ from bottleneck.loader.observe.observer import Observer
 from bottleneck.loader.observe.stack_sampler import StackSampler
 from bottleneck.loader.observe.stage_clock import StageClock
 from bottleneck.loader.observe.stage_frames import StageFrames
-from bottleneck.loader.record.cutting import callables_at, install
+from bottleneck.loader.record.cutting import callables_at, install, step_aside
 from bottleneck.loader.record.plan import Report
 from bottleneck.loader.record.recorder import Recorder
 from bottleneck.loader.record.store import RecordingStore
@@ -100,6 +100,7 @@ class Engine:
         self._stage_frames = StageFrames(user_code, tape)
         self._stage_clock = StageClock(user_code, tape, self.control.batches_made)
         self._work: Work = user_code
+        step_aside(tape.cuts, aside=True)
 
     def _work_for(self, mode: int) -> Work:
         for bits, work in (
@@ -130,6 +131,7 @@ class Engine:
             if work is not self._work:
                 self._work.drop()
                 self._work = work
+                step_aside(self._tape.cuts, aside=work is self._user_code)
         return mode
 
     def _use_new_plan(self) -> None:
