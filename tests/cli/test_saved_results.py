@@ -188,7 +188,7 @@ def changed_documents(draw):
         if isinstance(parent, dict) and draw(st.integers(0, 9)) == 0:
             parent.pop(last, None)
         elif isinstance(parent, dict) or (isinstance(parent, list) and isinstance(last, int) and last < len(parent)):
-            parent[last] = draw(odd_values(value))
+            parent[last] = copy.deepcopy(draw(odd_values(value)))  # a later change may be inside of it
     return json.dumps(document)
 
 
