@@ -6,6 +6,8 @@ import os
 import signal
 from types import FrameType
 
+from bottleneck.measure.interrupts import ending
+
 _REQUESTS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 
 
@@ -18,7 +20,8 @@ def end_in_order() -> None:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        raise KeyboardInterrupt
+        if not ending.is_set():
+            raise KeyboardInterrupt
 
     for name in _REQUESTS:
         number = getattr(signal, name, None)

@@ -1,4 +1,7 @@
-"""Ctrl-C, and other requests to end the process, while things are put in order: they wait until that is done."""
+"""Ctrl-C, and other requests to end the process, while things are put in order: they wait until that is done.
+
+A launcher asks all ranks to end as soon as one has failed. A rank that knows of the failure by then is about to end.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 _REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+
+ending = threading.Event()
+"""Set once it is known what ends this process: it reports that within seconds, whatever is asked of it meanwhile."""
 
 
 @contextmanager

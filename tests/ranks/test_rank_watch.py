@@ -1,13 +1,16 @@
 """A rank that is killed, falls silent or hangs is found, and a rank that cannot come out of its step ends."""
 
 import os
+import signal
 import subprocess
 import sys
 
 import msgspec
 import pytest
 
+from bottleneck.cli.termination import end_in_order
 from bottleneck.errors import MeasurementError
+from bottleneck.measure.interrupts import ending
 from bottleneck.measure.ranks import watch
 from bottleneck.measure.ranks.blame import what_ended_all
 from bottleneck.measure.ranks.group import Failed
@@ -35,6 +38,13 @@ class Ranks:
         self.clock.advance(after_s)
         self.watch.look()
         return self.group.failed()
+
+
+@pytest.fixture(autouse=True)
+def not_ending():
+    """What one test takes for its end is none for the others."""
+    yield
+    ending.clear()
 
 
 @pytest.fixture
@@ -138,6 +148,21 @@ def test_what_another_rank_says_is_what_ended_it():
     ended = what_ended_all(ranks.group, MeasurementError("The train step raised: Connection closed by peer"))
     assert "Rank 1 on" in str(ended)
     assert "out of memory" in str(ended)
+
+
+def test_what_a_launcher_asks_for_then_changes_nothing():
+    # torchrun asks all ranks to end as soon as one has failed: the report of those that know it is being written.
+    ranks = Ranks()
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        end_in_order()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        what_ended_all(ranks.group, MeasurementError("The train step raised: ValueError"))
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_rank_that_fails_by_itself_tells_the_others():

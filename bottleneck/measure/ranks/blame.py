@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from bottleneck.errors import MeasurementError
+from bottleneck.measure.interrupts import ending
 from bottleneck.measure.ranks.group import Failed, Group
 from bottleneck.measure.ranks.signs import between_signs_s, find_ended, find_silent, read_signs
 
@@ -30,6 +31,7 @@ def what_ended_all(
     """What ended the diagnosis: the failure of the rank that failed first, which the others may have felt only."""
     if group.is_over:
         return found
+    ending.set()
     felt = isinstance(found, KeyboardInterrupt) or (
         isinstance(found, MeasurementError) and _FROM_OTHERS.search(found.message) is not None
     )
