@@ -36,7 +36,7 @@ class Plan:
     step_s: float = 0.02
     share_s: float = 0.0
     failure: str = ""
-    """Of rank 1, in its step number 150: `raise`, `kill`, `hang`; or `sample`, while it records."""
+    """Of rank 1, in its step number 150: `raise`, `memory`, `kill`, `hang`; or `sample`, while it records."""
     samples: int = 10_000
     numbers: int = 16
     """Of the model, whose gradients are shared."""
@@ -113,6 +113,8 @@ class Step:
 def fail():
     if PLAN.failure == "raise":
         raise ValueError("a broken step")
+    if PLAN.failure == "memory":
+        torch.empty(1 << 60, dtype=torch.uint8)
     if PLAN.failure == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if PLAN.failure == "hang":

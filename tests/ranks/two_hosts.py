@@ -69,13 +69,21 @@ def launch_alone_on(space, arguments, ranks, **plan):
     )
 
 
-def launch_on(spaces, arguments, **plan):
-    """Start one rank of the sleeping job on each host, by the launcher of that host."""
+def launch_on(spaces, arguments, elastic=False, **plan):
+    """Start one rank of the sleeping job on each host, by the launcher of that host.
+
+    With `elastic` the launchers agree on who is which rank (the rendezvous `c10d`), else they are told.
+    """
     processes = []
     for number, space in enumerate(spaces):
+        agreed = [
+            *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{_address(0)}:29412", "--rdzv-id", "one-job"),
+            *("--rdzv-conf", f"is_host={int(number == 0)}"),  # the names of the hosts lead to no address
+        ]
+        told = ["--node-rank", str(number), "--master-addr", _address(0), "--master-port", "29411"]
         launcher = [
-            *("-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1"),
-            *("--master-addr", _address(0), "--master-port", "29411"),
+            *("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"),
+            *([*agreed, "--local-addr", _address(number)] if elastic else told),
         ]
         named = ["unshare", "--uts", "sh", "-c", f'hostname {_NAMES[number]} && exec "$@"', "sh"]
         processes.append(
