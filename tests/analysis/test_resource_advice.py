@@ -48,6 +48,16 @@ def test_others_who_take_the_cores_are_to_be_stopped_first():
     assert advice(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].title.startswith("The CPU is saturated")
 
 
+def test_a_job_that_mostly_sleeps_gets_little_from_the_cores_of_others():
+    crowded = {**_FULL, "cores_main": 0.01, "cores_workers": 0.04, "cores_busy": 8.0, "cores_other": 7.95}
+
+    def given(core_wait):
+        return advice(AUGMENT_BOUND, {**usage(crowded), "core_wait_per_cpu_s": core_wait})
+
+    assert given(4.0)["workers-cannot-help"].gain.high == pytest.approx(1.25)  # 0.2 s of each second
+    assert "workers-cannot-help" not in given(0.5)
+
+
 @pytest.mark.parametrize("job", [DEVICE_BOUND, COPY_BOUND])
 def test_full_cores_that_hold_nobody_up_are_no_matter(job):
     assert "workers-cannot-help" not in advice(job, usage(_FULL))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.worker_gain import WORTH
 from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.saturation import THROTTLED, raw_usage
 from bottleneck.results.format import duration, number, percent, plural
@@ -39,13 +40,16 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     # What the job itself needs cannot be measured beside a crowd; the first thing to do is to send that away.
     foreign = others - (case.evidence.ranks.other_ranks_cores or 0.0)
     if found.cores is not None and foreign >= _OTHERS * found.cores:
+        promised = case.at_most_headroom(_gain_of_freed_cores(case, own, foreign))
+        if promised < WORTH:
+            return
         yield Suggestion(
             title="Free the cores that others use: more workers would find none",
             why=f"{found.sentence} Processes of others take {number(foreign, 2)} cores, the job itself "
             f"{number(own, 2)}.",
             how="stop what else runs (top shows it), or take another machine, and measure again",
             evidence={**busy, "cores_other": foreign},
-            gain=case.at_most_headroom(_gain_of_freed_cores(case, own, foreign)),
+            gain=promised,
         )
         return
     needed = math.ceil(own * max(case.headroom, 1.0))
@@ -63,9 +67,14 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
 
 def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
     """The most that the job gains by the cores of others: what it got no core for, where that was measured."""
-    core_wait = case.evidence.core_wait_per_cpu_s
     most = (own + others) / own
-    return most if core_wait is None else min(most, 1 + max(0.0, core_wait))
+    core_wait = case.evidence.core_wait_per_cpu_s
+    if core_wait is None:
+        return most
+    waited = max(0.0, core_wait)
+    # Of each second the job waits so long for cores, in all of its processes: it gets no more than that back.
+    waited_share = waited * own
+    return min(most, 1 + waited, 1 / (1 - waited_share) if waited_share < 1 else math.inf)
 
 
 def _who(case: Case) -> str:
