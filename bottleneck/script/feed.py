@@ -94,7 +94,10 @@ class Feed(Generic[T]):
         return is_first
 
     def end_with_thread(self, reason: BaseException) -> None:
-        """Let the diagnosis end where the present thread does, as there is no other in which it could."""
+        """Let the diagnosis end where the present thread does, as there is no other in which it could.
+
+        In Python 3.10 a thread has no last act that is called: what was measured is lost there.
+        """
         thread: Any = threading.current_thread()
         at_the_end = getattr(thread, "_delete", None)  # Python's last act for a thread, in that thread
         if thread is threading.main_thread() or at_the_end is None:

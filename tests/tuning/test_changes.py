@@ -17,6 +17,7 @@ from bottleneck.job.train_step import make_train_step
 from bottleneck.job.transfer import make_transfer
 from bottleneck.tuning.change import Change, Here, build
 from bottleneck.tuning.changes import BUILT_IN, choose
+from tests.tuning.old_torch import NEEDS_IN_ORDER, where_there
 
 CPU = torch.device("cpu")
 BY_NAME = {change.name: change for change in BUILT_IN}
@@ -71,7 +72,7 @@ HERE = (
 """What applies to a job with pictures on a CPU; the others have tests of their own."""
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", where_there(HERE))
 def test_what_a_change_makes_can_run_and_leaves_the_job_alone(name):
     change = BY_NAME[name]
     job = pictures_job(num_workers=2)
@@ -143,7 +144,7 @@ class Stream(IterableDataset):
         ("prefetch_factor", {}, "no workers"),
         ("persistent_workers", {"num_workers": 1, "persistent_workers": True}, "already"),
         ("persistent_workers", {"num_workers": 1}, "no known length"),
-        ("in_order", {"num_workers": 1}, "fewer than two"),
+        pytest.param("in_order", {"num_workers": 1}, "fewer than two", marks=NEEDS_IN_ORDER),
         ("pin_memory", {}, "on the CPU"),
         ("num_workers", {"dataset": Stream()}, "stream"),
         ("uint8_images", {"dataset": Stream()}, "stream"),

@@ -20,6 +20,7 @@ from bottleneck.tuning.changes.one_hot import _Rows
 from bottleneck.tuning.changes.smaller_floats import _Floats
 from bottleneck.tuning.session import TuningSession
 from tests.support.results_factory import make_result
+from tests.tuning.old_torch import NEEDS_IN_ORDER, where_there
 from tests.tuning.test_changes import Pictures
 from tests.tuning.test_tuning_session import World
 
@@ -83,7 +84,7 @@ def no_real_steps(monkeypatch):
     monkeypatch.setattr("bottleneck.tuning.turns.usable_cores", lambda: 8.0)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", where_there(BY_NAME))
 def test_each_change_is_kept_where_it_helps_and_dropped_where_it_does_harm(name):
     for factor, outcome in ((0.7, "kept"), (1.2, "dropped")):
         session = tuned(OneThingMatters(job(), factor), [BY_NAME[name]])
@@ -100,6 +101,7 @@ def test_the_lines_to_paste_are_python(name):
     assert not re.search(r"\{\w+\}", lines)
 
 
+@NEEDS_IN_ORDER
 def test_what_does_not_run_is_a_row_of_each_change():
     world = OneThingMatters(job(), 0.7)
     world.refused = lambda pipeline: is_changed(pipeline, world.given)

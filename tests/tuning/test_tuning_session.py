@@ -27,6 +27,7 @@ from bottleneck.tuning.session import TuningSession
 from bottleneck.tuning.variants import check_can_be_varied
 from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
+from tests.tuning.old_torch import NEEDS_IN_ORDER
 
 
 class World:
@@ -135,6 +136,7 @@ def outcomes(record):
     return {trial.setting: trial.outcome for trial in record.trials}
 
 
+@NEEDS_IN_ORDER
 def test_two_that_pay_only_together_after_one_that_pays_alone():
     names = ["prefetch_factor", "num_workers", "in_order", "pin_memory", QUICKER]
     record, session = tuned(World(), names, budget_s=900.0)
