@@ -75,7 +75,7 @@ def test_a_script_that_raises_on_one_rank_ends_on_all(tmp_path):
     ("failure", "said"),
     [
         ("raise", "The train step raised"),
-        ("memory", "memory"),
+        ("memory", "can't allocate memory: you tried"),
         ("kill", "Its process ended without a word"),
         ("hang", "keeps the others waiting. It is at"),
         ("sample", "The dataset raised at index"),

@@ -82,7 +82,7 @@ class Tape:
     core_wait: Callable[[], float | None] = read_core_wait_s
     handler: Handler | None = None
     cuts: list[Any] = field(default_factory=list)
-    """What stands at the sites, where the user has not marked them."""
+    """What stands at the sites that are paths of callables on the dataset."""
     stages: dict[str, str | None] = field(default_factory=dict)
     """Site -> the stage that its calls belong to; None before the first call."""
     calls: list[Call] = field(default_factory=list)

@@ -72,7 +72,7 @@ def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
     if core_wait is None:
         return most
     waited = max(0.0, core_wait)
-    # Of each second the job waits so long for cores, in all of its processes: it gets no more than that back.
+    # Of each second all processes of the job wait so long, at the rate of its workers: it gets no more than that back.
     waited_share = waited * own
     return min(most, 1 + waited, 1 / (1 - waited_share) if waited_share < 1 else math.inf)
 
