@@ -49,8 +49,7 @@ coverage: $(INSTALLED)  ## what the unit tests run of the package: a table, and 
 	$(BIN)/python -m coverage report
 
 test-frameworks: $(INSTALLED)  ## on the real datasets and training loops of other packages
-	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns $(RERUNS) -m "frameworks and (untimed or not integration)"
-	$(BIN)/python -m pytest --reruns $(RERUNS) -m "frameworks and integration and not untimed"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns $(RERUNS) -m frameworks
 
 test-environments: $(INSTALLED)  ## beside pandas, xarray, astropy and pydata's Bottleneck, for real
 	$(BIN)/python -m pytest -m environments
