@@ -123,8 +123,8 @@ class Costs:
     def _costing(self, span: StageSpan) -> Costing | None:
         if span.name in (COMPUTE, COPY):
             found, loop_s = between(self._readings.coupled, span), self._readings.loop_s_per_batch
-            # The step comes with the loop around it, which takes a moment, and more of it after a long step.
-            below_s = max(loop_s, self._slower_alone_s() if span.name == COMPUTE else 0.0)
+            # The step comes with the loop around it, in `device` and in the job, where it may be shorter besides.
+            below_s = loop_s + (self._slower_alone_s() if span.name == COMPUTE else 0.0)
             return found if found is None else replace(found, below_s=below_s, above_s=loop_s)
         return (
             self._left_out(span)
