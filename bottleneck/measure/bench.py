@@ -66,12 +66,14 @@ class Bench:
     step_s: float | None = field(default=None, init=False)
     """What the job takes for a batch that is on the device already; None before that was measured."""
     _in_step_s: float = field(default=0.0, init=False)
-    """Time in steps with batches that are on the device, in the present block."""
+    """Time in train steps of `device` and of raw, in the present block."""
     _device_s: float = field(default=0.0, init=False)
     """Time of all blocks of `device`, less that in their steps."""
     _device_batches: int = field(default=0, init=False)
     _raw_step_s: float = field(default=0.0, init=False)
-    """Time in all blocks of raw, less that of waiting for batches."""
+    """Time in the train steps of all blocks of raw."""
+    _raw_work_s: float = field(default=0.0, init=False)
+    """Time of all blocks of raw, less that of waiting for batches."""
     _raw_batches: int = field(default=0, init=False)
     _batches_are_quick: bool = field(default=True, init=False)
     """Whether the loader alone warmed up in little time."""
@@ -95,7 +97,10 @@ class Bench:
             return samples
         if collects:
             self.replays.add(batch, samples)
-        if arm.supply == "loader" and (arm == _RAW or not self.replays.vary):
+        if arm == _RAW:
+            self._clocked_step(self.transfer(batch))
+            return samples
+        if arm.supply == "loader" and not self.replays.vary:
             self.step(self.transfer(batch))
             return samples
         # Where batches differ, the step gets the ones that raw had: those of a cache may be longer, or shorter.
@@ -104,10 +109,13 @@ class Bench:
             self.step(self.transfer(cached.batch))
         else:
             cached = self.device.serve()
-            begun = self.clock()
-            self.step(cached.batch)
-            self._in_step_s += self.clock() - begun
+            self._clocked_step(cached.batch)
         return samples if arm.mode is not None and not self.replays.vary else cached.samples
+
+    def _clocked_step(self, batch: Any) -> None:
+        begun = self.clock()
+        self.step(batch)
+        self._in_step_s += self.clock() - begun
 
     def _refresh_caches(self) -> None:
         """Let the caches replay what raw has received."""
@@ -254,7 +262,8 @@ class Bench:
             self.raw_steps_s = [
                 (wait, end - begin) for wait, begin, end in zip(waits, done_s, done_s[1:], strict=False)
             ]
-            self._raw_step_s += sum(whole - wait for wait, whole in self.raw_steps_s)
+            self._raw_step_s += self._in_step_s
+            self._raw_work_s += sum(whole - wait for wait, whole in self.raw_steps_s)
             self._raw_batches += count
         self.batches += count
         self.samples += samples
@@ -267,9 +276,17 @@ class Bench:
 
     @property
     def step_s_per_batch(self) -> float | None:
-        """What copy and step take within the job; None where a device, or a thread behind a queue, works meanwhile."""
+        """What the train step takes within the job; None where a device, or a thread behind a queue, works on."""
+        return self._of_raw(self._raw_step_s)
+
+    @property
+    def work_s_per_batch(self) -> float | None:
+        """What the main process takes within the job beside waiting for batches; None as above."""
+        return self._of_raw(self._raw_work_s)
+
+    def _of_raw(self, seconds: float) -> float | None:
         known = self._raw_batches > 0 and self.split_blocks and not self.loop.has_queue
-        return self._raw_step_s / self._raw_batches if known else None
+        return seconds / self._raw_batches if known else None
 
     def _whole_passes(self, arm: Arm, batches: int) -> int:
         """Return a length at which each of the batches that the caches replay is met equally often."""

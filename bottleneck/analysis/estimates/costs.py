@@ -123,7 +123,7 @@ class Costs:
     def _costing(self, span: StageSpan) -> Costing | None:
         if span.name in (COMPUTE, COPY):
             found, loop_s = between(self._readings.coupled, span), self._readings.loop_s_per_batch
-            # The step comes with the loop around it, in `device` and in the job, where it may be shorter besides.
+            # In `device` the step comes with the loop around it, which takes a moment, and may itself take longer.
             below_s = loop_s + (self._slower_alone_s() if span.name == COMPUTE else 0.0)
             return found if found is None else replace(found, below_s=below_s, above_s=loop_s)
         return (
@@ -135,7 +135,9 @@ class Costs:
     def _slower_alone_s(self) -> float:
         """By how much the step takes longer in `device` than within the job: an idle processor is slow to wake up."""
         device, step_s = self._readings.device, self._readings.step_s_per_batch
-        return 0.0 if device is None or step_s is None else max(0.0, device.seconds_per_batch - step_s)
+        if device is None or step_s is None:
+            return 0.0
+        return max(0.0, device.seconds_per_batch - self._readings.loop_s_per_batch - step_s)
 
     def _left_out(self, span: StageSpan) -> Costing | None:
         """Compare the loader alone with the one without the stage; with workers, these alone.

@@ -41,7 +41,7 @@ def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> R
             if e.coupled or e.drained
         ),
         wait_s_per_batch=sum(waits) / len(waits) if waits else None,
-        step_s_per_batch=bench.step_s_per_batch,
+        step_s_per_batch=bench.work_s_per_batch,
         stage=_longest_stage(ledger),
     )
 

@@ -104,7 +104,7 @@ class Evidence:
     loop_s_per_batch: Quantity | None = None
     """What the loop of the timed blocks takes beside the train step; None on a device, which works on meanwhile."""
     step_s_per_batch: Quantity | None = left_out()
-    """What the train step takes within the job as it is, copy included; None on a device, which works on meanwhile."""
+    """What the train step takes within the job as it is; None on a device, which works on meanwhile."""
     reads: Reads = null(Reads())
     utilisation: Utilisation = null(Utilisation())
     training: TrainingSeen = left_out(TrainingSeen())
