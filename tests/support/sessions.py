@@ -60,8 +60,8 @@ def warnings_of(outcome):
 
 
 def invented_time():
-    """Each reading takes some milliseconds, as if the job did."""
-    return FakeClock(50.0, per_reading_s=5e-3)
+    """Each reading takes some milliseconds, as if the job did; a step is read five times."""
+    return FakeClock(50.0, per_reading_s=3e-3)
 
 
 def run_simulated(step_s, options, judge=lambda _: UNDECIDED, dataset=None, **more):
