@@ -45,6 +45,39 @@ def collate(samples):
     return pad([image for image, _ in samples]), torch.tensor([label for _, label in samples])
 
 
+def collate_in_place(samples):
+    """What the stage gives is changed in place."""
+    return pad([image for image, _ in samples]).mul_(3), torch.tensor([label for _, label in samples])
+
+
+@bottleneck.stage("check")
+def check(images):
+    ran("check")
+    return images
+
+
+def collate_checked(samples):
+    """The stage hands on what it is given."""
+    return check(torch.stack([image for image, _ in samples])), torch.tensor([label for _, label in samples])
+
+
+class CollateNested:
+    """What the inner stage gives is in the batch, and nothing that the outer one gives."""
+
+    def __call__(self, samples):
+        self.measure(torch.stack([image for image, _ in samples]))
+        return self.doubled, torch.tensor([label for _, label in samples])
+
+    @bottleneck.stage("measure")
+    def measure(self, images):
+        return self.double(images).sum()
+
+    @bottleneck.stage("double")
+    def double(self, images):
+        self.doubled = images * 2
+        return self.doubled
+
+
 class Marked(Dataset):
     """Decode, then two views, with unmarked code in between."""
 

@@ -8,9 +8,10 @@ from torch.utils.data import IterableDataset, default_collate
 
 from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
-from bottleneck.loader import modes
+from bottleneck.loader import modes, trees
 from bottleneck.loader.record.marking import plan_marks
 from bottleneck.loader.record.plan import make_plan, with_copies
+from bottleneck.loader.record.store import storages
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
 from tests.loader import marked_datasets as marked
@@ -98,6 +99,27 @@ def test_the_code_around_the_stages_can_be_left_out(make):
     ran = bench.ran(modes.ALL | modes.SKIP_COLLATE_REST)
     assert ran == {"other": 2, "decode": 2, "crop": 4, "normalize": 4, "pad": 1}
     assert bench.plan.marks.collate_alone
+
+
+def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make, monkeypatch):
+    # Guards: without the code around a padding, its batch was made, thrown away, and a recorded one copied.
+    bench, stack, given = make(marked.Marked(), marked.collate), torch.stack, []
+    monkeypatch.setattr(torch, "stack", lambda parts: given.append(stack(parts)) or given[-1])
+    recorded = bench.make(modes.HANDOFF)
+    served = [(bench.make(modes.ALL | modes.SKIP_COLLATE_REST), given[-1]) for _ in range(6)]
+    assert all(batch[0] is padded for batch, padded in served)
+    assert len(set().union(*(storages(batch) for batch, _ in served))) == 12
+    assert [part.shape for part in served[0][0]] == [part.shape for part in recorded]
+
+
+@pytest.mark.parametrize("collate", [marked.collate_in_place, marked.collate_checked, marked.CollateNested()])
+def test_a_stage_in_the_collation_leaves_a_batch_as_it_was_recorded(make, collate):
+    # Guards: what later code changes would be handed over as it was before; what is handed on, twice the same tensor.
+    bench = make(marked.Marked(), collate)
+    recorded = [bench.make(modes.HANDOFF) for _ in range(3)]
+    served = [bench.make(modes.ALL | modes.SKIP_COLLATE_REST) for _ in range(6)]
+    assert all(trees.equal(batch, again) for batch, again in zip([*recorded, *recorded], served, strict=True))
+    assert len(set().union(*map(storages, served))) == 12
 
 
 def test_cached_samples_are_collated_with_and_without_the_stage_inside(make):

@@ -30,7 +30,7 @@ from bottleneck.loader.record.verification import (
     verify,
     work_alone,
 )
-from bottleneck.loader.replay.template import find_slots
+from bottleneck.loader.replay.template import OutputSlot, find_slots
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import UserCode
 from bottleneck.loader.worker.work import Work
@@ -215,7 +215,7 @@ class Recorder(Work):
         seen = samples[: len(items)] if left_out else samples
         if not trees.equal(values, seen) or storages(samples) & storages(batch):
             self._changes_samples = True
-        calls = [call for call in calls if call.site not in self._tape.unusable]
+        calls, slots = self._without_originals(batch, calls)
         self._collate_orders.add(tuple(call.site for call in calls))
         self._collated += 1
         if calls and not left_out and self._collated <= _CHECKED:
@@ -223,11 +223,28 @@ class Recorder(Work):
             self._collate_alone &= check_marks(
                 calls, self._tape, direct, lambda: collate(trees.copy_deep(values)), trees.equal
             )
-        self._keep(items, size, batch, calls, all_items=(len(items) + left_out) / len(items))
+        self._keep(items, size, batch, calls, slots, all_items=(len(items) + left_out) / len(items))
         self._control.reports.write(self._worker, self.report())
         return batch
 
-    def _keep(self, items: list[RecordedItem], size: int, batch: Any, calls: list[Call], all_items: float) -> None:
+    def _without_originals(self, batch: Any, recorded: list[Call]) -> tuple[list[Call], list[OutputSlot]]:
+        """Return the calls of a batch that may be served, and where what they gave stands in it, which is let go."""
+        calls = [call for call in recorded if call.site not in self._tape.unusable]
+        nested = {id(inner) for call in calls for inner in call.inner}
+        slots = [slot for slot in find_slots(batch, calls) if id(calls[slot.call]) not in nested]
+        for call in recorded:
+            call.original = None
+        return calls, slots
+
+    def _keep(
+        self,
+        items: list[RecordedItem],
+        size: int,
+        batch: Any,
+        calls: list[Call],
+        slots: list[OutputSlot],
+        all_items: float,
+    ) -> None:
         """Keep what fits of a batch, of which there were so many times the recorded items."""
         self._store.budget_bytes = self._control.worker_cache_bytes
         nbytes = trees.nbytes(batch)
@@ -235,7 +252,8 @@ class Recorder(Work):
         whole = nbytes + inside + int(all_items * sum(item.nbytes for item in items))
         self._recorded_bytes = max(self._recorded_bytes, whole)
         if self._store.has_room(whole):
-            self._store.add(RecordedBatch(items, size, ServedBatch(batch, travels=self._in_worker), calls), whole)
+            served = ServedBatch(batch, travels=self._in_worker)
+            self._store.add(RecordedBatch(items, size, served, calls, slots), whole)
         elif not self._store.batches:
             # Not even one batch fits: keep the batch if it does, and as many of its samples as do.
             kept: list[RecordedItem] = []

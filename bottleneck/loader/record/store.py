@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Call
 from bottleneck.loader.replay.replay import Replay
-from bottleneck.loader.replay.template import Fill, OutputSlot
+from bottleneck.loader.replay.template import Fill, OutputSlot, TreePath, make_fill
 
 
 @dataclass
@@ -48,8 +48,23 @@ class RecordedBatch:
     collated: ServedBatch | None = None
     calls: list[Call] = field(default_factory=list)
     """Calls of marked stages within the collate function."""
+    slots: list[OutputSlot] = field(default_factory=list)
+    """Where their outputs went."""
+    around: Callable[[list[Any]], Any] | None = None
+    """Serves the batch with fresh outputs in their places; None until it has been."""
     replays: dict[int, Replay] = field(default_factory=dict)
     """How it is collated again in a mode, once it has been."""
+
+    def serve_around(self, outputs: list[Any]) -> Any:
+        """Return a fresh copy with the outputs of its calls in their places; these are not copied once more."""
+        if self.collated is None:
+            return None
+        if self.around is None:
+            given = storages([(call.args, call.kwargs) for call in self.calls])
+            # What hands on what it was given would give the same tensor each time.
+            slots = self.slots if not storages(outputs) & given else []
+            self.around = self.collated.around(slots)
+        return self.around(outputs)
 
 
 def storages(value: Any) -> set[int]:
@@ -84,31 +99,37 @@ class ServedBatch:
     def __init__(self, value: Any, *, travels: bool = False) -> None:
         self._value = trees.copy_deep(value)
         self._share = travels
-        self._make = self._compile(self._value, value)
+        self._shared_places = frozenset(_find_shared(value, ()))
+        self._make = self._compile(self._value, (), frozenset())
         self.nbytes = trees.nbytes(self._value)
 
     def serve(self) -> Any:
         return self._value if self._make is None else self._make()
 
-    def _compile(self, value: Any, original: Any) -> Callable[[], Any] | None:
-        """Return what makes a copy of a tree; None where the same objects will do.
+    def around(self, slots: list[OutputSlot]) -> Callable[[list[Any]], Any]:
+        """Return what serves it with fresh outputs of calls in their places."""
+        if not slots:
+            return lambda _: self.serve()
+        value, fill = self._value, make_fill(self._value, slots)
+        make = self._compile(value, (), frozenset(slot.outer for slot in slots))
+        return lambda outputs: fill(value if make is None else make(), outputs)
+
+    def _compile(self, value: Any, path: TreePath, kept: frozenset[TreePath]) -> Callable[[], Any] | None:
+        """Return what makes a copy of a tree; None where the same objects will do, as at the paths that are kept.
 
         What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
         Python objects to copy them once more would be charged to the hand-off.
         """
-        if isinstance(value, torch.Tensor):
-            make_tensor = shared_copy if _is_shared(original) else private_copy
-            return lambda: make_tensor(value)
-        if trees.is_primitive(value):
+        if path in kept or trees.is_primitive(value):
             return None
+        if isinstance(value, torch.Tensor):
+            make_tensor = shared_copy if path in self._shared_places else private_copy
+            return lambda: make_tensor(value)
         parts = containers.children(value)
         if parts is None:
             shared = self._share and not _holds_tensors(value)
             return None if shared else lambda: trees.copy_leaf(value)
-        originals = containers.children(original) or parts
-        makers = [
-            (key, self._compile(part, source), part) for (key, part), (_, source) in zip(parts, originals, strict=True)
-        ]
+        makers = [(key, self._compile(part, (*path, key), kept), part) for key, part in parts]
         if self._share and not any(make for _, make, _ in makers):
             return None
         return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
@@ -134,6 +155,16 @@ def _holds_tensors(value: Any) -> bool:
     except Exception:  # noqa: BLE001 - any user type may refuse
         return True
     return finder.found
+
+
+def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
+    """Yield the paths of the tensors in a tree that lie in shared memory."""
+    if isinstance(value, torch.Tensor):
+        if _is_shared(value):
+            yield path
+    elif not trees.is_primitive(value):
+        for key, part in containers.children(value) or ():
+            yield from _find_shared(part, (*path, key))
 
 
 def _is_shared(tensor: torch.Tensor) -> bool:

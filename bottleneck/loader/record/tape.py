@@ -65,7 +65,7 @@ class Call:
     kwargs: dict[str, Any]
     output: Any
     original: Any = None
-    """The output object itself, until it has been looked for in the sample."""
+    """The output object itself, until it has been looked for in the sample, or in the batch."""
     started_s: float = 0.0
     ended_s: float = 0.0
     rng_before: RngState | None = None
@@ -225,7 +225,7 @@ class Tape:
         """Copy what a call returned, and keep it; `before_s` is when the copying of its arguments began."""
         if self._keep_rng:
             call.rng_after = RngState.capture()
-        if not marks.is_mark(call.site):
+        if self._collating or not marks.is_mark(call.site):
             call.original = output
         call.output = self.copier.copy(output)
         self.calls.append(call)

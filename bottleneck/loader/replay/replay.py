@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -128,18 +128,25 @@ class Replay:
             else:
                 inner.function(*inner.args, **inner.kwargs)
 
-    def run_calls(self, calls: Iterable[Call]) -> None:
-        """Let recorded calls of marked stages, nested ones included, work alone on what they were called with."""
-        nested = {id(inner) for call in calls for inner in call.inner}
-        self.run(self._call_all, [call for call in calls if id(call) not in nested])
+    def run_calls(self, calls: Collection[Call]) -> list[Any]:
+        """Let recorded calls of marked stages, nested ones included, work alone on what they were called with.
 
-    def _call_all(self, calls: list[Call]) -> None:
-        for call in calls:
-            if call.site in self._served:
-                self._run_inner(call)
-                continue
-            args, kwargs = recorded_arguments(call, self._config.copy_arguments)
-            call.function(*args, **kwargs)
+        Returns:
+            What each call gave; None for those that are served, and those within another.
+        """
+        nested = {id(inner) for call in calls for inner in call.inner}
+        outputs: list[Any] = self.run(self._call_all, [None if id(call) in nested else call for call in calls])
+        return outputs
+
+    def _call_all(self, calls: list[Call | None]) -> list[Any]:
+        return [None if call is None else self._call_alone(call) for call in calls]
+
+    def _call_alone(self, call: Call) -> Any:
+        if call.site in self._served:
+            self._run_inner(call)
+            return None
+        args, kwargs = recorded_arguments(call, self._config.copy_arguments)
+        return call.function(*args, **kwargs)
 
 
 def recorded_arguments(call: Call, copied: Iterable[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -12,7 +12,7 @@ from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.replay.strategies import STRATEGIES, MarkReplays
-from bottleneck.loader.replay.template import OutputSlot, make_fill
+from bottleneck.loader.replay.template import keep_calls, make_fill
 from bottleneck.loader.requests import Blank
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import UserCode
@@ -60,16 +60,18 @@ class Server(Work):
         for batch in self._store.batches:
             for item in batch.items:
                 self._keep_what_is_needed(item)
-            batch.calls = [call for call in batch.calls if call.site in plan.marks.collate]
+            batch.calls, batch.slots = keep_calls(
+                batch.calls, batch.slots, lambda call: call.site in plan.marks.collate
+            )
+            # What the code around the stages changes in place is no output of theirs.
+            batch.slots = [slot for slot in batch.slots if batch.calls[slot.call].site not in plan.copy_outputs]
+            batch.around = None
             batch.replays.clear()
             _forget_rng(batch.calls)
         self._watch.begin(plan)
 
     def _keep_what_is_needed(self, item: RecordedItem) -> None:
-        kept = [number for number, call in enumerate(item.calls) if self._strategy.keeps(call)]
-        place = {number: position for position, number in enumerate(kept)}
-        item.slots = [OutputSlot(place[call], inner, outer) for call, inner, outer in item.slots if call in place]
-        item.calls = [item.calls[number] for number in kept]
+        item.calls, item.slots = keep_calls(item.calls, item.slots, self._strategy.keeps)
         item.fill = make_fill(item.value, item.slots)
         item.replays.clear()
         if not self._strategy.keeps_locals:
@@ -162,10 +164,10 @@ class Server(Work):
             replay = batch.replays[mode] = self._marks.make(self._plan.marks.collate, batch.calls, mode)
         if mode & modes.SKIP_COLLATE_REST:
             try:
-                replay.run_calls(batch.calls)
+                outputs = replay.run_calls(batch.calls)
             except BaseException as error:
                 raise self._user_code.failure(error, None, "collate_fn") from None
-            return batch.collated.serve() if batch.collated is not None else None
+            return batch.serve_around(outputs)
         if mode & modes.OWN_ITEMS:
             recorded = [self._strategy.sample(item) for item in batch.items]
             samples = recorded if self._batched else recorded[0]

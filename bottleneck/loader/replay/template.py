@@ -1,4 +1,4 @@
-"""A recorded sample as a template: where the outputs of cuts stand in it, and how fresh ones are put there."""
+"""A recorded sample, or batch, as a template: where outputs of cuts stand in it, and how fresh ones are put there."""
 
 from __future__ import annotations
 
@@ -65,6 +65,17 @@ def find_slots(value: Any, calls: list[Call]) -> list[OutputSlot]:
     for number in reversed(range(len(calls))):
         visit(number, calls[number].original, ())
     return slots
+
+
+def keep_calls(
+    calls: list[Call], slots: list[OutputSlot], keeps: Callable[[Call], bool]
+) -> tuple[list[Call], list[OutputSlot]]:
+    """Return some of the calls, and their slots."""
+    kept = [number for number, call in enumerate(calls) if keeps(call)]
+    place = {number: position for position, number in enumerate(kept)}
+    return [calls[number] for number in kept], [
+        slot._replace(call=place[slot.call]) for slot in slots if slot.call in place
+    ]
 
 
 def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
