@@ -82,14 +82,32 @@ _COPIED_BY_ONE_THREAD = 32_768
 """Elements up to which PyTorch copies a tensor with one thread."""
 
 
+class CopiedOnTheWay:
+    """In the place of a tensor that goes to another process: the queue copies it into shared memory, each time anew.
+
+    That is what it does with a tensor in private memory, and what a batch takes whose collation takes nothing.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def __reduce__(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], tuple[torch.Tensor]]:
+        return arrived, (shared_copy(self._tensor),)
+
+
+def arrived(tensor: torch.Tensor) -> torch.Tensor:
+    """What the other process gets instead."""
+    return tensor
+
+
 class ServedBatch:
     """A recorded object that is served as a fresh copy each time.
 
     A tensor that a worker returns twice travels as a mere file descriptor: far too fast, one descriptor leaked
     each time, and the train step would write into the worker's cache. So each serving copies the tensors: straight
     into shared memory where the user's collate function wrote them there, as `default_collate` does in a worker,
-    and within the process where it did not. Otherwise what the hand-off does would be charged to the collation,
-    or the other way round.
+    and on the way where it did not. Otherwise what the hand-off does would be charged to the collation, or the other
+    way round.
 
     Args:
         value: The object; it is copied.
@@ -123,8 +141,7 @@ class ServedBatch:
         if path in kept or trees.is_primitive(value):
             return None
         if isinstance(value, torch.Tensor):
-            make_tensor = shared_copy if path in self._shared_places else private_copy
-            return lambda: make_tensor(value)
+            return self._make_tensor(value, shared=path in self._shared_places)
         parts = containers.children(value)
         if parts is None:
             shared = self._share and not _holds_tensors(value)
@@ -133,6 +150,14 @@ class ServedBatch:
         if self._share and not any(make for _, make, _ in makers):
             return None
         return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
+
+    def _make_tensor(self, tensor: torch.Tensor, *, shared: bool) -> Callable[[], Any]:
+        if shared:
+            return lambda: shared_copy(tensor)
+        if self._share and _has_plain_memory(tensor):
+            on_the_way = CopiedOnTheWay(tensor)
+            return lambda: on_the_way
+        return lambda: private_copy(tensor)
 
 
 class _TensorFinder(pickle.Pickler):
@@ -176,9 +201,7 @@ def _is_shared(tensor: torch.Tensor) -> bool:
 
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor into fresh shared memory, in one pass, with the strides that a clone would have."""
-    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
-        return trees.copy_tensor(tensor)
-    if not tensor.numel() or tensor.device.type != "cpu":
+    if not _has_plain_memory(tensor):
         return trees.copy_tensor(tensor)
     strides = torch.empty_like(tensor, device="meta").stride()
     size = tensor.numel() * tensor.element_size()
@@ -194,7 +217,8 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     where a core is busy, waiting for the second thread takes milliseconds: the serving would be slower than the stage.
     """
     small = tensor.numel() < _COPIED_BY_ONE_THREAD
-    if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not _is_plain(tensor):
+    plain = _has_plain_memory(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+    if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not plain:
         return trees.copy_tensor(tensor)
     fresh = torch.empty_like(tensor)
     into, source = (side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor))
@@ -202,11 +226,11 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     return fresh.requires_grad_(tensor.requires_grad)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but its elements, one after the other in memory."""
+def _has_plain_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is elements in memory of the CPU, and nothing else."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
-    return tensor.is_contiguous() and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    return tensor.numel() > 0 and not tensor.is_quantized
 
 
 class RecordingStore:
