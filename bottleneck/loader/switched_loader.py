@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -138,6 +139,12 @@ class SwitchedLoader(RunningLoader):
         self.switch(modes.HANDOFF | modes.CHECK)
         for _ in range(max(1, self.num_workers)):
             self.next_batch()
+
+    def serve_batches_themselves(self) -> None:
+        """Serve recorded batches without a copy from now on: the job does not change them; without workers only."""
+        if self._plan is not None and not self.num_workers:
+            self._plan = replace(self._plan, copy_batches=False)
+            self._control.publish_plan(self._plan)
 
     def copy_changed(self, changes: Iterable[Change]) -> None:
         """Serve copies from now on of what has been changed in place."""

@@ -172,7 +172,7 @@ def build_ladder(can: Capabilities) -> Ladder:
     unsplit: list[str] = []
     for step in _steps(can):
         coupled = Arm(step.mode, "loader")
-        rungs.append(_rung(step.name, reasons.get(step.name), coupled, replace(coupled, coupled=False)))
+        rungs.append(_rung(step.name, reasons.get(step.name), coupled, _drained(coupled, can)))
         stage = FETCH if step.name == "raw" and not can.plan.has_samples else step.stage
         added[step.name] = joint_name([*unsplit, stage])
         if step.name not in reasons:
@@ -193,8 +193,13 @@ def build_ladder(can: Capabilities) -> Ladder:
 def _alone(arm: Arm, can: Capabilities) -> Arm:
     """Return the loader alone in the mode of an arm: its workers alone, where batches need not be handed over."""
     assert arm.mode is not None
-    mode = arm.mode & ~modes.HANDOFF if can.hands_over and can.can_skip_batches else arm.mode
+    mode = arm.mode & ~modes.HANDOFF if can.can_skip_batches else arm.mode
     return Arm(mode, "loader", coupled=False)
+
+
+def _drained(arm: Arm, can: Capabilities) -> Arm:
+    """Return the loader alone in the mode of an arm, with the hand-off; without one, nothing is done with a batch."""
+    return replace(arm, coupled=False) if can.hands_over else _alone(arm, can)
 
 
 def _with_workers(

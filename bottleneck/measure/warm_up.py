@@ -62,7 +62,9 @@ def make_bench(
     ledger.evidence = replace(ledger.evidence, payload=payload)
     ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
     synchronize()
-    if caches.changed:
+    if not caches.changed:
+        loader.serve_batches_themselves()
+    else:
         ledger.warn(
             "batch-changed-in-place",
             "The train step changes its batch in place, so cached batches are cloned for each step; the cost of "

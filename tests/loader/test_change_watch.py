@@ -1,13 +1,17 @@
 """Recorded data that changes while it is served is noticed, whatever it is made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from bottleneck.loader import modes
+from bottleneck.loader.record import store
 from bottleneck.loader.record.change_watch import Change, Snapshot
 from bottleneck.loader.record.plan import with_copies
+from bottleneck.loader.record.store import storages
 from tests.loader.engine_bench import NothingBehind, Photos, engines, work
 
 make = pytest.fixture(engines)
@@ -143,3 +147,30 @@ def test_a_mode_in_which_nothing_is_served_is_not_looked_at(make):
     bench.run("raw")
     bench.run(modes.HANDOFF | modes.CHECK)
     assert faults(bench) == []
+
+
+def test_a_batch_that_nothing_changes_is_served_itself_and_copied_once_something_does(make):
+    # Guards: without workers, a copy of a batch was served in the place of its collation, and takes as long.
+    bench = make(Photos(), batches=2)
+    bench.control.publish_plan(replace(bench.plan, copy_batches=False))
+    served = [bench.run("after_collate")[0][0] for _ in range(4)]
+    assert len(storages(served)) == 2
+    served[0].zero_()
+    bench.run("raw")
+    assert faults(bench) == [Change("batch", "", (modes.HANDOFF,))]
+    bench.control.publish_plan(with_copies(bench.plan, "batch", ""))
+    copied = [bench.run("after_collate")[0][0] for _ in range(4)]
+    assert len(storages(copied)) == 4
+    assert all(torch.equal(image, served[1]) for image in copied)
+    bench.run("raw")
+    assert faults(bench) == []
+
+
+def test_of_a_batch_that_is_let_go_no_copy_is_made(make, monkeypatch):
+    bench, copied = make(Photos(), batches=2), []
+    monkeypatch.setattr(store, "private_copy", lambda tensor: copied.append(tensor) or tensor.clone())
+    for mode in (modes.ALL & ~modes.COLLATE, 0):
+        bench.run(mode & ~modes.HANDOFF)
+        assert not copied
+    bench.run(modes.ALL & ~modes.COLLATE)
+    assert copied

@@ -25,9 +25,9 @@ from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 
-What = Literal["arguments", "outputs", "locals", "sample"]
+What = Literal["arguments", "outputs", "locals", "sample", "batch"]
 _Holder = RecordedItem | RecordedBatch
-_INNERMOST: tuple[What, ...] = ("arguments", "locals", "outputs", "sample")
+_INNERMOST: tuple[What, ...] = ("arguments", "locals", "outputs", "sample", "batch")
 _MOST_OF_THE_TIME = 0.02
 _MANY = 16
 _MOST_BYTES = 1 << 26
@@ -40,7 +40,7 @@ class Change:
 
     Attributes:
         what: Which data.
-        site: Whose arguments or outputs; empty for local variables and samples.
+        site: Whose arguments or outputs; empty for local variables, samples and batches.
         modes: What was served since it was last found to be as recorded.
     """
 
@@ -131,17 +131,20 @@ class ChangeWatch:
         self._watched: list[tuple[_Holder, What, str, Snapshot]] = []
         self._modes: set[int] = set()
         """What was served since everything was compared."""
+        self._copies_batches = True
         self._due_s = 0.0
 
     def begin(self, plan: Plan) -> None:
         """Remember what is recorded now, as far as a plan serves it without copying it."""
         started_s = self._clock()
         self._watched.clear()
+        self._copies_batches = plan.copy_batches
         taken = 0
         for batch in self._store.batches:
             for holder, what, site, value in _served(batch, plan, self._tape):
                 self._watched.append((holder, what, site, Snapshot(value, with_digests=taken <= _MOST_BYTES)))
             taken += sum(item.nbytes for item in batch.items)
+            taken += batch.collated.nbytes if batch.collated is not None and not plan.copy_batches else 0
         self._modes.clear()
         self._note_cost(started_s)
 
@@ -157,7 +160,9 @@ class ChangeWatch:
             whole: Compare the checksums in any case.
         """
         works = left & modes.ALL_AND_MARKS & ~modes.HANDOFF
-        serves = works & (modes.WITHIN_SAMPLE | modes.COLLATE) and works != modes.ALL & ~modes.HANDOFF
+        serves = works != modes.ALL & ~modes.HANDOFF and (
+            works & (modes.WITHIN_SAMPLE | modes.COLLATE) or not self._copies_batches
+        )
         if serves:
             self._modes.add(left)
         started_s = self._clock()
@@ -206,6 +211,8 @@ def _served(batch: RecordedBatch, plan: Plan, tape: Tape) -> Iterator[tuple[_Hol
             yield item, what, call.site, value
     for what, call, value in _served_of_calls(batch.calls, plan, tape):
         yield batch, what, call.site, value
+    if not plan.copy_batches and batch.collated is not None:
+        yield batch, "batch", "", batch.collated.value
 
 
 def _served_of_calls(calls: list[Call], plan: Plan, tape: Tape) -> Iterator[tuple[What, Call, Any]]:

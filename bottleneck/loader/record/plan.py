@@ -74,6 +74,7 @@ class Plan:
         copy_outputs: Sites whose output is copied each time it is served, because later code changes it.
         copy_locals: The second half of `__getitem__` changes its local variables.
         copy_samples: Collation changes or keeps the samples.
+        copy_batches: The train step may change a batch that no queue has copied.
         within_sample: The stages inside `__getitem__`, from the device outwards.
         can_stop: The code behind the augmentation can be left out.
         reason: Why `__getitem__` is not cut, as it is reported; empty when it is.
@@ -88,6 +89,7 @@ class Plan:
     copy_outputs: frozenset[str] = frozenset()
     copy_locals: bool = False
     copy_samples: bool = True
+    copy_batches: bool = True
     within_sample: tuple[str, ...] = ("fetch",)
     can_stop: bool = False
     reason: str = ""
@@ -106,6 +108,8 @@ def with_copies(plan: Plan, what: str, site: str) -> Plan:
         return replace(plan, copy_arguments=plan.copy_arguments | {site})
     if what == "outputs":
         return replace(plan, copy_outputs=plan.copy_outputs | {site} | (frozenset() if is_mark(site) else plan.sites))
+    if what == "batch":
+        return replace(plan, copy_batches=True)
     return replace(plan, copy_locals=True) if what == "locals" else replace(plan, copy_samples=True)
 
 

@@ -115,20 +115,21 @@ class ServedBatch:
     """
 
     def __init__(self, value: Any, *, travels: bool = False) -> None:
-        self._value = trees.copy_deep(value)
+        self.value = trees.copy_deep(value)
         self._share = travels
         self._shared_places = frozenset(_find_shared(value, ()))
-        self._make = self._compile(self._value, (), frozenset())
-        self.nbytes = trees.nbytes(self._value)
+        self._make = self._compile(self.value, (), frozenset())
+        self.nbytes = trees.nbytes(self.value)
 
-    def serve(self) -> Any:
-        return self._value if self._make is None else self._make()
+    def serve(self, *, copies: bool = True) -> Any:
+        """Return a copy, or the recorded object itself."""
+        return self._make() if copies and self._make is not None else self.value
 
     def around(self, slots: list[OutputSlot]) -> Callable[[list[Any]], Any]:
-        """Return what serves it with fresh outputs of calls in their places."""
+        """Return what serves a copy of it with fresh outputs of calls in their places."""
         if not slots:
             return lambda _: self.serve()
-        value, fill = self._value, make_fill(self._value, slots)
+        value, fill = self.value, make_fill(self.value, slots)
         make = self._compile(value, (), frozenset(slot.outer for slot in slots))
         return lambda outputs: fill(value if make is None else make(), outputs)
 

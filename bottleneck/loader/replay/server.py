@@ -179,7 +179,9 @@ class Server(Work):
         if not self._store.batches:
             return None
         batch = self._store.next_batch(size or None)
-        return batch.collated.serve() if batch.collated is not None else None
+        # A batch that is let go needs no copy either; where it travels, the copy is what hands it over.
+        copies = self._user_code.in_worker or bool(self._plan.copy_batches and self.mode & modes.HANDOFF)
+        return batch.collated.serve(copies=copies) if batch.collated is not None else None
 
     # --- what cannot be served -----------------------------------------------------------------------------
 

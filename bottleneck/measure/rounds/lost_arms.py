@@ -63,8 +63,9 @@ class LostArms:
         self._loader.copy_changed([change])
         self._ledger.warn(
             "recording-changed",
-            f"{_what_changed(change)}, as an augmentation does that works in place now and then. From then on it is "
-            "copied each time, and what had been measured with it is left out. Let it work on a copy.",
+            f"{_what_changed(change)}, as {'a train step' if change.what == 'batch' else 'an augmentation'} does that "
+            "works in place now and then. From then on it is copied each time, and what had been measured with it is "
+            "left out. Let it work on a copy.",
         )
         return ladder
 
@@ -103,9 +104,7 @@ def _names(ladder: Ladder, mode: int) -> list[str]:
 
 def _what_changed(change: Change) -> str:
     whose = f" of `{change.site}`" if change.site else ""
-    what = {"arguments": "arguments", "outputs": "outputs", "locals": "local variables", "sample": "samples"}[
-        change.what
-    ]
+    what = {"locals": "local variables", "sample": "samples", "batch": "batches"}.get(change.what, change.what)
     return f"Recorded {what}{whose} were changed in place while they were served"
 
 
