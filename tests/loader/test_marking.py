@@ -1,6 +1,7 @@
 """Stages that the user marked are recorded, served and skipped, alone or inside each other."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -180,9 +181,11 @@ def test_a_stage_that_works_in_place_leaves_the_recording_of_another_as_it_is(ma
 def test_a_plan_that_copies_more_holds_for_batches_that_were_served_before(make):
     bench = make(marked.Marked(), marked.collate)
     mode = bench.skipping("pad")
+    plan = replace(bench.plan, copy_batches=False)
+    bench.control.publish_plan(plan)
     served = [bench.make(mode)[0] for _ in range(6)]
     assert len({id(image) for image in served}) == 3  # one of each recorded batch
-    bench.control.publish_plan(with_copies(bench.plan, "outputs", "@pad"))
+    bench.control.publish_plan(with_copies(plan, "outputs", "@pad"))
     served = [bench.make(mode)[0] for _ in range(6)]
     assert len({id(image) for image in served}) == 6
 

@@ -17,6 +17,7 @@ from bottleneck.loader.record.store import (
     RecordedItem,
     RecordingStore,
     ServedBatch,
+    copied_on_the_way,
     private_copy,
     shared_copy,
     storages,
@@ -95,6 +96,15 @@ def test_a_tensor_in_private_memory_is_copied_once_each_time_that_a_queue_pickle
         assert copied.is_shared()
         assert (copied.stride(), copied.requires_grad) == (tensor.stride(), tensor.requires_grad)
     assert len(storages(received)) == 2
+
+
+def test_a_tensor_with_a_type_of_its_own_arrives_as_that():
+    boxes = tv_tensors.BoundingBoxes(torch.ones(2, 4), format="XYWH", canvas_size=(8, 9))
+    rebuild, given = copied_on_the_way(boxes).__reduce__()
+    arrived = rebuild(*given)
+    assert type(arrived) is tv_tensors.BoundingBoxes
+    assert (arrived.format, arrived.canvas_size) == (boxes.format, (8, 9))
+    assert not storages(arrived) & storages(boxes)
 
 
 @pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.zeros(0, 3), torch.eye(2, device="meta")], ids=str)

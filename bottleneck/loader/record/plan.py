@@ -31,7 +31,7 @@ class Report:
     site_stages: dict[str, str | None]
     unusable: dict[str, str]
     changes_samples: bool
-    """The collate function changes the samples, or keeps them, so that each serving needs a copy."""
+    """The collate function changes the samples, so that each serving needs a copy."""
     batch_sizes: tuple[int, ...]
     """Samples in each recorded batch."""
     has_samples: bool
@@ -42,6 +42,8 @@ class Report:
     """Sites that the user named."""
     guessed: frozenset[str] = frozenset()
     """Sites whose stage was guessed from their arguments."""
+    keeps_samples: bool = False
+    """The collate function puts the samples themselves into the batch, or parts of them."""
     changes_arguments: dict[str, float] = field(default_factory=dict)
     """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
     changed_outputs: dict[str, float] = field(default_factory=dict)
@@ -73,7 +75,8 @@ class Plan:
         copy_arguments: Sites that change their arguments and get a copy each time.
         copy_outputs: Sites whose output is copied each time it is served, because later code changes it.
         copy_locals: The second half of `__getitem__` changes its local variables.
-        copy_samples: Collation changes or keeps the samples.
+        copy_samples: Collation changes the samples.
+        keeps_samples: Collation puts them into the batch, or parts of them.
         copy_batches: The train step may change a batch that no queue has copied.
         within_sample: The stages inside `__getitem__`, from the device outwards.
         can_stop: The code behind the augmentation can be left out.
@@ -89,6 +92,7 @@ class Plan:
     copy_outputs: frozenset[str] = frozenset()
     copy_locals: bool = False
     copy_samples: bool = True
+    keeps_samples: bool = False
     copy_batches: bool = True
     within_sample: tuple[str, ...] = ("fetch",)
     can_stop: bool = False
@@ -215,6 +219,7 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
         copy_arguments=frozenset(site for r in reports for site in r.changes_arguments if is_mark(site)),
         copy_outputs=frozenset(copies_s),
         copy_samples=any(report.changes_samples for report in reports),
+        keeps_samples=any(report.keeps_samples for report in reports),
         within_sample=("other", *(name_of(site) for site in reversed(plan.sample))) if plan.sample else ("fetch",),
         reason="none of its marked stages can be served from a recording" if marked and not plan.sample else "",
         warnings=(*warn_of_marks(plan, refused, copies_s), *(warn_of_lazy(lazy) if marked else ())),

@@ -67,7 +67,7 @@ class Recorder(Work):
         self._verification: Verification | None = None
         self._sample_alone = self._collate_alone = True
         self._collate_orders: set[tuple[str, ...]] = set()
-        self._changes_samples = False
+        self._changes_samples = self._keeps_samples = False
         self._pending: list[RecordedItem] = []
         self._pending_bytes = self._left_out = 0
         """Bytes of the pending items, and items of the same batch for whose recording there was no room."""
@@ -213,8 +213,8 @@ class Recorder(Work):
         if whole:
             values = items[0].value
         seen = samples[: len(items)] if left_out else samples
-        if not trees.equal(values, seen) or storages(samples) & storages(batch):
-            self._changes_samples = True
+        self._changes_samples |= not trees.equal(values, seen)
+        self._keeps_samples |= bool(storages(samples) & storages(batch))
         calls, slots = self._without_originals(batch, calls)
         self._collate_orders.add(tuple(call.site for call in calls))
         self._collated += 1
@@ -282,6 +282,7 @@ class Recorder(Work):
             collate_alone=self._collate_alone,
             collate_orders=frozenset(self._collate_orders),
             changes_samples=self._changes_samples,
+            keeps_samples=self._keeps_samples,
             batch_sizes=tuple(batch.size for batch in batches),
             has_samples=bool(batches) and all(batch.items for batch in batches),
             has_collated=bool(batches) and all(batch.collated is not None for batch in batches),

@@ -92,7 +92,19 @@ class CopiedOnTheWay:
         self._tensor = tensor
 
     def __reduce__(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], tuple[torch.Tensor]]:
-        return arrived, (shared_copy(self._tensor),)
+        tensor, kind = self._tensor, type(self._tensor)
+        if kind is torch.Tensor:
+            return arrived, (shared_copy(tensor),)
+        copied = shared_copy(tensor.as_subclass(torch.Tensor)).as_subclass(kind)
+        vars(copied).update(vars(tensor))
+        return arrived, (copied,)
+
+
+def copied_on_the_way(leaf: Any) -> Any:
+    """Return a tensor, or an array, in the way in which it goes to another process as a copy."""
+    if isinstance(leaf, torch.Tensor):
+        return CopiedOnTheWay(leaf) if _is_in_memory(leaf) else trees.copy_leaf(leaf)
+    return leaf  # the queue pickles it
 
 
 def arrived(tensor: torch.Tensor) -> torch.Tensor:
@@ -155,7 +167,7 @@ class ServedBatch:
     def _make_tensor(self, tensor: torch.Tensor, *, shared: bool) -> Callable[[], Any]:
         if shared:
             return lambda: shared_copy(tensor)
-        if self._share and _has_plain_memory(tensor):
+        if self._share and _is_in_memory(tensor):
             on_the_way = CopiedOnTheWay(tensor)
             return lambda: on_the_way
         return lambda: private_copy(tensor)
@@ -229,7 +241,12 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _has_plain_memory(tensor: torch.Tensor) -> bool:
     """Whether a tensor is elements in memory of the CPU, and nothing else."""
-    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.device.type != "cpu":
+    return type(tensor) is torch.Tensor and _is_in_memory(tensor)
+
+
+def _is_in_memory(tensor: torch.Tensor) -> bool:
+    """Whether the elements of a tensor, which may have a type of its own, are in memory of the CPU."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
     return tensor.numel() > 0 and not tensor.is_quantized
 

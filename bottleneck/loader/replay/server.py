@@ -5,11 +5,14 @@ from __future__ import annotations
 from itertools import cycle, islice
 from typing import Any
 
-from bottleneck.loader import modes
+import numpy as np
+import torch
+
+from bottleneck.loader import modes, trees
 from bottleneck.loader.record.change_watch import Change, ChangeWatch
 from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
+from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore, copied_on_the_way, storages
 from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.replay.strategies import STRATEGIES, MarkReplays
 from bottleneck.loader.replay.template import keep_calls, make_fill
@@ -41,6 +44,8 @@ class Server(Work):
         """What the samples of the present batch were asked for with; None for a blank."""
         self.mode = modes.ALL
         """The stages that work for real."""
+        self._recorded: frozenset[int] = frozenset()
+        """Storages of recorded data that may come into a batch."""
         self._adopt(Plan("fetch"))
 
     # --- the plan ------------------------------------------------------------------------------------------
@@ -68,7 +73,18 @@ class Server(Work):
             batch.around = None
             batch.replays.clear()
             _forget_rng(batch.calls)
+        self._recorded = frozenset(storages(self._may_be_kept(plan)))
         self._watch.begin(plan)
+
+    def _may_be_kept(self, plan: Plan) -> list[Any]:
+        """Return what of the recorded data the collation may put into a batch."""
+        batches = self._store.batches
+        calls = [call for batch in batches for call in batch.calls]
+        if plan.keeps_samples:
+            items = [item for batch in batches for item in batch.items]
+            calls += [call for item in items for call in item.calls]
+            return [(item.value, item.locals) for item in items] + [_data_of(call) for call in calls]
+        return [_data_of(call) for call in calls]
 
     def _keep_what_is_needed(self, item: RecordedItem) -> None:
         item.calls, item.slots = keep_calls(item.calls, item.slots, self._strategy.keeps)
@@ -151,7 +167,9 @@ class Server(Work):
         if not self.mode & modes.COLLATE:
             return self.collated(0)
         try:
-            return self._user_code.collate(samples) if self._collates(self.mode) else self._collate(self.mode, samples)
+            if self._collates(self.mode):
+                return self._without_recorded(self._user_code.collate(samples))
+            return self._collate(self.mode, samples)
         except UserCodeError as error:
             return self._user_code.collate(self._make_instead(error, len(samples) if self._batched else None))
 
@@ -171,7 +189,24 @@ class Server(Work):
         if mode & modes.OWN_ITEMS:
             recorded = [self._strategy.sample(item) for item in batch.items]
             samples = recorded if self._batched else recorded[0]
-        return replay.run(self._user_code.collate, samples)
+        return self._without_recorded(replay.run(self._user_code.collate, samples))
+
+    def _without_recorded(self, batch: Any) -> Any:
+        """Return a batch of which nothing is what was recorded, where it is handed on: its tensors are copied then."""
+        if not (self._recorded and self.mode & modes.HANDOFF):
+            return batch
+        if self._user_code.in_worker:
+            return trees.map_leaves(self._copied_on_the_way, batch)
+        return trees.map_leaves(self._copied, batch) if self._plan.copy_batches else batch
+
+    def _copied_on_the_way(self, leaf: Any) -> Any:
+        return copied_on_the_way(leaf) if self._is_recorded(leaf) else leaf
+
+    def _copied(self, leaf: Any) -> Any:
+        return trees.copy_leaf(leaf) if self._is_recorded(leaf) else leaf
+
+    def _is_recorded(self, leaf: Any) -> bool:
+        return isinstance(leaf, torch.Tensor | np.ndarray) and not storages(leaf).isdisjoint(self._recorded)
 
     def collated(self, size: int) -> Any:
         """Return a fresh copy of the next recorded batch, if there is any; of the wanted size if there is one."""
@@ -219,6 +254,10 @@ class Server(Work):
     def _report(self, faults: list[Fault] | list[Change]) -> None:
         self._faults.extend(faults)
         self._control.write_faults(self._user_code.number, self._faults)
+
+
+def _data_of(call: Call) -> tuple[Any, ...]:
+    return call.output, call.args, call.kwargs
 
 
 def _forget_rng(calls: list[Call]) -> None:
