@@ -148,11 +148,12 @@ class Server(Work):
             items = batch.items[:1]
         else:
             items = batch.items if wanted == len(batch.items) else list(islice(cycle(batch.items), wanted))
-        if mode & modes.PAY_SERVING and not strategy.has_parts:
-            # Whole samples are all that there is to serve: they are served beside those that are made.
+        if mode & modes.PAY_SERVING and (self._plan.copy_samples or not strategy.has_parts):
+            # Beside samples that are made, the recorded ones are copied; or served, where there is no part to serve.
             for item in items:
                 strategy.sample(item)
-            return user_code.fetch(request)
+            if not strategy.has_parts:
+                return user_code.fetch(request)
         if not mode & modes.LOAD:
             serve = strategy.way_to_serve(mode)
             return serve(items[0]) if single else [serve(item) for item in user_code.while_wanted(items)]
