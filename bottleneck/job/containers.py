@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import UserDict
 from collections.abc import Mapping, MutableSequence
 from typing import Any
 
@@ -24,6 +25,14 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
         names = (field.name for field in dataclasses.fields(value))
         return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
     return None
+
+
+def takes_anything(value: Any) -> bool:
+    """Whether a container keeps whatever is put into it; one such as a TensorDict converts it, or refuses it."""
+    if is_dataclass_instance(value):
+        kind: Any = type(value)
+        return kind.__setattr__ is object.__setattr__ or kind.__dataclass_params__.frozen
+    return isinstance(value, (dict, UserDict, list, tuple))
 
 
 def is_dataclass_instance(value: Any) -> bool:

@@ -29,21 +29,28 @@ def is_primitive(value: Any) -> bool:
     return isinstance(value, _PRIMITIVES)
 
 
-def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """Rebuild a tree with `function` applied to every leaf."""
+def map_leaves(function: Callable[[Any], Any], value: Any, within: Callable[[Any], bool] | None = None) -> Any:
+    """Rebuild a tree with `function` applied to every leaf.
+
+    Args:
+        function: What is applied.
+        value: The tree.
+        within: Which containers are rebuilt; the others count as leaves. None: all of them.
+    """
     kind = type(value)
     # The usual containers by themselves: a batch can hold tens of thousands of objects.
     if kind is dict:
-        return {key: map_leaves(function, part) for key, part in value.items()}
+        return {key: map_leaves(function, part, within) for key, part in value.items()}
     if kind is list:
-        return [map_leaves(function, part) for part in value]
+        return [map_leaves(function, part, within) for part in value]
     if kind is tuple:
-        return tuple([map_leaves(function, part) for part in value])
-    parts = None if is_primitive(value) else children(value)
+        return tuple([map_leaves(function, part, within) for part in value])
+    is_leaf = is_primitive(value) or not (within is None or within(value))
+    parts = None if is_leaf else children(value)
     if parts is None:
         return function(value)
     try:
-        return rebuild(value, [(key, map_leaves(function, part)) for key, part in parts])
+        return rebuild(value, [(key, map_leaves(function, part, within)) for key, part in parts])
     except TypeError:
         return function(value)
 

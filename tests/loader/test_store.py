@@ -1,6 +1,7 @@
 """What a worker has recorded is served as fresh copies, in order and within its memory."""
 
 from collections import namedtuple
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,6 +97,41 @@ def test_a_tensor_in_private_memory_is_copied_once_each_time_that_a_queue_pickle
         assert copied.is_shared()
         assert (copied.stride(), copied.requires_grad) == (tensor.stride(), tensor.requires_grad)
     assert len(storages(received)) == 2
+
+
+class TensorMap(MutableMapping):
+    """As a TensorDict: what is put into it has to be a tensor."""
+
+    def __init__(self, parts):
+        self.parts = {key: torch.as_tensor(part) for key, part in parts.items()}
+
+    def __getitem__(self, key):
+        return self.parts[key]
+
+    def __setitem__(self, key, value):
+        self.parts = {**self.parts, key: torch.as_tensor(value)}
+
+    def __delitem__(self, key):
+        self.parts = {name: part for name, part in self.parts.items() if name != key}
+
+    def __iter__(self):
+        return iter(self.parts)
+
+    def __len__(self):
+        return len(self.parts)
+
+
+def test_a_container_that_takes_tensors_alone_gets_copies():
+    # Guards: what stands for a tensor on the way is none.
+    batch = {"inputs": TensorMap({"x": torch.ones(3)}), "labels": torch.zeros(2)}
+    first, second = (ServedBatch(batch, travels=True).serve() for _ in range(2))
+    assert type(first["inputs"]) is TensorMap
+    assert type(first["inputs"]["x"]) is torch.Tensor
+    assert type(first["labels"]) is CopiedOnTheWay
+    assert not storages(first["inputs"]) & storages([second["inputs"], batch["inputs"]])
+    copied = copied_on_the_way(batch["inputs"])
+    assert type(copied) is TensorMap
+    assert not storages(copied) & storages(batch["inputs"])
 
 
 def test_a_tensor_with_a_type_of_its_own_arrives_as_that():

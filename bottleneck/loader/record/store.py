@@ -100,11 +100,11 @@ class CopiedOnTheWay:
         return arrived, (copied,)
 
 
-def copied_on_the_way(leaf: Any) -> Any:
-    """Return a tensor, or an array, in the way in which it goes to another process as a copy."""
-    if isinstance(leaf, torch.Tensor):
-        return CopiedOnTheWay(leaf) if _is_in_memory(leaf) else trees.copy_leaf(leaf)
-    return leaf  # the queue pickles it
+def copied_on_the_way(part: Any) -> Any:
+    """Return a part of a batch such that it goes to another process as a copy."""
+    if isinstance(part, torch.Tensor) and _is_in_memory(part):
+        return CopiedOnTheWay(part)
+    return part if isinstance(part, np.ndarray) else trees.copy_deep(part)  # the queue pickles arrays
 
 
 def arrived(tensor: torch.Tensor) -> torch.Tensor:
@@ -130,7 +130,7 @@ class ServedBatch:
         self.value = trees.copy_deep(value)
         self._share = travels
         self._shared_places = frozenset(_find_shared(value, ()))
-        self._make = self._compile(self.value, (), frozenset())
+        self._make = self._compile(self.value, (), frozenset(), on_the_way=travels)
         self.nbytes = trees.nbytes(self.value)
 
     def serve(self, *, copies: bool = True) -> Any:
@@ -142,10 +142,12 @@ class ServedBatch:
         if not slots:
             return lambda _: self.serve()
         value, fill = self.value, make_fill(self.value, slots)
-        make = self._compile(value, (), frozenset(slot.outer for slot in slots))
+        make = self._compile(value, (), frozenset(slot.outer for slot in slots), on_the_way=self._share)
         return lambda outputs: fill(value if make is None else make(), outputs)
 
-    def _compile(self, value: Any, path: TreePath, kept: frozenset[TreePath]) -> Callable[[], Any] | None:
+    def _compile(
+        self, value: Any, path: TreePath, kept: frozenset[TreePath], *, on_the_way: bool
+    ) -> Callable[[], Any] | None:
         """Return what makes a copy of a tree; None where the same objects will do, as at the paths that are kept.
 
         What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
@@ -154,22 +156,23 @@ class ServedBatch:
         if path in kept or trees.is_primitive(value):
             return None
         if isinstance(value, torch.Tensor):
-            return self._make_tensor(value, shared=path in self._shared_places)
+            return self._make_tensor(value, shared=path in self._shared_places, on_the_way=on_the_way)
         parts = containers.children(value)
         if parts is None:
             shared = self._share and not _holds_tensors(value)
             return None if shared else lambda: trees.copy_leaf(value)
-        makers = [(key, self._compile(part, (*path, key), kept), part) for key, part in parts]
+        on_the_way = on_the_way and containers.takes_anything(value)
+        makers = [(key, self._compile(part, (*path, key), kept, on_the_way=on_the_way), part) for key, part in parts]
         if self._share and not any(make for _, make, _ in makers):
             return None
         return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
 
-    def _make_tensor(self, tensor: torch.Tensor, *, shared: bool) -> Callable[[], Any]:
+    def _make_tensor(self, tensor: torch.Tensor, *, shared: bool, on_the_way: bool) -> Callable[[], Any]:
         if shared:
             return lambda: shared_copy(tensor)
-        if self._share and _is_in_memory(tensor):
-            on_the_way = CopiedOnTheWay(tensor)
-            return lambda: on_the_way
+        if on_the_way and _is_in_memory(tensor):
+            travelling = CopiedOnTheWay(tensor)
+            return lambda: travelling
         return lambda: private_copy(tensor)
 
 

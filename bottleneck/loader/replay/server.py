@@ -5,9 +5,7 @@ from __future__ import annotations
 from itertools import cycle, islice
 from typing import Any
 
-import numpy as np
-import torch
-
+from bottleneck.job import containers
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.change_watch import Change, ChangeWatch
 from bottleneck.loader.record.faults import Fault
@@ -197,7 +195,7 @@ class Server(Work):
         if not (self._recorded and self.mode & modes.HANDOFF):
             return batch
         if self._user_code.in_worker:
-            return trees.map_leaves(self._copied_on_the_way, batch)
+            return trees.map_leaves(self._copied_on_the_way, batch, within=containers.takes_anything)
         return trees.map_leaves(self._copied, batch) if self._plan.copy_batches else batch
 
     def _copied_on_the_way(self, leaf: Any) -> Any:
@@ -207,7 +205,7 @@ class Server(Work):
         return trees.copy_leaf(leaf) if self._is_recorded(leaf) else leaf
 
     def _is_recorded(self, leaf: Any) -> bool:
-        return isinstance(leaf, torch.Tensor | np.ndarray) and not storages(leaf).isdisjoint(self._recorded)
+        return not trees.is_primitive(leaf) and not storages(leaf).isdisjoint(self._recorded)
 
     def collated(self, size: int) -> Any:
         """Return a fresh copy of the next recorded batch, if there is any; of the wanted size if there is one."""
