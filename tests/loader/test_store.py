@@ -19,6 +19,7 @@ from bottleneck.loader.record.store import (
     RecordingStore,
     ServedBatch,
     copied_on_the_way,
+    find_tensors,
     private_copy,
     shared_copy,
     storages,
@@ -121,17 +122,27 @@ class TensorMap(MutableMapping):
         return len(self.parts)
 
 
-def test_a_container_that_takes_tensors_alone_gets_copies():
-    # Guards: what stands for a tensor on the way is none.
-    batch = {"inputs": TensorMap({"x": torch.ones(3)}), "labels": torch.zeros(2)}
-    first, second = (ServedBatch(batch, travels=True).serve() for _ in range(2))
-    assert type(first["inputs"]) is TensorMap
-    assert type(first["inputs"]["x"]) is torch.Tensor
-    assert type(first["labels"]) is CopiedOnTheWay
-    assert not storages(first["inputs"]) & storages([second["inputs"], batch["inputs"]])
-    copied = copied_on_the_way(batch["inputs"])
-    assert type(copied) is TensorMap
-    assert not storages(copied) & storages(batch["inputs"])
+@pytest.mark.parametrize("value", [TensorMap({"x": torch.ones(3)}), Holder(), tv_tensors.Image(torch.ones(3, 2, 2))])
+def test_what_may_take_tensors_alone_is_copied_on_the_way_as_a_whole(value):
+    # Guards: what stands for a tensor on the way is none; and copies in the worker, charged to the collation.
+    batch = {"inputs": value, "labels": torch.zeros(2)}
+    travelling = ServedBatch(batch, travels=True).serve()
+    assert {type(part) for part in travelling.values()} == {CopiedOnTheWay}
+    first, second = (rebuild(*given) for rebuild, given in (travelling["inputs"].__reduce__() for _ in range(2)))
+    copies, kept = [find_tensors(part) for part in (first, second)], find_tensors(value)
+    assert type(first) is type(value)
+    assert all(tensor.is_shared() for found in copies for tensor in found)
+    assert len(storages([copies, kept])) == 3
+    assert all(trees.equal(found, kept) for found in copies)
+
+
+def test_what_the_collation_wrote_into_shared_memory_is_copied_there_by_the_worker():
+    holder = Holder()
+    holder.tensor = shared_copy(holder.tensor)
+    served = ServedBatch([holder], travels=True)
+    first, second = served.serve()[0], served.serve()[0]
+    assert (type(first), first.tensor.is_shared()) == (Holder, True)
+    assert len(storages([first.tensor, second.tensor, holder.tensor])) == 3
 
 
 def test_a_tensor_with_a_type_of_its_own_arrives_as_that():
@@ -145,7 +156,7 @@ def test_a_tensor_with_a_type_of_its_own_arrives_as_that():
 
 @pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.zeros(0, 3), torch.eye(2, device="meta")], ids=str)
 def test_tensors_without_memory_of_the_plain_kind_are_served(tensor):
-    assert type(ServedBatch([tensor], travels=True).serve()[0]) is type(tensor)
+    assert type(ServedBatch([tensor], travels=True).serve()[0].copy()) is type(tensor)
 
 
 @pytest.mark.parametrize(

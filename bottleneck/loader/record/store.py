@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 from collections.abc import Callable, Iterator
@@ -83,33 +84,38 @@ _COPIED_BY_ONE_THREAD = 32_768
 
 
 class CopiedOnTheWay:
-    """In the place of a tensor that goes to another process: the queue copies it into shared memory, each time anew.
+    """In the place of what goes to another process: its tensors are copied as the queue pickles it, each time anew.
 
-    That is what it does with a tensor in private memory, and what a batch takes whose collation takes nothing.
+    That is what a queue does with tensors in private memory, and what a batch takes whose collation takes nothing.
+
+    Args:
+        value: A tensor, or an object of any type.
+        tensors: Those in it.
     """
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor = tensor
+    def __init__(self, value: Any, tensors: list[torch.Tensor]) -> None:
+        self._value, self._tensors = value, tensors
 
-    def __reduce__(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], tuple[torch.Tensor]]:
-        tensor, kind = self._tensor, type(self._tensor)
-        if kind is torch.Tensor:
-            return arrived, (shared_copy(tensor),)
-        copied = shared_copy(tensor.as_subclass(torch.Tensor)).as_subclass(kind)
-        vars(copied).update(vars(tensor))
-        return arrived, (copied,)
+    def copy(self) -> Any:
+        """Return a copy whose tensors are in shared memory."""
+        copies: dict[int, Any] = {id(tensor): shared_copy(tensor) for tensor in self._tensors}
+        return trees.map_leaves(lambda leaf: copy.deepcopy(leaf, copies), self._value)
+
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
+        return arrived, (self.copy(),)
 
 
 def copied_on_the_way(part: Any) -> Any:
-    """Return a part of a batch such that it goes to another process as a copy."""
-    if isinstance(part, torch.Tensor) and _is_in_memory(part):
-        return CopiedOnTheWay(part)
-    return part if isinstance(part, np.ndarray) else trees.copy_deep(part)  # the queue pickles arrays
+    """Return a part of a batch such that its tensors go to another process as copies."""
+    tensors = find_tensors(part)
+    if tensors is None:
+        return trees.copy_deep(part)
+    return CopiedOnTheWay(part, tensors) if tensors else part
 
 
-def arrived(tensor: torch.Tensor) -> torch.Tensor:
+def arrived(value: Any) -> Any:
     """What the other process gets instead."""
-    return tensor
+    return value
 
 
 class ServedBatch:
@@ -130,7 +136,7 @@ class ServedBatch:
         self.value = trees.copy_deep(value)
         self._share = travels
         self._shared_places = frozenset(_find_shared(value, ()))
-        self._make = self._compile(self.value, (), frozenset(), on_the_way=travels)
+        self._make = self._compile(self.value, (), frozenset())
         self.nbytes = trees.nbytes(self.value)
 
     def serve(self, *, copies: bool = True) -> Any:
@@ -142,12 +148,10 @@ class ServedBatch:
         if not slots:
             return lambda _: self.serve()
         value, fill = self.value, make_fill(self.value, slots)
-        make = self._compile(value, (), frozenset(slot.outer for slot in slots), on_the_way=self._share)
+        make = self._compile(value, (), frozenset(slot.outer for slot in slots))
         return lambda outputs: fill(value if make is None else make(), outputs)
 
-    def _compile(
-        self, value: Any, path: TreePath, kept: frozenset[TreePath], *, on_the_way: bool
-    ) -> Callable[[], Any] | None:
+    def _compile(self, value: Any, path: TreePath, kept: frozenset[TreePath]) -> Callable[[], Any] | None:
         """Return what makes a copy of a tree; None where the same objects will do, as at the paths that are kept.
 
         What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
@@ -155,57 +159,60 @@ class ServedBatch:
         """
         if path in kept or trees.is_primitive(value):
             return None
-        if isinstance(value, torch.Tensor):
-            return self._make_tensor(value, shared=path in self._shared_places, on_the_way=on_the_way)
         parts = containers.children(value)
-        if parts is None:
-            shared = self._share and not _holds_tensors(value)
-            return None if shared else lambda: trees.copy_leaf(value)
-        on_the_way = on_the_way and containers.takes_anything(value)
-        makers = [(key, self._compile(part, (*path, key), kept, on_the_way=on_the_way), part) for key, part in parts]
+        if parts is None or (self._share and not containers.takes_anything(value)):
+            return self._make_whole(value, path)
+        makers = [(key, self._compile(part, (*path, key), kept), part) for key, part in parts]
         if self._share and not any(make for _, make, _ in makers):
             return None
         return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
 
-    def _make_tensor(self, tensor: torch.Tensor, *, shared: bool, on_the_way: bool) -> Callable[[], Any]:
-        if shared:
-            return lambda: shared_copy(tensor)
-        if on_the_way and _is_in_memory(tensor):
-            travelling = CopiedOnTheWay(tensor)
-            return lambda: travelling
-        return lambda: private_copy(tensor)
+    def _make_whole(self, value: Any, path: TreePath) -> Callable[[], Any] | None:
+        """Return what makes a copy of a tensor, or of an object that is not taken apart."""
+        tensors = find_tensors(value)
+        if tensors is None or not self._share:
+            return lambda: private_copy(value) if isinstance(value, torch.Tensor) else trees.copy_deep(value)
+        if not tensors:
+            return None
+        travelling = CopiedOnTheWay(value, tensors)
+        return travelling.copy if path in self._shared_places else lambda: travelling
 
 
 class _TensorFinder(pickle.Pickler):
-    """Notices tensors inside objects of any type."""
+    """Finds the tensors inside objects of any type."""
 
-    found = False
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.found: dict[int, torch.Tensor] = {}
 
     def persistent_id(self, obj: Any) -> str | None:
         if isinstance(obj, torch.Tensor):
-            self.found = True
+            self.found[id(obj)] = obj
             return "tensor"
         return None
 
 
-def _holds_tensors(value: Any) -> bool:
-    """Whether an object holds tensors; taken to be so where that cannot be found out."""
-    finder = _TensorFinder(io.BytesIO())
+def find_tensors(value: Any) -> list[torch.Tensor] | None:
+    """Return the tensors in an object of any type; None where that cannot be found out."""
+    finder = _TensorFinder()
     try:
-        finder.dump(value)
+        # A container may make others of its tensors as it is pickled.
+        for leaf in trees.leaves(value):
+            finder.dump(leaf)
     except Exception:  # noqa: BLE001 - any user type may refuse
-        return True
-    return finder.found
+        return None
+    return list(finder.found.values())
 
 
 def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
-    """Yield the paths of the tensors in a tree that lie in shared memory."""
-    if isinstance(value, torch.Tensor):
-        if _is_shared(value):
+    """Yield the paths of what is copied as a whole, and has tensors in shared memory."""
+    parts = containers.children(value) if containers.takes_anything(value) else None
+    if parts is None:
+        if not trees.is_primitive(value) and any(map(_is_shared, find_tensors(value) or ())):
             yield path
-    elif not trees.is_primitive(value):
-        for key, part in containers.children(value) or ():
-            yield from _find_shared(part, (*path, key))
+        return
+    for key, part in parts:
+        yield from _find_shared(part, (*path, key))
 
 
 def _is_shared(tensor: torch.Tensor) -> bool:
@@ -217,8 +224,12 @@ def _is_shared(tensor: torch.Tensor) -> bool:
 
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor into fresh shared memory, in one pass, with the strides that a clone would have."""
-    if not _has_plain_memory(tensor):
+    if not _is_in_memory(tensor):
         return trees.copy_tensor(tensor)
+    if type(tensor) is not torch.Tensor:
+        copied = shared_copy(tensor.as_subclass(torch.Tensor)).as_subclass(type(tensor))
+        vars(copied).update(vars(tensor))
+        return copied
     strides = torch.empty_like(tensor, device="meta").stride()
     size = tensor.numel() * tensor.element_size()
     storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]  # torch's
