@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from bottleneck.loader import modes
-from bottleneck.loader.record import store
+from bottleneck.loader.record import served as served_module
 from bottleneck.loader.record.change_watch import Change, Snapshot
 from bottleneck.loader.record.plan import with_copies
-from bottleneck.loader.record.store import storages
+from bottleneck.loader.record.served import storages
 from tests.loader.engine_bench import NothingBehind, Photos, engines, work
 
 make = pytest.fixture(engines)
@@ -168,7 +168,7 @@ def test_a_batch_that_nothing_changes_is_served_itself_and_copied_once_something
 
 def test_of_a_batch_that_is_let_go_no_copy_is_made(make, monkeypatch):
     bench, copied = make(Photos(), batches=2), []
-    monkeypatch.setattr(store, "private_copy", lambda tensor: copied.append(tensor) or tensor.clone())
+    monkeypatch.setattr(served_module, "private_copy", lambda tensor: copied.append(tensor) or tensor.clone())
     for mode in (modes.ALL & ~modes.COLLATE, 0):
         bench.run(mode & ~modes.HANDOFF)
         assert not copied

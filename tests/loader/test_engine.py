@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
 from bottleneck.loader import modes, requests, trees
-from bottleneck.loader.record.store import CopiedOnTheWay, storages
+from bottleneck.loader.record.served import CopiedOnTheWay, storages
 from bottleneck.loader.replay.replay import Replay
 from bottleneck.loader.replay.strategies import WholeSamples
 from bottleneck.loader.requests import Blank, Request, Single

@@ -12,7 +12,7 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.marking import plan_marks
 from bottleneck.loader.record.plan import make_plan, with_copies
-from bottleneck.loader.record.store import storages
+from bottleneck.loader.record.served import storages
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
 from tests.loader import marked_datasets as marked

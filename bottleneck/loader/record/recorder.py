@@ -11,13 +11,8 @@ from bottleneck.loader import trees
 from bottleneck.loader.record.item_times import Facts, Span
 from bottleneck.loader.record.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.loader.record.plan import Report
-from bottleneck.loader.record.store import (
-    RecordedBatch,
-    RecordedItem,
-    RecordingStore,
-    ServedBatch,
-    storages,
-)
+from bottleneck.loader.record.served import ServedBatch, storages
+from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.record.verification import (
     BRIEF_FETCHES,

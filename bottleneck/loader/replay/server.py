@@ -10,7 +10,8 @@ from bottleneck.loader import modes, trees
 from bottleneck.loader.record.change_watch import Change, ChangeWatch
 from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore, copied_on_the_way, storages
+from bottleneck.loader.record.served import copied_on_the_way, storages
+from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.replay.strategies import STRATEGIES, MarkReplays
 from bottleneck.loader.replay.template import keep_calls, make_fill

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from bottleneck.loader import trees
-from bottleneck.loader.record.store import shared_copy
+from bottleneck.loader.record.served import shared_copy
 from bottleneck.loader.shutdown import detach_sigchld, drain, stop_workers
 
 _PATIENCE_S = 1.0
