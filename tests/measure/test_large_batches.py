@@ -68,27 +68,6 @@ def test_where_only_one_batch_fits_the_efficiency_is_still_measured():
     assert analyse(outcome.measurement).verdict.efficiency is not None
 
 
-def on_canvas(samples):
-    batch = torch.full((len(samples), 500_000), 0.5)
-    for canvas, (image, _) in zip(batch, samples, strict=True):
-        canvas[: len(image)] = image
-    return batch, torch.tensor([label for _, label in samples])
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_large_collation_costs_what_a_clock_around_it_shows(num_workers):
-    # Guards: a copy of the batch was served in its place, which takes as long as to make it: a tenth was found.
-    pipeline = pipeline_of(
-        Large(), batch_size=BATCH_SIZE, num_workers=num_workers, collate_fn=on_canvas,
-        train_step=lambda batch: time.sleep(2e-3),
-    )  # fmt: skip
-    outcome = run(pipeline, MeasureOptions(budget_s=15.0))
-    collate = next(stage for stage in analyse(outcome.measurement).stages if stage.name == "collate")
-    (clock_s,) = (span.wall_s_per_batch for span in outcome.measurement.stages if span.name == "collate")
-    assert 0.6 < collate.cost_s_per_batch.estimate / clock_s < 1.6
-
-
 # --- on the device -----------------------------------------------------------------------------------------
 
 
