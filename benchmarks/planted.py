@@ -66,6 +66,8 @@ class Planted:
     layout: Layout = "torchvision"
     boxes: int = 0
     """Python objects per sample of the `annotated` layout."""
+    collate: Callable[[Work], Any] = Collate
+    """What makes the collate function of the work that was planted in it."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of the pipeline."""
 
@@ -104,7 +106,7 @@ class Planted:
         }
         planted = {stage.name for stage in self.stages}
         if "collate" in planted:
-            fields["collate_fn"] = Collate(self.work("collate"))
+            fields["collate_fn"] = self.collate(self.work("collate"))
         if "pad" in planted:
             fields["collate_fn"] = CollateMarked(self.work("collate"), self.work("pad"))
         if "handoff" in planted:
@@ -274,7 +276,7 @@ PLANTED: tuple[Planted, ...] = (
         what="a collate function of the user's that pads images to a batch of 38 MB",
         bottleneck="collate",
         stages=_stages(load=(2, "spin"), augment=(2, "spin"), collate=(40, "spin")),
-        extra={"collate_fn": CollateOnCanvas(Work("spin", 0.040))},
+        collate=CollateOnCanvas,
     ),
     Planted(
         name="large_alone",
@@ -282,7 +284,7 @@ PLANTED: tuple[Planted, ...] = (
         bottleneck="collate",
         num_workers=0,
         stages=_stages(load=(2, "spin"), augment=(4, "spin"), collate=(30, "spin")),
-        extra={"collate_fn": CollateOnCanvas(Work("spin", 0.030))},
+        collate=CollateOnCanvas,
     ),
     Planted(
         name="composed",

@@ -218,7 +218,8 @@ class Recorder(Work):
             self._collate_alone &= check_marks(
                 calls, self._tape, direct, lambda: collate(trees.copy_deep(values)), trees.equal
             )
-        self._keep(items, size, batch, calls, slots, all_items=(len(items) + left_out) / len(items))
+        recorded = RecordedBatch(items, size, calls=calls, slots=slots)
+        self._keep(recorded, batch, all_items=(len(items) + left_out) / len(items))
         self._control.reports.write(self._worker, self.report())
         return batch
 
@@ -231,24 +232,17 @@ class Recorder(Work):
             call.original = None
         return calls, slots
 
-    def _keep(
-        self,
-        items: list[RecordedItem],
-        size: int,
-        batch: Any,
-        calls: list[Call],
-        slots: list[OutputSlot],
-        all_items: float,
-    ) -> None:
+    def _keep(self, recorded: RecordedBatch, batch: Any, all_items: float) -> None:
         """Keep what fits of a batch, of which there were so many times the recorded items."""
+        items, calls = recorded.items, recorded.calls
         self._store.budget_bytes = self._control.worker_cache_bytes
         nbytes = trees.nbytes(batch)
         inside = trees.nbytes([(call.args, call.kwargs, call.output) for call in calls])
         whole = nbytes + inside + int(all_items * sum(item.nbytes for item in items))
         self._recorded_bytes = max(self._recorded_bytes, whole)
         if self._store.has_room(whole):
-            served = ServedBatch(batch, travels=self._in_worker)
-            self._store.add(RecordedBatch(items, size, served, calls, slots), whole)
+            recorded.collated = ServedBatch(batch, travels=self._in_worker)
+            self._store.add(recorded, whole)
         elif not self._store.batches:
             # Not even one batch fits: keep the batch if it does, and as many of its samples as do.
             kept: list[RecordedItem] = []
@@ -261,7 +255,7 @@ class Recorder(Work):
                 taken += item.nbytes
             collated = ServedBatch(batch, travels=self._in_worker) if fits else None
             self._tape.unusable |= dict.fromkeys((call.site for call in calls), _NO_ROOM)
-            self._store.add(RecordedBatch(kept, size, collated), taken)
+            self._store.add(RecordedBatch(kept, recorded.size, collated), taken)
         self._control.set_cache_bytes(self._worker, self._store.nbytes)
 
     def report(self) -> Report:

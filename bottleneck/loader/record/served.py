@@ -117,8 +117,8 @@ class ServedBatch:
 
     def _make_whole(self, value: Any, path: TreePath) -> Callable[[], Any] | None:
         """Return what makes a copy of a tensor, or of an object that is not taken apart."""
-        tensors = find_tensors(value)
-        if tensors is None or not self._share:
+        tensors = find_tensors(value) if self._share else None
+        if tensors is None:
             return lambda: private_copy(value) if isinstance(value, torch.Tensor) else trees.copy_deep(value)
         if not tensors:
             return None
@@ -142,11 +142,14 @@ class _TensorFinder(pickle.Pickler):
 
 def find_tensors(value: Any) -> list[torch.Tensor] | None:
     """Return the tensors in an object of any type; None where that cannot be found out."""
+    if isinstance(value, torch.Tensor):
+        return [value]
     finder = _TensorFinder()
     try:
-        # A container may make others of its tensors as it is pickled.
+        # A container may make others of its tensors as it is pickled; an array of numbers has none, and may be large.
         for leaf in trees.leaves(value):
-            finder.dump(leaf)
+            if not isinstance(leaf, np.ndarray) or leaf.dtype.hasobject:
+                finder.dump(leaf)
     except Exception:  # noqa: BLE001 - any user type may refuse
         return None
     return list(finder.found.values())
@@ -192,8 +195,7 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     where a core is busy, waiting for the second thread takes milliseconds: the serving would be slower than the stage.
     """
     small = tensor.numel() < _COPIED_BY_ONE_THREAD
-    plain = _has_plain_memory(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
-    if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not plain:
+    if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not _is_plain(tensor):
         return trees.copy_tensor(tensor)
     fresh = torch.empty_like(tensor)
     into, source = (side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor))
@@ -201,9 +203,11 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     return fresh.requires_grad_(tensor.requires_grad)
 
 
-def _has_plain_memory(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is elements in memory of the CPU, and nothing else."""
-    return type(tensor) is torch.Tensor and _is_in_memory(tensor)
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but its elements, one after the other in memory."""
+    if type(tensor) is not torch.Tensor or not _is_in_memory(tensor):
+        return False
+    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
