@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bottleneck.analysis.gains import gain_of, step_s
+from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.ranks import sync_gain
 from bottleneck.reports.content.step import (
     FIX_FIRST,
@@ -19,7 +20,7 @@ from bottleneck.reports.content.step import (
     parts_with_sync,
 )
 from bottleneck.reports.document import FULL, Bar, Column, Items, Paragraph, Section, Table
-from bottleneck.results.format import UNKNOWN, duration, gain_interval, rate_with_half_width, time_interval
+from bottleneck.results.format import UNKNOWN, duration, gain_interval, known, rate_with_half_width, time_interval
 from bottleneck.results.names import COMPUTE, SYNC
 from bottleneck.results.records import Experiment, Result, Stage
 
@@ -107,14 +108,38 @@ def step_bars(result: Result) -> Iterator[Section]:
         rows.append((f"{len(rest)} others", duration(rest_s), Bar(rest_s / longest_s), ""))
     marked = frozenset(at for at, part in enumerate(shown) if part.name == result.verdict.bottleneck)
     columns = (Column("one step", "name"), Column(duration(step_s(result)), "number"), Column("", "bar"), Column(""))
-    note = Paragraph(_why_not_the_longest(result, max(found, key=lambda part: part.seconds)), "note")
-    yield Section("Step", (Table(columns, tuple(rows), marked), note), folded=False)
+    yield Section("Step", (Table(columns, tuple(rows), marked), _why_named(result, found)), folded=False)
 
 
-def _why_not_the_longest(result: Result, longest: Part) -> str:
-    """Why the bottleneck is another stage than that of the longest bar; empty where nobody would ask."""
-    named = next((stage for stage in result.stages if stage.name == result.verdict.bottleneck), None)
-    if named is None or len(longest.stages) != 1 or longest.name in (COMPUTE, named.name):
+def _why_named(result: Result, found: Sequence[Part]) -> Paragraph:
+    """Why the stage that is named gains more than its part of the step; empty where nobody would ask."""
+    named = next((part for part in found if part.name == result.verdict.bottleneck and len(part.stages) == 1), None)
+    if named is None or named.name == COMPUTE:
+        return Paragraph("", "note")
+    return Paragraph(
+        _more_than_its_part(result, named)
+        or _why_not_the_longest(result, named.stages[0], max(found, key=lambda part: part.seconds)),
+        "note",
+    )
+
+
+def _more_than_its_part(result: Result, named: Part) -> str:
+    """Why a job gains more without a stage than the part of the step that the stage adds, where it surely does."""
+    stage, whole_s = named.stages[0], step_s(result)
+    gain, cost = gain_of(result, stage), stage.cost_s_per_batch
+    if gain is None or cost is None or whole_s is None or not (known(cost.low) and known(cost.estimate)):
+        return ""
+    if cost.low <= named.seconds or gain.low * (whole_s - named.seconds) <= MARGIN * whole_s:
+        return ""
+    return (
+        f"{named.name} costs the loader {duration(cost.estimate)} a batch, and the train step hides some of it: "
+        f"without {named.name}, it would hide more of the other stages instead."
+    )
+
+
+def _why_not_the_longest(result: Result, named: Stage, longest: Part) -> str:
+    """Why the bottleneck is another stage than that of the longest bar."""
+    if len(longest.stages) != 1 or longest.name in (COMPUTE, named.name):
         return ""
     gain, less = gain_of(result, named), gain_of(result, longest.stages[0])
     if gain is None or less is None or gain.low <= 1 or gain.estimate <= less.estimate:
@@ -155,7 +180,7 @@ def step_table(result: Result) -> Iterator[Section]:
     marked = frozenset(at for at, part in enumerate(found) if part.name == result.verdict.bottleneck)
     if rows:
         rows.append(("step", duration(step_s(result)), ""))
-    yield Section("", (Table(columns, tuple(rows), marked),), folded=False)
+    yield Section("", (Table(columns, tuple(rows), marked), _why_named(result, found)), folded=False)
 
 
 def _gain(result: Result, part: Part) -> str:
