@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call
-from bottleneck.loader.replay.template import OutputSlot, find_slots, make_fill
+from bottleneck.loader.replay.template import OutputSlot, find_slots, make_fill, without_outputs
 
 Pair = namedtuple("Pair", "image label")
 
@@ -80,6 +80,29 @@ def test_several_outputs_go_into_one_sample():
     slots = [OutputSlot(0, (), (0,)), OutputSlot(1, (), (1, "a", 1))]
     assert make_fill(sample, slots)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
     assert make_fill(sample, [])(sample, []) == sample
+
+
+def test_what_is_put_into_a_sample_is_not_copied_before():
+    # Guards: where collation changes samples, a whole one was copied, though most of it was then replaced.
+    sample = ({"image": torch.ones(1), "id": 7}, "label")
+    slots = [OutputSlot(1, ("b", 0), (0, "image"))]
+    rest = without_outputs(sample, slots)
+    assert rest == ({"image": None, "id": 7}, "label")
+    assert make_fill(sample, slots)(rest, ["not this", {"b": ["new"]}]) == ({"image": "new", "id": 7}, "label")
+    assert without_outputs(sample, []) == sample
+    assert without_outputs(sample, [OutputSlot(0, (), ())]) is None
+
+
+class Fussy(dict):
+    def __setitem__(self, key, value):
+        if value is None:
+            raise ValueError(key)
+        super().__setitem__(key, value)
+
+
+def test_a_container_that_takes_no_none_keeps_its_sample_whole():
+    sample = Fussy(image=torch.ones(1))
+    assert without_outputs(sample, [OutputSlot(0, (), ("image",))]) is sample
 
 
 # --- the store ----------------------------------------------------------------------------------------------

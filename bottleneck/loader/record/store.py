@@ -25,6 +25,8 @@ class RecordedItem:
     """Where the outputs of cuts went."""
     fill: Fill | None = None
     """Puts fresh outputs into the value; None until the plan is known."""
+    rest: Any = None
+    """The value without what `fill` puts there; the value itself where a plan copies no samples."""
     locals: dict[str, Any] | None = None
     """Local variables at the first call of the augmentation; see `bottleneck.loader.replay.tail`."""
     nbytes: int = 0

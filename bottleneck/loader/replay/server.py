@@ -14,7 +14,7 @@ from bottleneck.loader.record.served import copied_on_the_way, storages
 from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
 from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.replay.strategies import STRATEGIES, MarkReplays
-from bottleneck.loader.replay.template import keep_calls, make_fill
+from bottleneck.loader.replay.template import keep_calls, make_fill, without_outputs
 from bottleneck.loader.requests import Blank
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import UserCode
@@ -88,6 +88,7 @@ class Server(Work):
     def _keep_what_is_needed(self, item: RecordedItem) -> None:
         item.calls, item.slots = keep_calls(item.calls, item.slots, self._strategy.keeps)
         item.fill = make_fill(item.value, item.slots)
+        item.rest = without_outputs(item.value, item.slots) if self._plan.copy_samples else item.value
         item.replays.clear()
         if not self._strategy.keeps_locals:
             item.locals = None

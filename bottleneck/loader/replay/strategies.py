@@ -145,7 +145,8 @@ class FillingTemplate(Replaying):
                 outputs = [call.function(*call.args, **call.kwargs) for call in item.calls]
         except BaseException as error:
             raise self._user_code.failure(error, item.request) from None
-        return item.fill(self.sample(item), outputs)
+        rest = trees.copy_deep(item.rest) if self._plan.copy_samples else item.rest
+        return item.fill(rest, outputs)
 
 
 class RunningTail(Replaying):
