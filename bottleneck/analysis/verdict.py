@@ -23,6 +23,10 @@ gains without sharing gradients."""
 
 _FAR_MORE = 2.0
 """How many times the most that a stage surely gains another one has to seem to gain, to keep it from being named."""
+_NEARLY_AS_MUCH = 0.75
+"""The same for two stages of a worker, of which the one that takes longer gains more. Of 1200 simulated jobs (3 to 6
+rounds, a noise of 6 and 12 % a block) 6 were named wrongly with it, and 18 with twice as much, for 767 and 773 that
+were named right."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +135,14 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
 
 
 def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
-    """Whether a stage seems to cost more, and to gain far more than the winner surely does at most.
+    """Whether a stage seems to cost more, and to gain so much that the winner cannot be named beside it.
 
-    That the winner's small gain was measured better is no reason to name it.
+    That the winner's gain was measured better is no reason to name it.
     """
     seems, at_most = gains[rival.name].estimate - 1, gains[winner.name].high - 1
-    return seems > _FAR_MORE * at_most and cost_s(rival) > cost_s(winner)
+    in_worker = not any(goes_beyond_the_worker(stage.name) for stage in (rival, winner))
+    enough = (_NEARLY_AS_MUCH if in_worker else _FAR_MORE) * at_most
+    return seems > enough and cost_s(rival) > cost_s(winner)
 
 
 def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | None) -> Stage:
