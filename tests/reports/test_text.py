@@ -111,6 +111,7 @@ def test_a_gain_that_is_larger_than_the_part_of_the_step_is_explained(written):
     assert explained in " ".join(written(result).split())
     in_keeping = [replace(s, gain_if_free=Interval(2.0, 1.9, 2.1)) if s.name == "augment" else s for s in result.stages]
     assert "hides some of it" not in written(replace(result, stages=tuple(in_keeping)))
+    assert "hides some of it" not in written(replace(result, pipeline={**result.pipeline, "num_workers": 0}))
 
 
 def test_on_a_cpu_no_share_of_its_device_is_told():

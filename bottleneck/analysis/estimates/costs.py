@@ -21,9 +21,8 @@ _SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
 """Where it is not half of it. What was loaded is served as an argument, and the code around it is left out with it,
 which saves about what serving takes; without the code around them, each marked stage is served by itself."""
 _REPEATABLE = 0.003
-"""How well the time of one and the same code is known beyond its process, as a part of it: a plain loop around a sleep
-of 10 to 16 ms comes out with a standard deviation of 0.12 to 0.16 % from one process to the next, whatever the blocks
-within each agree on. Code that computes repeats less well."""
+"""How well the time of one and the same code is known beyond its process, as a part of it: twice the standard deviation
+of a plain loop around a sleep of 10 to 16 ms from one process to the next, whatever the blocks within each agree on."""
 _TINY_BATCH_S = 1e-3
 """What the loader alone takes for a batch below which a call more or less counts."""
 _NEAR = 1.5

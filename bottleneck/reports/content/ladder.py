@@ -112,19 +112,19 @@ def step_bars(result: Result) -> Iterator[Section]:
 
 
 def _why_named(result: Result, found: Sequence[Part]) -> Paragraph:
-    """Why the stage that is named gains more than its part of the step; empty where nobody would ask."""
+    """Why the stage that is named is the bottleneck, whatever its part of the step; empty where nobody would ask."""
+    why = ""
     named = next((part for part in found if part.name == result.verdict.bottleneck and len(part.stages) == 1), None)
-    if named is None or named.name == COMPUTE:
-        return Paragraph("", "note")
-    return Paragraph(
-        _more_than_its_part(result, named)
-        or _why_not_the_longest(result, named.stages[0], max(found, key=lambda part: part.seconds)),
-        "note",
-    )
+    if named is not None and named.name != COMPUTE:
+        longest = max(found, key=lambda part: part.seconds)
+        why = _more_than_its_part(result, named) or _why_not_the_longest(result, named.stages[0], longest)
+    return Paragraph(why, "note")
 
 
 def _more_than_its_part(result: Result, named: Part) -> str:
     """Why a job gains more without a stage than the part of the step that the stage adds, where it surely does."""
+    if result.pipeline.get("num_workers") == 0:
+        return ""  # nothing is hidden where one process does it all
     stage, whole_s = named.stages[0], step_s(result)
     gain, cost = gain_of(result, stage), stage.cost_s_per_batch
     if gain is None or cost is None or whole_s is None or not (known(cost.low) and known(cost.estimate)):
