@@ -70,12 +70,10 @@ pictures: $(INSTALLED)  ## write the pictures and outputs of the documentation f
 	$(BIN)/python -m docs.make.tuning --kept
 	$(BIN)/python -m docs.make.pictures
 
-gpu-check: $(INSTALLED)  ## pipelines and traps on a real accelerator; writes benchmarks/GPU.md there
+gpu-check: $(INSTALLED)  ## what holds on a real accelerator, within eight minutes; writes benchmarks/GPU.md there
+	$(BIN)/python -m benchmarks.gpu_evidence --out build/gpu
+	cp build/gpu/GPU.md benchmarks/GPU.md
 	$(BIN)/python -m pytest -m gpu
-	$(BIN)/python -m benchmarks.gpu
-
-gpu-tune: $(INSTALLED)  ## tune the job of PyTorch's tutorial on a real accelerator; adds its ladder to benchmarks/GPU.md
-	$(BIN)/python -m benchmarks.gpu_tune
 
 clean:  ## remove what the other targets made here, the virtual environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage report.md report.html

@@ -183,18 +183,3 @@ class Job:
 def make_job(settings: Settings) -> Job:
     """The job on the first CUDA device."""
     return Job(settings, torch.device("cuda", 0))
-
-
-FIRST = Settings(workers=4, batch_size=64, pinned=False, set_to_none=False)
-"""As tutorials have it."""
-LADDER: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("as it was", {}),
-    ("num_workers=16", {"workers": 16}),
-    ("pin_memory, non_blocking copies", {"pinned": True}),
-    ("a batch of 256", {"batch_size": 256}),
-    ("uint8 until the device", {"uint8": True}),
-    ("zero_grad(set_to_none=True)", {"set_to_none": True}),
-    ("autocast, bfloat16", {"autocast": True}),
-    ("torch.compile", {"compiled": True}),
-)
-"""What a person tries, each on top of the ones before."""

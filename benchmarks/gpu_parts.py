@@ -1,13 +1,14 @@
-"""Parts of `benchmarks.gpu_evidence` that measure jobs: changes of `tune`, planted bottlenecks, photographs, scripts."""
+"""Parts of `benchmarks.gpu_evidence` that measure jobs: changes of `tune`, planted stages, photographs, scripts."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from benchmarks.gpu_evidence import RESULTS
 from benchmarks.gpu_job import Job, Settings, resnet
 from benchmarks.gpu_proofs import device_seconds, keep_busy, synchronising_forbidden
 from benchmarks.planted import find_planted
-from bottleneck.api import diagnose
+from bottleneck.api import diagnose, load
 from bottleneck.job.description import Pipeline
 from bottleneck.results.records import Interval, Result, Stage
 
@@ -32,8 +33,8 @@ DEVICE = torch.device("cuda", 0) if CUDA else torch.device("cpu")
 ROOT = Path(__file__).parent.parent
 TOLERANCE = 0.01
 """What the truth may be outside of an interval of the efficiency: a point."""
-_PLAIN_SHARE, _LONGEST_PLAIN_S = 0.12, 10.0
-"""What one plain loop takes of a part's time, its warm-up aside."""
+_PLAIN_SHARE, _LONGEST_PLAIN_S = 0.1, 8.0
+"""What one plain loop takes of a part's time; its warm-up takes as long."""
 
 
 # --- helpers -----------------------------------------------------------------------------------------------
@@ -129,8 +130,8 @@ def _described(optimizer: str = "AdamW", workers: int = 8) -> Pipeline:
     )  # fmt: skip
 
 
-_LATE_CHANGES = ("compile", "cuda_graphs")
-"""What compiles, or could leave the device unusable, comes last."""
+_LAST = ("cuda_graphs", "compile")
+"""What could leave the device unusable, and what compiles."""
 
 
 def changes(note: Note, seconds: float, _folder: Path) -> None:
@@ -143,8 +144,8 @@ def changes(note: Note, seconds: float, _folder: Path) -> None:
     given = _described()
     here = Here(given, given, given.make_loader(), DEVICE, cores=len(os.sched_getaffinity(0)))
     until_s = time.perf_counter() + seconds
-    base = None
-    for change in sorted(BUILT_IN, key=lambda change: change.name in _LATE_CHANGES):
+    given_rate = _rate_of(partial(open_lane, given, seconds, whole_epochs=False))
+    for change in sorted(BUILT_IN, key=lambda change: _LAST.index(change.name) if change.name in _LAST else -1):
         if time.perf_counter() > until_s - 5:
             note(change.name, skipped="no time was left")
             continue
@@ -154,10 +155,8 @@ def changes(note: Note, seconds: float, _folder: Path) -> None:
         _synchronize()
         before, began_s = torch.cuda.memory_allocated(), time.perf_counter()
         try:
-            if base is None:
-                base = _rate_of(partial(open_lane, given, seconds, whole_epochs=False))
             open_it = partial(open_lane, build(given, (setting,)), seconds, whole_epochs=change.whole_epochs)
-            facts = {"samples_per_s": round(_rate_of(open_it)), "as_given": round(base)}
+            facts: dict[str, Any] = {"samples_per_s": round(_rate_of(open_it)), "as_given": round(given_rate)}
         except Exception as error:  # noqa: BLE001 - what fails on a GPU is what is looked for
             facts = {"raised": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
         kept = torch.cuda.memory_allocated() - before
@@ -228,8 +227,8 @@ class Blocks(Dataset[dict[str, Any]]):
 
 def move_in_place(batch: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
     """Move a batch as many loops do: the batch that came from the loader is another one afterwards."""
-    for key in batch:
-        batch[key] = batch[key].to(device)
+    for key, value in batch.items():
+        batch[key] = value.to(device)
     return batch
 
 
@@ -243,7 +242,7 @@ def planted(note: Note, seconds: float, folder: Path) -> None:
         result = diagnose(fields, quick=True, budget=each_s)
         _keep(folder, name, result.to_json())
         right = (result.verdict.state, result.verdict.bottleneck) == (job.state, job.bottleneck)
-        events_ms = 1e3 * device_seconds(lambda step=step: [step(None) for _ in range(20)]) / 20 if CUDA else None
+        events_ms = 1e3 * device_seconds(partial(step, None)) if CUDA else None
         note(name, holds=right, planted=job.bottleneck, step_ms_by_events=events_ms, **_facts(result))
     if not CUDA:
         return
@@ -255,7 +254,7 @@ def planted(note: Note, seconds: float, folder: Path) -> None:
         result = diagnose(fields, quick=True, budget=each_s)
         _keep(folder, name, result.to_json())
         batch = torch.rand(256, 3, 224, 224)
-        copy_s = min(device_seconds(lambda batch=batch: batch.to(DEVICE)) for _ in range(5))
+        copy_s = min(device_seconds(partial(batch.to, DEVICE)) for _ in range(5))
         copy = _stage(result, "copy")
         cost = copy.cost_s_per_batch if copy is not None else None
         holds = cost is not None and cost.high >= 0.8 * copy_s
@@ -278,65 +277,80 @@ def trial(settings: Settings, note: Note, seconds: float, folder: Path) -> None:
     """Diagnose a job between plain loops of it, which use nothing of bottleneck's."""
     settings, make_model = _settled(settings)
     plain_s = min(_LONGEST_PLAIN_S, _PLAIN_SHARE * seconds)
-    warm_s = 0.3 * plain_s if not settings.compiled else plain_s
     began_s = time.perf_counter()
 
     def rate(on_device: bool) -> float:
         job = Job(settings, DEVICE, make_model)
         steps = job.steps_on_device() if on_device else job.steps()
-        return samples_per_s(steps, plain_s, warm_up_s=warm_s)
+        return samples_per_s(steps, plain_s, warm_up_s=plain_s if settings.compiled or not on_device else 0.3 * plain_s)
 
     before, on_device = rate(False), rate(True)
     peak = torch.cuda.max_memory_allocated() if CUDA else 0
     note("plain_loops", job=str(settings), samples_per_s=before, on_device=on_device, peak_bytes=peak)
-    left_s = seconds - (time.perf_counter() - began_s)
-    budget_s = max(8.0, left_s - 1.6 * (plain_s + warm_s) - 8)
-    result = diagnose(Job(settings, DEVICE, make_model).fields(), budget=budget_s)
+    used_s = time.perf_counter() - began_s
+    # The same plain loop again needs over half of what the first two took.
+    result = diagnose(Job(settings, DEVICE, make_model).fields(), budget=max(6.0, seconds - 1.8 * used_s))
     _keep(folder, str(settings), result.to_json())
-    note("diagnosis", job=str(settings), **_facts(result), peak_bytes=result.evidence.model.peak_device_bytes
-         if result.evidence.model is not None else None)  # fmt: skip
+    model = result.evidence.model
+    note("diagnosis", **_facts(result), peak_bytes=None if model is None else model.peak_device_bytes)
     after = rate(False)
     found = result.verdict.efficiency
     truth = (before + after) / 2 / on_device
     raw = next((e.coupled.samples_per_s for e in result.experiments if e.name == "raw" and e.coupled), None)
-    note("beside_plain_loops", holds=distance_outside(found, truth) <= TOLERANCE, efficiency=_interval(found),
-         by_plain_loops=truth, plain_before=before, plain_after=after,
-         raw_over_plain=None if raw is None else raw / ((before + after) / 2))  # fmt: skip
+    note(
+        "against_plain_loops", holds=distance_outside(found, truth) <= TOLERANCE, efficiency=_interval(found),
+        by_plain_loops=truth, plain_before=before, plain_after=after,
+        raw_over_plain=None if raw is None else 2 * raw / (before + after),
+    )  # fmt: skip
 
 
 # --- scripts and tune --------------------------------------------------------------------------------------
 
 
 def scripts(note: Note, seconds: float, folder: Path) -> None:
-    """Run scripts that a transfer of ours in their place would break."""
-    names = ("gpu_prefetch", "gpu_host_labels")
-    for name in names:
+    """Run scripts that break where somebody else copies their batches."""
+    for name in ("gpu_prefetch", "gpu_host_labels"):
         result, counted = folder / f"{name}.json", folder / f"{name}.txt"
         command = [sys.executable, "-m", "bottleneck", "run", "--quick", "--json", str(result)]
-        script = str(ROOT / "benchmarks" / "scripts" / f"{name}.py")
+        script = str(Path("benchmarks") / "scripts" / f"{name}.py")
+        facts: dict[str, Any] = {}
+        if name == "gpu_prefetch":
+            _run_script([sys.executable, script, str(counted)], 0.25 * seconds)
+            facts["wrong_images_without_us"], _ = _counted(counted)
         began_s = time.perf_counter()
-        done = subprocess.run(
-            [*command, script, str(counted)], capture_output=True, text=True, check=False, cwd=ROOT,
-            timeout=max(10.0, seconds), env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        )  # fmt: skip
-        print(done.stdout, done.stderr, flush=True)
-        facts: dict[str, Any] = {"status": done.returncode, "took_s": round(time.perf_counter() - began_s, 1)}
-        holds = done.returncode == 0
+        status, errors = _run_script([*command, script, str(counted)], max(10.0, 0.37 * seconds - 1))
+        facts |= {"status": status, "took_s": round(time.perf_counter() - began_s, 1)}
+        holds = status == 0
         if result.exists():
-            from bottleneck.api import load
-
-            found = load(result)
+            facts |= _facts(load(result))
             _keep(folder, name, result.read_text(encoding="utf-8"))
-            facts |= _facts(found)
             result.unlink()
         else:
-            facts["said"] = done.stderr.strip().splitlines()[-3:]
+            facts["said"] = errors.strip().splitlines()[-3:]
         if counted.exists():
-            wrong, seen = map(int, counted.read_text(encoding="utf-8").split())
-            facts |= {"wrong_images": wrong, "seen_images": seen}
-            holds &= wrong == 0
-            counted.unlink()
+            facts["wrong_images"], facts["seen_images"] = _counted(counted)
+            holds &= facts["wrong_images"] == 0
         note(name, holds=holds, **facts)
+
+
+def _run_script(command: Sequence[str], limit_s: float) -> tuple[int, str]:
+    """Run a script and return its status and what it wrote to standard error; Ctrl-C ends it at the limit."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        _, errors = child.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate()
+    print(errors, flush=True)
+    return child.returncode, errors
+
+
+def _counted(path: Path) -> tuple[int, int]:
+    """The wrong images and all images that a script has counted; -1 where it never came to it."""
+    wrong, seen = map(int, path.read_text(encoding="utf-8").split()) if path.exists() else (-1, -1)
+    path.unlink(missing_ok=True)
+    return wrong, seen
 
 
 def tune(note: Note, seconds: float, folder: Path) -> None:

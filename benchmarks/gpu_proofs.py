@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import os
 import subprocess
 import sys
@@ -31,20 +32,24 @@ _IMAGES = (256, 3, 224, 224)
 @functools.cache
 def cycles_per_second() -> float:
     """Cycles of `torch.cuda._sleep` in a second, on a device that has left its idle clocks."""
-    torch.cuda._sleep(1_000_000_000)
+    _spin(1_000_000_000)
     torch.cuda.synchronize()
     cycles = 200_000_000
-    return cycles / device_seconds(lambda: torch.cuda._sleep(cycles))
+    return cycles / device_seconds(lambda: _spin(cycles))
+
+
+def _spin(cycles: int) -> None:
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # torch's own
 
 
 def keep_busy(seconds: float) -> None:
     """Keep the current stream busy, and the host not at all."""
-    torch.cuda._sleep(int(seconds * cycles_per_second()))
+    _spin(int(seconds * cycles_per_second()))
 
 
 def device_seconds(work: Callable[[], object]) -> float:
     """What the device takes for work, by CUDA's own events."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch's
     start.record()
     work()
     end.record()
@@ -103,7 +108,7 @@ def _copies(note: Note) -> None:
 def _clock_after_idling(note: Note) -> None:
     """How the same work speeds up after the device has idled: how long a warm-up has to be."""
     one = torch.rand(4096, 4096, device="cuda")
-    torch.cuda.synchronize()
+    device_seconds(lambda: one @ one)  # the library's own first time
     time.sleep(3)
     begun_s, series = time.perf_counter(), []
     while time.perf_counter() - begun_s < 1.5:
@@ -118,7 +123,7 @@ def _clock_after_idling(note: Note) -> None:
 
 def _utilisation(note: Note) -> None:
     try:
-        import pynvml as nvml
+        nvml: Any = importlib.import_module("pynvml")
     except ImportError:
         note("nvml", missing="pynvml is not installed")
         return
@@ -176,8 +181,12 @@ def _channels_last_after_a_fused_step() -> dict[str, Any]:
 def _optimizer_in_backward() -> dict[str, Any]:
     net, images = _small_net()
     threads = set()
+
+    def note_thread(_: torch.Tensor) -> None:
+        threads.add(threading.get_ident())
+
     for parameter in net.parameters():
-        parameter.register_post_accumulate_grad_hook(lambda _: threads.add(threading.get_ident()))
+        parameter.register_post_accumulate_grad_hook(note_thread)  # type: ignore[no-untyped-call]  # torch's own
     net(images).sum().backward()
     return {"hooks_in_another_thread": threading.get_ident() not in threads}
 
@@ -194,7 +203,7 @@ def _cudnn_benchmark_once_plans_are_kept() -> dict[str, Any]:
         "first = run(); rest = sorted(run() for _ in range(50))\n"
         "print(f'{first:.2f} {rest[25]:.3f}')\n"
     )
-    found = {}
+    found: dict[str, Any] = {}
     for when in ("off", "late", "first"):
         done = subprocess.run([sys.executable, "-c", code, when], capture_output=True, text=True, check=True)
         first_ms, later_ms = done.stdout.split()
@@ -210,21 +219,25 @@ def _state_is_put_back_of_a_sharded_model() -> dict[str, Any]:
     dist.init_process_group("nccl", rank=0, world_size=1)
     try:
         net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10)).cuda()
-        fully_shard(net)  # type: ignore[arg-type]  # any module
+        fully_shard(net)
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
         state = TrainingState({"the model": net, "the optimizer": optimizer}, torch.cuda.synchronize, lambda: 0.0)
         state.begin_round()
-        before = [p.detach()._local_tensor.clone() for p in net.parameters()]
+        before = [part.clone() for part in _shards(net)]
         for _ in range(3):
             net(torch.rand(8, 64, device="cuda")).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
         state.begin_round()
-        now = [p.detach()._local_tensor for p in net.parameters()]
-        same = all(torch.equal(a, b) for a, b in zip(before, now, strict=True))
+        same = all(torch.equal(a, b) for a, b in zip(before, _shards(net), strict=True))
         return {"put_back": same, "warning": str(state.warning()), "holds": same or state.warning() is not None}
     finally:
         dist.destroy_process_group()
+
+
+def _shards(net: nn.Module) -> list[torch.Tensor]:
+    sharded: list[Any] = [parameter.detach() for parameter in net.parameters()]
+    return [parameter.to_local() for parameter in sharded]
 
 
 def _a_graph_goes_on_with_the_state_put_back() -> dict[str, Any]:
@@ -237,7 +250,7 @@ def _a_graph_goes_on_with_the_state_put_back() -> dict[str, Any]:
         model(batch).square().mean().backward()
         optimizer.step()
 
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
     with torch.cuda.stream(side):
         for _ in range(3):
             step()

@@ -23,6 +23,7 @@ class Noise(Dataset):
 
 
 def main():
+    """Train until somebody stops it."""
     model = torchvision.models.resnet18(weights=None, num_classes=10).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
     counts = np.zeros(10, dtype=np.int64)

@@ -35,17 +35,17 @@ def prefetched(loader):
     stream, ready = torch.cuda.Stream(), None
     for images, labels in loader:
         with torch.cuda.stream(stream):
-            images = images.to(DEVICE, non_blocking=True).float()
-            labels = labels.to(DEVICE, non_blocking=True)
+            moved = images.to(DEVICE, non_blocking=True).float(), labels.to(DEVICE, non_blocking=True)
         if ready is not None:
             yield ready
         torch.cuda.current_stream().wait_stream(stream)
-        for part in (images, labels):
+        for part in moved:
             part.record_stream(torch.cuda.current_stream())
-        ready = images, labels
+        ready = moved
 
 
 def main():
+    """Train until somebody stops it."""
     model = torchvision.models.resnet18(weights=None, num_classes=252).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     loader = DataLoader(Labelled(), BATCH, shuffle=True, num_workers=WORKERS, pin_memory=True, drop_last=True)
