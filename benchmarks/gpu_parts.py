@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from benchmarks.gpu_proofs import device_seconds, keep_busy, synchronising_forbi
 from benchmarks.planted import find_planted
 from bottleneck.api import diagnose, load
 from bottleneck.job.description import Pipeline
+from bottleneck.measure.progress import ProgressUpdate
 from bottleneck.results.records import Interval, Result, Stage
 
 Note = Callable[..., None]
@@ -96,6 +98,23 @@ def _facts(result: Result) -> dict[str, Any]:
         "samples_per_s": rates, "cost_ms": costs, "took_s": round(result.cost.seconds, 1),
         "warnings": sorted({warning.id for warning in result.warnings}),
     }  # fmt: skip
+
+
+class _Phases:
+    """Adds up what a diagnosis takes for each of its phases."""
+
+    def __init__(self) -> None:
+        self._at: list[tuple[float, str]] = [(time.perf_counter(), "start")]
+
+    def note(self, update: ProgressUpdate) -> None:
+        self._at.append((time.perf_counter(), update.phase))
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds by phase, the time until a phase is first heard of counted to the one before."""
+        taken: dict[str, float] = {}
+        for (begun_s, phase), (until_s, _) in pairwise([*self._at, (time.perf_counter(), "")]):
+            taken[phase] = round(taken.get(phase, 0.0) + until_s - begun_s, 1)
+        return taken
 
 
 # --- changes of tune ---------------------------------------------------------------------------------------
@@ -289,8 +308,12 @@ def trial(settings: Settings, note: Note, seconds: float, folder: Path) -> None:
     note("plain_loops", job=str(settings), samples_per_s=before, on_device=on_device, peak_bytes=peak)
     used_s = time.perf_counter() - began_s
     # The same plain loop again needs over half of what the first two took.
-    result = diagnose(Job(settings, DEVICE, make_model).fields(), budget=max(6.0, seconds - 1.8 * used_s))
+    phases = _Phases()
+    result = diagnose(
+        Job(settings, DEVICE, make_model).fields(), budget=max(6.0, seconds - 1.8 * used_s), progress=phases.note
+    )
     _keep(folder, str(settings), result.to_json())
+    note("where_the_time_went", **phases.seconds())
     model = result.evidence.model
     note("diagnosis", **_facts(result), peak_bytes=None if model is None else model.peak_device_bytes)
     after = rate(False)
