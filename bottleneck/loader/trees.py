@@ -167,8 +167,10 @@ class Copier:
 def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.is_nested or b.is_nested:
         return a.is_nested == b.is_nested and equal(list(a.unbind()), list(b.unbind()))
-    if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
+    if (a.shape, a.dtype, a.layout, a.device) != (b.shape, b.dtype, b.layout, b.device):
         return False
+    if a.is_meta:  # it has no values
+        return True
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
     return _equal_in_pieces(a, b, _equal_elements)
@@ -198,9 +200,9 @@ def _equal_in_pieces(a: Any, b: Any, same: Callable[[Any, Any], bool]) -> bool:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two trees hold the same data, bit for bit (NaN equals NaN).
+    """Whether two trees hold the same data, bit for bit (NaN equals NaN), with tensors on the same devices.
 
-    Leaves of types that can neither be compared nor pickled count as equal.
+    Leaves of types that can neither be compared nor pickled count as equal; tensors that cannot be compared do not.
     """
     return _Comparison().equal(a, b)
 
@@ -237,10 +239,11 @@ class _Comparison:
             return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
         if is_primitive(a):
             return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
+        is_tensor = isinstance(a, torch.Tensor)
         try:
-            return _equal_tensors(a, b) if isinstance(a, torch.Tensor) else self._equal_objects(a, b)
+            return _equal_tensors(a, b) if is_tensor else self._equal_objects(a, b)
         except Exception:  # noqa: BLE001 - a user type that cannot be compared says nothing either way
-            return True
+            return not is_tensor  # while a tensor that cannot be compared may have changed
 
     def _equal_objects(self, a: Any, b: Any) -> bool:
         """Compare objects of any type by what would be pickled of them.

@@ -216,6 +216,27 @@ def test_a_field_that_is_not_set_yet_is_left_out():
     assert trees.equal(value, copied)
 
 
+@pytest.mark.parametrize(
+    "holding", [lambda x: {"x": x}, lambda x: Encoding(x=x), Graph, Slots], ids=["dict", "mapping", "graph", "slots"]
+)
+def test_a_batch_on_another_device_is_not_the_same(holding):
+    # Guards: comparing across devices raises, and a batch that was moved in its container was taken for unchanged.
+    here, there = torch.ones(2), torch.ones(2, device="meta")
+    assert trees.equal(holding(there), holding(there.clone()))
+    assert not trees.equal(holding(here), holding(there))
+
+
+def test_a_tensor_that_cannot_be_compared_may_have_changed():
+    class Refusing(torch.Tensor):
+        def __eq__(self, other):
+            raise RuntimeError("out of memory")
+
+        __hash__ = torch.Tensor.__hash__
+
+    value = torch.ones(2).as_subclass(Refusing)
+    assert not trees.equal([value], [value.clone()])
+
+
 def test_similar_compares_kinds_not_sizes():
     a = {"x": torch.zeros(3, 4), "boxes": [1, 2, 3], "image": Image.new("RGB", (4, 4))}
     b = {"x": torch.ones(5, 2), "boxes": [9], "image": Image.new("RGB", (2, 7))}
