@@ -42,7 +42,7 @@ def staged_job(fields: dict[str, Any]) -> Iterator[tuple[Bench, Ladder]]:
         job = JobOnDevice.of(pipeline, user_loader, device)
         caches = make_caches(
             recorded.batches, copies=job.copies, transfer=job.transfer, step=job.step,
-            device_bytes=lambda: _CACHE_BYTES,
+            device_bytes=lambda: _CACHE_BYTES, synchronize=_nothing_to_wait_for,
         )  # fmt: skip
         ladder = make_ladder(job, recorded.plan)
         bench = Bench(

@@ -30,13 +30,22 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 def keep_on_host(batch: Any) -> Any:
     """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
+    return trees.map_leaves(lambda leaf: leaf if _is_pinned(leaf) else trees.copy_leaf(leaf), batch)
 
-    def keep(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned():
-            return leaf
-        return trees.copy_leaf(leaf)
 
-    return trees.map_leaves(keep, batch)
+def copy_batch(batch: Any) -> Any:
+    """Copy a batch; what is pinned is copied to pinned memory, so that moving the copy takes as long."""
+    return trees.map_leaves(_copy_as_it_lies, batch)
+
+
+def _copy_as_it_lies(leaf: Any) -> Any:
+    if _is_pinned(leaf):
+        return torch.empty_like(leaf, pin_memory=True).copy_(leaf)
+    return trees.copy_leaf(leaf)
+
+
+def _is_pinned(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned()
 
 
 class BatchCache:
@@ -68,7 +77,7 @@ class BatchCache:
         cached = self._batches[self._next]
         self._next = (self._next + 1) % len(self._batches)
         if self.clones:
-            return CachedBatch(trees.copy_deep(cached.batch), cached.samples)
+            return CachedBatch(copy_batch(cached.batch), cached.samples)
         return cached
 
     def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:
@@ -97,13 +106,14 @@ class BatchCache:
     ) -> bool:
         """Use each batch once, put back what it changed, and clone from then on if it changed anything.
 
+        A batch that was moved to another device within its container counts as changed.
         A slow step is tried on as many batches as there is time for; the others are watched while they are used.
         """
         started = clock()
         for number, cached in enumerate(self._batches):
             if number and clock() - started > limit_s:
                 break
-            pristine = trees.copy_deep(cached.batch)
+            pristine = copy_batch(cached.batch)
             use(cached.batch)
             if not trees.equal(pristine, cached.batch):
                 self._batches[number] = CachedBatch(pristine, cached.samples)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bottleneck.loader import modes, trees
+from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host
 from bottleneck.measure.cold.pool import ColdPool
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.loop import Loop
@@ -125,7 +125,7 @@ class Bench:
         whole = self.replays.vary
         if self.device is not self.host:
             # A transfer of the user's may work in place.
-            own = trees.copy_deep if self.host.clones else lambda batch: batch
+            own = copy_batch if self.host.clones else lambda batch: batch
             self.device.exchange((CachedBatch(self.transfer(own(c.batch)), c.samples) for c in fresh), whole=whole)
         self.host.exchange(fresh, whole=whole)
 

@@ -12,7 +12,7 @@ from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Tape
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.batch_cache import PROBING_S, BatchCache, CachedBatch
+from bottleneck.measure.batch_cache import PROBING_S, BatchCache, CachedBatch, copy_batch
 from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cache_budget import CacheBudget
 from bottleneck.measure.device import devices_of, free_device_bytes, make_synchronize
@@ -51,7 +51,7 @@ def make_bench(
         caches = make_caches(
             recorded.batches, copies=job.copies, transfer=job.transfer, step=step if group is None else job.step,
             device_bytes=lambda: budget.on_device(free_device_bytes(job.device)),
-            group=group,
+            synchronize=synchronize, group=group,
         )  # fmt: skip
     if group is None:
         step.catch_up(lambda: caches.device.serve().batch)
@@ -62,14 +62,11 @@ def make_bench(
     ledger.evidence = replace(ledger.evidence, payload=payload)
     ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
     synchronize()
-    if not caches.changed:
+    warning = caches.warning()
+    if warning is None:
         loader.serve_batches_themselves()
     else:
-        ledger.warn(
-            "batch-changed-in-place",
-            "The train step changes its batch in place, so cached batches are cloned for each step; the cost of "
-            "the clone is part of `device` and `host`.",
-        )
+        ledger.warn(*warning)
     replays = Replays(
         budget.for_replays(free_device_bytes(job.device)), recorded.batches,
         in_shared_memory=loader.num_workers > 0 and not job.pinned,
@@ -90,8 +87,20 @@ class Caches:
     host: BatchCache
     device: BatchCache
     """The same as `host` where nothing is copied."""
-    changed: bool
-    """The job changes its batches in place."""
+
+    def warning(self) -> tuple[str, str] | None:
+        """Return id and message where batches are cloned for each step."""
+        copies = self.host is not self.device
+        changing = ["train step"] * self.device.clones + ["copy to the device"] * (copies and self.host.clones)
+        cloned = ["`device`"] * self.device.clones + ["`host`"] * self.host.clones
+        if not changing:
+            return None
+        return (
+            "batch-changed-in-place",
+            f"The {' and the '.join(changing)} {'changes its' if len(changing) == 1 else 'change their'} batch in "
+            "place, so cached batches are cloned for each step; the cost of the clone is part of "
+            f"{' and '.join(cloned)}.",
+        )
 
 
 def make_caches(
@@ -101,6 +110,7 @@ def make_caches(
     transfer: Callable[[Any], Any],
     step: Callable[[Any], Any],
     device_bytes: Callable[[], int],
+    synchronize: Callable[[], None],
     group: Group | None = None,
 ) -> Caches:
     """Put batches on the device, and see whether the job changes them in place; warms the train step up as well.
@@ -110,25 +120,31 @@ def make_caches(
         copies: There is a copy to the device.
         device_bytes: Gives what the batches on the device may take, a copy of one of them included; asked once the
             train step has taken what memory it needs.
+        synchronize: Waits for the device: what a step takes is not known before it is done.
         group: The ranks of the job, which all do the same number of steps; None for a single process.
     """
-    step = _explained(step, "device", "train step")
+    train = _explained(step, "device", "train step")
+
+    def step_to_the_end(batch: Any) -> None:
+        train(batch)
+        synchronize()
+
     if copies:
         moving = _explained(transfer, "host", "transfer to the device")
-        nbytes = _warm_up(moving(trees.copy_deep(kept[0].batch)), step)
+        nbytes = _warm_up(moving(copy_batch(kept[0].batch)), step_to_the_end)
         del kept[max(1, device_bytes() // nbytes - 1) :]
         if group is not None:
-            _keep_alike(group, kept, lambda: step(moving(trees.copy_deep(kept[0].batch))))
-        on_device = BatchCache([CachedBatch(moving(trees.copy_deep(c.batch)), c.samples) for c in kept])
+            _keep_alike(group, kept, lambda: step_to_the_end(moving(copy_batch(kept[0].batch))))
+        on_device = BatchCache([CachedBatch(moving(copy_batch(c.batch)), c.samples) for c in kept])
         host = BatchCache(kept)
     else:
         if group is not None:
-            _keep_alike(group, kept, lambda: step(trees.copy_deep(kept[0].batch)))
+            _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
         host = on_device = BatchCache(kept)
-    changed = on_device.probe(step, limit_s=PROBING_S if group is None else math.inf)
+    on_device.probe(step_to_the_end, limit_s=PROBING_S if group is None else math.inf)
     if on_device is not host:
-        changed = host.probe(transfer) or changed
-    return Caches(host, on_device, changed)
+        host.probe(transfer)
+    return Caches(host, on_device)
 
 
 def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -> None:

@@ -1,5 +1,6 @@
 """Batches cached in the main process do not decay."""
 
+from collections import UserDict
 from dataclasses import dataclass
 
 import pytest
@@ -105,6 +106,75 @@ def test_inference_tensors_have_no_version_and_do_no_harm():
         cache = BatchCache([CachedBatch([torch.ones(2)], 2)])
         assert cache.probe(lambda batch: None) is False
     assert not cache.changed_since_probe()
+
+
+class Encoding(UserDict):
+    """Moves itself, as a tokenizer's batch does."""
+
+    def to(self, device):
+        self.data = {key: value.to(device) for key, value in self.data.items()}
+        return self
+
+
+class Graph:
+    """Moves itself, and compares by identity, as a batch of graphs does."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def to(self, device):
+        self.nodes = self.nodes.to(device)
+        return self
+
+
+def move_entry(batch, device):
+    batch["x"] = batch["x"].to(device)
+
+
+@pytest.mark.parametrize(
+    ("make", "move"),
+    [
+        (lambda x: Encoding(x=x), Encoding.to),
+        (Graph, Graph.to),
+        (lambda x: {"x": x}, move_entry),
+    ],
+    ids=["mapping", "object", "entry"],
+)
+def test_a_batch_that_the_copy_to_the_device_moves_in_place_stays_on_the_host(make, move):
+    # Guards: cached host batches that have become device batches: `host` equals `device`, and `copy` reads 0.
+    cache = BatchCache([CachedBatch(make(torch.full((2,), float(n))), 2) for n in range(2)])
+    assert cache.probe(lambda batch: move(batch, "meta")) is True
+    for n in (0, 1, 0, 1):
+        batch = cache.serve().batch
+        tensor = batch.nodes if isinstance(batch, Graph) else batch["x"]
+        assert tensor.device.type == "cpu"
+        assert tensor.tolist() == [n, n]
+        move(batch, "meta")
+
+
+class Pinned(torch.Tensor):
+    """Stands for pinned memory, which only machines with an accelerator have."""
+
+    def is_pinned(self):
+        return True
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        options = dict(kwargs or {})
+        pinned = options.pop("pin_memory", False) or function is torch.Tensor.copy_
+        made = super().__torch_function__(function, types, args, options)
+        return made.as_subclass(cls if pinned else torch.Tensor) if isinstance(made, torch.Tensor) else made
+
+
+def test_clones_of_pinned_batches_are_pinned():
+    # Guards: clones in pageable memory, which take longer to copy to the device than what the loader gives.
+    cache = BatchCache([CachedBatch({"x": torch.ones(2).as_subclass(Pinned), "y": torch.ones(2)}, 2)])
+    cache.probe(in_place)
+    for _ in range(2):
+        batch = cache.serve().batch
+        assert (type(batch["x"]), batch["x"].tolist()) == (Pinned, [1, 1])
+        assert not batch["y"].is_pinned()
+        batch["x"].zero_()
 
 
 def test_an_error_of_the_step_is_passed_on():

@@ -83,7 +83,10 @@ def caches_of(count, *, room):
         return room * trees.nbytes(torch.zeros(1000))
 
     kept = [CachedBatch(torch.full((1000,), float(n)), 1) for n in range(count)]
-    made = make_caches(kept, copies=True, transfer=lambda batch: batch + 0, step=step, device_bytes=device_bytes)
+    made = make_caches(
+        kept, copies=True, transfer=lambda batch: batch + 0, step=step, device_bytes=device_bytes,
+        synchronize=lambda: events.append("synchronised"),
+    )  # fmt: skip
     return made, events
 
 
@@ -98,4 +101,33 @@ def test_the_device_keeps_what_it_has_room_for_and_the_host_the_same(room, kept)
 
 def test_what_is_free_on_the_device_is_looked_at_once_the_job_has_taken_what_it_needs():
     _, events = caches_of(2, room=100)
-    assert events[:2] == ["step", "looked"]
+    assert events[:3] == ["step", "synchronised", "looked"]
+
+
+def test_the_report_says_whose_clones_are_in_which_number():
+    def caches(transfer, step):
+        kept = [CachedBatch({"x": torch.ones(10)}, 1) for _ in range(2)]
+        return make_caches(
+            kept, copies=True, transfer=transfer, step=step, device_bytes=lambda: 10_000, synchronize=lambda: None
+        )
+
+    def copy(batch):
+        return {"x": batch["x"] + 0}
+
+    def move(batch):
+        batch["x"] = batch["x"].to("meta")
+        return batch
+
+    def overwrite(batch):
+        batch["x"] *= 2
+
+    assert caches(copy, len).warning() is None
+    _, message = caches(move, len).warning()
+    assert message.startswith("The copy to the device changes its batch in place")
+    assert message.endswith("is part of `host`.")
+    _, message = caches(copy, overwrite).warning()
+    assert message.startswith("The train step changes its batch in place")
+    assert message.endswith("is part of `device`.")
+    _, message = caches(move, lambda batch: batch.pop("x")).warning()
+    assert message.startswith("The train step and the copy to the device change their batch in place")
+    assert message.endswith("is part of `device` and `host`.")
