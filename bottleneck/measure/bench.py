@@ -234,6 +234,8 @@ class Bench:
             batches = self._whole_passes(arm, batches)
         unit = self.loop.batches_per_update if arm.coupled and not arm.cold else 1
         samples, done_s, self._in_step_s, breaks = 0, [0.0], 0.0, self.loop.breaks
+        if queued:
+            self._steady.come_to_block()
         self.synchronize()
         before = self._steady.begin_block() if queued else None
         started = self.clock()
@@ -247,9 +249,9 @@ class Bench:
                 and (not queued or self._steady.may_end(count, done_s[-1]) or started + done_s[-1] > self.until_s)
             ):
                 break
-        after = self._steady.end_block(arm) if queued else None
         self.synchronize()
         seconds = self.clock() - started
+        after = self._steady.end_block(arm) if queued else None
         self.was_broken = self.loop.breaks != breaks
         if arm.cold and self.cold is not None:
             self.cold.end_block()

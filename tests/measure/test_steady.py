@@ -57,6 +57,48 @@ def test_a_block_ends_at_the_level_it_began_with_or_after_four_queues():
         assert block.queue_after == block.queue_before or block.batches == 4 * job.queue_length
 
 
+class Asynchronous(UnevenWorkers):
+    """A step is launched, and done later; while the device is waited for, the loader goes on."""
+
+    launch_s = 0.001
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.done_s, self.idle_levels = self.now_s, []
+        self.bench.synchronize = self.synchronize
+
+    def step(self, batch):
+        self.now_s = max(self.now_s + self.launch_s, self.done_s - self.step_s)
+        self.done_s = max(self.done_s, self.now_s) + self.step_s
+
+    def synchronize(self):
+        self.now_s = max(self.now_s, self.done_s)
+        self.idle_levels.append(self.arrived())
+
+
+def asynchronous_blocks(worker_s):
+    for seed in range(8):
+        job = Asynchronous(4, worker_s, 0.05, 0.020, seed)
+        for number in range(10):
+            job.bench.prepare(RAW)
+            job.bench.settle(RAW)
+            yield job.bench.measure(RAW, number, 10), job.idle_levels[-2:]
+
+
+@pytest.mark.parametrize("worker_s", [0.060, 0.084, 0.110, 0.160])
+def test_the_level_is_read_at_both_edges_when_the_device_is_idle(worker_s):
+    # Guards: what a loader makes while the last step is done belongs to the block, as the time of that step does.
+    for block, levels in asynchronous_blocks(worker_s):
+        assert [block.queue_before, block.queue_after] == levels
+
+
+def test_blocks_end_although_the_loader_gets_ahead_whenever_the_device_is_waited_for():
+    # Guards: a level from after the device was waited for is met later than one from before: twice as many blocks
+    # went on to four queues.
+    blocks = [block for worker_s in (0.09, 0.10, 0.11) for block, _ in asynchronous_blocks(worker_s)]
+    assert sum(block.batches == 32 for block in blocks) < len(blocks) / 12
+
+
 def test_a_block_does_not_wait_for_its_level_when_the_time_is_over():
     job = UnevenWorkers(8, 0.4, 0.3, 0.020)
     job.bench.prepare(RAW)

@@ -47,30 +47,37 @@ class SteadyState:
         self._loader, self._clock, self._pause = loader, clock, pause
         self._levels: dict[Hashable, int] = {}
         self._began_at: int | None = None
+        self._polled_at: int | None = None
 
-    def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> None:
+    def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> float:
         """Run an experiment, right after the switch to it, until it is as in the long run.
+
+        Returns:
+            When, by the clock, it began to run without a break.
 
         Args:
             run: Runs a batch through the job and returns how long it waited for it [s].
             step_s: What the job takes for a batch that is on the device already; None: not known.
         """
+        began_s = self._clock()
         first_s = run()
         turn = max(1, self._loader.num_workers)
         if turn == 1 and not self._loader.num_workers:
-            return
+            return began_s
         if self._loader.arrived() is None:  # a queue that cannot be looked into
             self._run_for(run, 2 * turn)
-            return
+            return began_s
         if first_s > _LONG_TURN_S and self._is_surely_slower(first_s, step_s):
-            return
+            return began_s
         level = self._levels.get(experiment)
         if level is None:
             level = self._guess(run, first_s, step_s)
         self._restore(level, max(PATIENCE_S, 2 * first_s))
+        began_s = self._clock()
         # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
         # they are asked one after the other.
         self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
+        return began_s
 
     def _is_surely_slower(self, first_s: float, step_s: float | None) -> bool:
         return step_s is not None and first_s >= _SURELY_SLOWER * self._loader.num_workers * step_s
@@ -82,8 +89,18 @@ class SteadyState:
             if self._clock() - started_s > _LONGEST_TURN_S:
                 break
 
+    def come_to_block(self) -> None:
+        """Note the level at which a block may end; called before the device is waited for, as `may_end` is.
+
+        A loader goes on while a device finishes its last step, so that the level is higher after that.
+        """
+        self._polled_at = self._loader.arrived()
+
     def begin_block(self) -> int | None:
-        """Return the level at which a block begins: batches that have arrived; None where that is unknown."""
+        """Return the level at which a block begins: batches that have arrived; None where that is unknown.
+
+        Called when the device is idle, as `end_block` is: production between the two belongs to the block.
+        """
         self._began_at = self._loader.arrived()
         return self._began_at
 
@@ -92,10 +109,10 @@ class SteadyState:
         if not self._loader.num_workers or batches >= _MOST_QUEUES * self._loader.queue_length:
             return True
         whole_turn = batches % self._loader.num_workers == 0
-        if self._began_at is None:
+        if self._polled_at is None:
             return whole_turn
         # A slow loader may take minutes to come back to a level; whole turns of its workers have to do then.
-        return (whole_turn and seconds > _LONG_S) or self._loader.arrived() == self._began_at
+        return (whole_turn and seconds > _LONG_S) or self._loader.arrived() == self._polled_at
 
     def end_block(self, experiment: Hashable) -> int | None:
         """Note the level that a block has ended with, for the next visit to its experiment, and return it."""
