@@ -110,19 +110,21 @@ class LockstepBench(Bench):
 
     def plan(self, arm: Arm, round_: int, batches: int) -> Call:
         """A visit of all ranks to an arm, of so many batches at least."""
-        turn = max(1, self.most_workers)
+        turn, warm_up = max(1, self.most_workers), self._device_warm_up(arm)
         if arm.mode is None:
-            return Call(arm, round_, batches, turn=self._device_warm_up())
+            return Call(arm, round_, batches, turn=warm_up)
         if not arm.coupled:
             return Call(arm, round_, batches, seconds=batches * self._pace_s.get(arm, 0.0))
         # Workers that began together deliver in bursts: a block has whole turns of them.
         batches = turn * math.ceil(batches / turn)
-        return Call(arm, round_, batches, turn=turn, looks=self.most_workers > 0 and (arm, "") not in self._steadies)
+        looks = self.most_workers > 0 and (arm, "") not in self._steadies
+        return Call(arm, round_, batches, turn=max(turn, warm_up), looks=looks)
 
-    def _device_warm_up(self) -> int:
+    def _device_warm_up(self, arm: Arm) -> int:
+        """Steps of an arm with which a device warms up."""
         if not self.device_warm_up_s:
             return 0
-        known = self.step_s
+        known = self._pace_s.get(arm)
         return _WARM_UP_STEPS if not known else min(_MOST_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
 
     def announce(self, call: Call | None) -> None:
