@@ -9,7 +9,7 @@ from typing import Any
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 from bottleneck.loader import trees
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.bench import Bench
@@ -31,7 +31,7 @@ def staged_job(fields: dict[str, Any]) -> Iterator[tuple[Bench, Ladder]]:
         fields: Of a pipeline, as a user's `build` returns them.
     """
     pipeline = Pipeline.from_mapping(fields)
-    device, user_loader = resolve_device(pipeline.device), pipeline.make_loader()
+    device, user_loader = device_of(pipeline), pipeline.make_loader()
     sites = find_sites(user_loader.dataset, pipeline.augment)
     loader = SwitchedLoader(user_loader, sites, seed=0, hang_s=_HANG_S)
     try:

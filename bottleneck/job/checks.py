@@ -13,7 +13,7 @@ from bottleneck.errors import PipelineError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import check_loader_arguments
 from bottleneck.job.safe_repr import describe, quote, said_by, summary
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 
 
 def check(pipeline: Pipeline) -> None:
@@ -26,7 +26,7 @@ def check(pipeline: Pipeline) -> None:
     check_training(pipeline)
     if pipeline.loader is None:
         check_loader_arguments(pipeline.loader_args)
-    resolve_device(pipeline.device)
+    device_of(pipeline)
     check_fills_a_batch(pipeline.make_loader())
 
 

@@ -49,6 +49,20 @@ def resolve_device(device: Any) -> torch.device:
     return torch.device(wanted.type, index)
 
 
+def device_of(pipeline: Pipeline) -> torch.device:
+    """The device that a job trains on: the one that it names, else that of its model, else the accelerator or the CPU.
+
+    Raises:
+        PipelineError: Not a device, or one that this machine does not have.
+    """
+    model = pipeline.model
+    if pipeline.device is None and isinstance(model, torch.nn.Module):
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.device.type not in ("cpu", "meta"):
+                return tensor.device
+    return resolve_device(pipeline.device)
+
+
 def _accelerator_kind() -> str | None:
     """The type of the accelerator that can be used now, such as 'cuda'; None without one."""
     if torch.cuda.is_available():

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 from bottleneck.loader.observe.observation import Observation
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import seed_generators
@@ -104,7 +104,7 @@ def measure(
         MeasurementError: The state of the job does not fit into memory a second time.
     """
     group = find_group()
-    device = resolve_device(pipeline.device)
+    device = device_of(pipeline)
     loader = pipeline.make_loader()
     sites = find_sites(loader.dataset, pipeline.augment)
     ledger = Ledger(describe_environment(device), describe_pipeline(pipeline, loader, options.source))

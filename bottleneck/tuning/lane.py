@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import rebuild_loader
 from bottleneck.job.train_step import step_surroundings
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 from bottleneck.loader import modes
 from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench, block_batches
@@ -74,7 +74,7 @@ class _Runs:
     """What both kinds of lanes do: the train step on its device, and the state that goes back before each block."""
 
     def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], clock: Clock) -> None:
-        self._clock, self._device = clock, resolve_device(pipeline.device)
+        self._clock, self._device = clock, device_of(pipeline)
         self._job = JobOnDevice.of(pipeline, loader, self._device)
         self._surroundings = partial(step_surroundings, pipeline)
         self._job.move_model()

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 from bottleneck.loader import trees
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.preserve.preserved import preserved
@@ -81,7 +81,7 @@ def _losses(
     is_late: Callable[[], bool] = lambda: False,
 ) -> list[float]:
     """The loss of each step; the weights of the job, and of a copy that the change has made, are put back."""
-    device = resolve_device(pipeline.device)
+    device = device_of(pipeline)
     others = {"the model as it was given": given.model, "the optimizer as it was given": given.optimizer}
     kept = preserved(
         model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, device=device, others=others

@@ -12,7 +12,7 @@ from typing import Any
 from bottleneck.analysis.estimates.statistics import ratio, series
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.preserve.preserved import Preserved
@@ -245,7 +245,7 @@ class TuningSession:
         loader = pipeline.make_loader()
         known, batches, before = self._lanes.shown(settings), batches_of_epoch(loader), self.found.before
         return Here(
-            pipeline, self._lanes.base, loader, resolve_device(pipeline.device),
+            pipeline, self._lanes.base, loader, device_of(pipeline),
             cores=max(1, int(self._turns.cores)), workers_wait=known.workers_wait, start_s=known.start_s,
             epoch_s=None if batches is None else batches * known.step_s,
             payload=Payload() if before is None else before.evidence.payload,

@@ -11,7 +11,7 @@ from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
 from bottleneck.errors import MeasurementError, UsageError
 from bottleneck.job.checks import check
 from bottleneck.job.settings import parse_duration
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 from bottleneck.job.world import world_size
 from bottleneck.measure.describe import describe_pipeline
 from bottleneck.measure.explain_errors import explain_escape
@@ -109,7 +109,7 @@ def attempt_tuning(
             f"The job runs on {ranks} ranks, and a tuning is made in one process.",
             "Start it without a launcher; `diagnose` measures all ranks at once.",
         )
-    device, loader = resolve_device(pipeline.device), pipeline.make_loader()
+    device, loader = device_of(pipeline), pipeline.make_loader()
     left_as_found = partial(
         preserved, model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
         dataset=loader.dataset, device=device,

@@ -10,6 +10,7 @@ from bottleneck.errors import PipelineError
 from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import (
     copies_nothing,
+    device_of,
     make_transfer,
     move_to_device,
     resolve_device,
@@ -205,3 +206,33 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(monkeypatch):
         resolve_device("meta")
     with pytest.raises(PipelineError, match="must be a name"):
         resolve_device(True)
+
+
+class Placed(torch.nn.Module):
+    """A model whose parameters lie on devices that need not be there."""
+
+    def __init__(self, *devices):
+        super().__init__()
+        self.placed = [SimpleNamespace(device=torch.device(device)) for device in devices]
+
+    def parameters(self, recurse=True):
+        return iter(self.placed)
+
+
+@pytest.mark.parametrize(
+    ("devices", "given", "expected"),
+    [
+        (["cuda:1"], None, "cuda:1"),
+        (["meta", "cpu", "xpu:2", "xpu:3"], None, "xpu:2"),
+        (["cuda:1"], "cpu", "cpu"),
+    ],
+)
+def test_a_job_trains_where_its_model_is_unless_it_says_otherwise(devices, given, expected):
+    # Guards: a model on the second device was moved to the current one, or its own step got batches from there.
+    pipeline = Pipeline(dataset=[1], model=Placed(*devices), loss_fn=print, device=given)
+    assert device_of(pipeline) == torch.device(expected)
+
+
+@pytest.mark.parametrize("devices", [[], ["cpu"], ["meta"]])
+def test_a_model_that_is_on_no_accelerator_yet_says_nothing_of_the_device(devices):
+    assert device_of(Pipeline(dataset=[1], model=Placed(*devices), loss_fn=print)) == resolve_device(None)

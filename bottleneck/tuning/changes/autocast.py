@@ -10,7 +10,7 @@ from torch import nn
 
 from bottleneck.job.description import Pipeline
 from bottleneck.job.train_step import FrameworkStep, with_step_options
-from bottleneck.job.transfer import resolve_device
+from bottleneck.job.transfer import device_of
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.steps import LowPrecision, LowPrecisionCall, low_precision, no_cuda, no_default_step
 
@@ -37,7 +37,7 @@ def _why_not_float16(here: Here) -> str | None:
 
 
 def _autocast(dtype: torch.dtype, pipeline: Pipeline) -> Pipeline:
-    kind = resolve_device(pipeline.device).type
+    kind = device_of(pipeline).type
     if pipeline.train_step is not None:  # a step of the user's: only what is around it can be changed
         return pipeline.replace(train_step=LowPrecisionCall(pipeline.train_step, kind, dtype))
     loss: Any = pipeline.loss_fn
@@ -46,7 +46,7 @@ def _autocast(dtype: torch.dtype, pipeline: Pipeline) -> Pipeline:
 
 
 def _scaled(pipeline: Pipeline) -> Pipeline:
-    scaler = torch.amp.GradScaler(resolve_device(pipeline.device).type)
+    scaler = torch.amp.GradScaler(device_of(pipeline).type)
     return with_step_options(_autocast(torch.float16, pipeline), scaler=scaler)
 
 
