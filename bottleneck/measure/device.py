@@ -58,6 +58,9 @@ def free_device_bytes(device: torch.device) -> int | None:
 
 
 def device_can_pin() -> bool:
-    """Whether a loader with `pin_memory=True` really pins: only with an accelerator."""
+    """Whether a loader with `pin_memory=True` really pins: only with an accelerator, and not for MPS."""
     accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
-    return bool(accelerator.is_available()) if accelerator is not None else torch.cuda.is_available()
+    if accelerator is None:
+        return torch.cuda.is_available()
+    current = accelerator.current_accelerator() if accelerator.is_available() else None
+    return current is not None and current.type != "mps"

@@ -1,5 +1,7 @@
 """What caches may take, by the size of a batch and the memory that is free."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.cache_budget import CacheBudget, choose_budget
-from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.device import device_can_pin, free_device_bytes
 
 MB, GB, GIB = 10**6, 10**9, 1 << 30
 
@@ -92,3 +94,12 @@ def test_a_device_without_memory_of_its_own_has_none_to_tell(monkeypatch):
     assert free_device_bytes(torch.device("cpu")) is None
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (123, 456))
     assert free_device_bytes(torch.device("cuda")) == 123
+
+
+@pytest.mark.parametrize(("kind", "pins"), [("cuda", True), ("xpu", True), ("mps", False), (None, False)])
+def test_which_accelerators_pin(monkeypatch, kind, pins):
+    # Guards: for MPS the loader warns, and pins nothing.
+    current = None if kind is None else torch.device(kind)
+    accelerator = SimpleNamespace(is_available=lambda: kind is not None, current_accelerator=lambda: current)
+    monkeypatch.setattr(torch, "accelerator", accelerator)
+    assert device_can_pin() is pins
