@@ -52,6 +52,31 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
     return None
 
 
+_SIZES_OF_HOST = (
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "SLURM_STEP_TASKS_PER_NODE",
+)
+"""What the same launchers call the number of processes of a host; srun writes it for all hosts: `4(x2),3`."""
+
+
+def ranks_of_host(environment: Mapping[str, str] | None = None) -> int:
+    """How many ranks of the job share this host and its memory; 1 where this process is alone.
+
+    Args:
+        environment: Of the process; None: of this one.
+    """
+    given = os.environ if environment is None else environment
+    for name in _SIZES_OF_HOST:
+        sizes = [as_number(part.partition("(")[0]) for part in given.get(name, "").split(",")]
+        known = [size for size in sizes if size]
+        if known:
+            return max(known)
+    # Ranks that no launcher has started were spawned by a process of this host.
+    return world_size() if find_place(given) is None else 1
+
+
 def as_number(text: str | None) -> int | None:
     """A whole number that is not negative, as a launcher writes it; None where it is none."""
     return int(text) if text is not None and text.strip().isdecimal() else None

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from bottleneck.job.world import ranks_of_host
 from bottleneck.loader import trees
 from bottleneck.measure.batch_cache import CachedBatch, keep_on_host, tensors_of
 
@@ -47,7 +48,7 @@ def shape_of(batch: Any) -> tuple[Hashable, ...]:
 
 def _free_shared_memory() -> float:
     try:
-        return float(shutil.disk_usage(_SHARED_MEMORY).free)
+        return float(shutil.disk_usage(_SHARED_MEMORY).free) / ranks_of_host()
     except OSError:
         return math.inf
 

@@ -19,7 +19,7 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.running_start import is_slow
-from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.measure.system.environment import rank_memory_bytes
 
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
@@ -85,7 +85,7 @@ def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, giv
         batch_bytes,
         max(1, loader.num_workers),
         given=given,
-        free_bytes=free_memory_bytes(),
+        free_bytes=rank_memory_bytes(),
         device_shares=job.copies and (given is not None or free_device_bytes(job.device) is None),
     )
     loader.allow_caches(budget.worker_bytes)

@@ -33,7 +33,7 @@ def build():
 def fits_once(folder, monkeypatch):
     """A job whose model takes 17 kB, where 1 kB is free."""
     (folder / "large_job.py").write_text(dedent(JOB))
-    monkeypatch.setattr(tensors, "free_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(tensors, "rank_memory_bytes", lambda: 1000)
 
 
 @pytest.mark.integration

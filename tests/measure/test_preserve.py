@@ -277,7 +277,7 @@ def test_attributes_of_modules_go_back_in_place():
 
 def test_a_model_that_does_not_fit_into_memory_is_refused_untouched(monkeypatch):
     model = nn.Linear(10, 10)
-    monkeypatch.setattr(tensors, "free_memory_bytes", lambda: 500)
+    monkeypatch.setattr(tensors, "rank_memory_bytes", lambda: 500)
     with pytest.raises(MeasurementError, match=r"takes .* of memory") as raised, preserved(model=model):
         pytest.fail("the body must not run")
     assert "before the first training step" in raised.value.remedy

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.preserve.restoration import Notes, Snapshot
-from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.measure.system.environment import rank_memory_bytes
 from bottleneck.results.format import size
 
 _SHARE_OF_FREE_MEMORY = 0.8
@@ -202,11 +202,11 @@ class TensorVault:
         Raises:
             MeasurementError: The copies would not fit into the free host memory.
         """
-        needed, free = self.needed_bytes(), free_memory_bytes()
+        needed, free = self.needed_bytes(), rank_memory_bytes()
         if needed > _SHARE_OF_FREE_MEMORY * free:
             raise MeasurementError(
                 f"Keeping the model and the optimizer as they are takes {size(needed)} of memory; "
-                f"{size(free)} are free.",
+                f"{size(free)} are free for it.",
                 "Diagnose on the command line: `bottleneck diagnose` keeps no copy, as its process ends. Or diagnose "
                 "before the first training step, when there are no gradients and no state of the optimizer yet, or "
                 "give this process more memory.",

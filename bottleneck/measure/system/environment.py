@@ -18,6 +18,7 @@ import torch
 
 from bottleneck._pydata.names import installed_version
 from bottleneck.job.start_method import default_start_method
+from bottleneck.job.world import ranks_of_host
 from bottleneck.measure.system.cgroup import (
     CGROUP_ROOT,
     PROC,
@@ -36,6 +37,11 @@ def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int
     available = int(psutil.virtual_memory().available)
     below_limit = bytes_below_limit(cgroup_root, proc)
     return available if below_limit is None else min(available, below_limit)
+
+
+def rank_memory_bytes() -> int:
+    """Memory that this rank could still take while the other ranks of its host take as much."""
+    return free_memory_bytes() // ranks_of_host()
 
 
 def memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:

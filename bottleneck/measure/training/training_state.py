@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search
 from bottleneck.measure.preserve.tensors import TensorVault
-from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.measure.system.environment import rank_memory_bytes
 from bottleneck.results.format import size
 
 _SHARE_OF_TIME = 0.03
@@ -44,7 +44,7 @@ class TrainingState:
         roots: Mapping[str, object],
         synchronize: Callable[[], None],
         clock: Callable[[], float],
-        free_bytes: Callable[[], int] = free_memory_bytes,
+        free_bytes: Callable[[], int] = rank_memory_bytes,
     ) -> None:
         self._roots, self._synchronize, self._clock, self._free_bytes = roots, synchronize, clock, free_bytes
         self._tensors: list[torch.Tensor] = []
