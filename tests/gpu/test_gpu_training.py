@@ -62,10 +62,24 @@ def test_a_replayed_graph_goes_on_with_the_state_that_was_put_back():
     assert state.warning() is None
 
 
-def test_putting_the_state_back_takes_no_memory_of_the_device():
+def test_the_copy_of_the_state_stays_on_the_device_and_putting_it_back_takes_no_more():
     model = torch.nn.Linear(4096, 4096).cuda()
     before = torch.cuda.memory_allocated()
     state = TrainingState({"the model": model}, torch.cuda.synchronize, lambda: 0.0)
+    state.begin_round()
+    kept = torch.cuda.memory_allocated()
+    assert before + state.nbytes <= kept
+    torch.cuda.reset_peak_memory_stats()
+    state.begin_round()
+    assert torch.cuda.max_memory_allocated() == kept
+    state.release()
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_without_room_on_the_device_the_copy_of_the_state_is_in_host_memory():
+    model = torch.nn.Linear(4096, 4096).cuda()
+    before = torch.cuda.memory_allocated()
+    state = TrainingState({"the model": model}, torch.cuda.synchronize, lambda: 0.0, free_on_device=lambda _: 0)
     state.begin_round()
     torch.cuda.reset_peak_memory_stats()
     state.begin_round()

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.training.training_state import TrainingState
@@ -139,6 +139,77 @@ def test_a_state_without_room_for_a_copy_is_left_and_that_is_reported():
     assert torch.all(model[0].weight == 7)
     assert state.nbytes == 0
     assert "more than a quarter of what is free" in state.warning()[1]
+
+
+def test_where_a_device_has_ample_room_the_copy_stays_there():
+    # Guards: over a GB, a copy in pageable host memory took too much of a round to be put back.
+    model = net()
+    asked = []
+    state = TrainingState(
+        {"the model": model}, lambda: None, FakeClock(), lambda: 0, lambda device: asked.append(device) or 1 << 20
+    )
+    state.begin_round()
+    with torch.no_grad():
+        model[0].weight.fill_(7.0)
+    state.begin_round()
+    assert not torch.any(model[0].weight == 7)
+    assert state.device_bytes == {torch.device("cpu"): state.nbytes}
+    assert asked == [torch.device("cpu")]
+    assert state.warning() is None
+
+
+def test_a_device_that_would_be_filled_by_the_copy_keeps_none():
+    model = net()
+    nbytes = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
+    state = TrainingState({"the model": model}, lambda: None, FakeClock(), lambda: 0, lambda _: 4 * nbytes - 4)
+    state.begin_round()
+    assert state.nbytes == 0
+    assert "more than a quarter of what is free" in state.warning()[1]
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """A process group of this process alone."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.leaks("gloo keeps its listener for as long as the process lives")
+def test_sharded_weights_and_moments_go_back_as_well(alone):
+    # Guards: those of DTensors were left as they are, while the counters of steps went back.
+    fully_shard = pytest.importorskip("torch.distributed.fsdp").fully_shard
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer)
+    state = state_of(the_model=model, the_optimizer=optimizer)
+    state.begin_round()
+
+    def values():
+        tensors = [*model.parameters(), *(t for s in optimizer.state.values() for t in s.values())]
+        return [getattr(tensor, "_local_tensor", tensor).detach().clone() for tensor in tensors]
+
+    before = values()
+    train(model, optimizer)
+    assert not torch.equal(values()[0], before[0])
+    state.begin_round()
+    torch.testing.assert_close(values(), before, rtol=0, atol=0)
+    assert state.warning() is None
+
+
+def test_what_cannot_be_copied_is_named():
+    model = net()
+    model.register_buffer("graph", torch.eye(3).to_sparse())
+    state = state_of(the_model=model)
+    state.begin_round()
+    state.begin_round()
+    assert state.times == 1
+    id_, message = state.warning()
+    assert id_ == "weights-not-put-back"
+    assert message.startswith("Of the weights and the state of the optimizer, tensors of some kinds (torch.sparse_coo)")
 
 
 def test_a_tensor_that_was_given_other_memory_is_left():

@@ -7,6 +7,7 @@ the state that an optimizer makes in its first step, which is thus not made agai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from bottleneck.measure.device import free_device_bytes
 from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search
 from bottleneck.measure.preserve.tensors import TensorVault
@@ -37,6 +39,7 @@ class TrainingState:
         synchronize: Waits for the device.
         clock: Seconds from any beginning.
         free_bytes: The host memory that is free.
+        free_on_device: The memory that is free on a device; None where it has none of its own.
     """
 
     def __init__(
@@ -45,11 +48,17 @@ class TrainingState:
         synchronize: Callable[[], None],
         clock: Callable[[], float],
         free_bytes: Callable[[], int] = rank_memory_bytes,
+        free_on_device: Callable[[torch.device], int | None] = free_device_bytes,
     ) -> None:
-        self._roots, self._synchronize, self._clock, self._free_bytes = roots, synchronize, clock, free_bytes
+        self._roots, self._synchronize, self._clock = roots, synchronize, clock
+        self._free_bytes, self._free_on_device = free_bytes, free_on_device
         self._tensors: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
         self._saved: list[torch.Tensor] = []
+        self._left: Counter[str] = Counter()
+        """Tensors that cannot be copied, by their kind."""
+        self.device_bytes: dict[torch.device, int] = {}
+        """What copies on devices take, or took until they were released."""
         self._searched = False
         self._took_s = self._last_s = 0.0
         self.scalers: tuple[Any, ...] = ()
@@ -75,8 +84,8 @@ class TrainingState:
 
     @property
     def nbytes(self) -> int:
-        """Host memory that the copies take."""
-        return sum(saved.numel() * saved.element_size() for saved in self._saved)
+        """Memory that the copies take, on the host and on devices."""
+        return sum(map(_nbytes, self._saved))
 
     def _keep(self) -> None:
         try:
@@ -89,20 +98,38 @@ class TrainingState:
             self.release()
 
     def _copy(self) -> str | None:
-        """Find what training changes and copy it to host memory; return why not, if there is no room."""
+        """Find what training changes and copy it; return why not, if there is no room.
+
+        A copy stays on its device where there is ample room: from pageable host memory, a GB takes a third of a
+        second to put back, which a round has no time for.
+        """
         notes = Notes()
         search = Search(TensorVault(notes), notes)
         for what, root in self._roots.items():
             search.walk(root, what, own=what == "the train step")
         self.scalers = tuple(search.found(torch.amp.GradScaler))
-        self._tensors = [tensor for tensor in _trained(search, self.scalers) if _is_plain(tensor)]
-        needed = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
-        if needed > _SHARE_OF_FREE_MEMORY * self._free_bytes():
-            return f"a copy of it takes {size(needed)} of memory, more than a quarter of what is free"
+        trained = _trained(search, self.scalers)
+        self._tensors = [tensor for tensor in trained if _is_plain(tensor)]
+        self._left = Counter(_kind(tensor) for tensor in trained if not _is_plain(tensor) and _has_content(tensor))
+        needed: Counter[torch.device] = Counter()
+        for tensor in self._tensors:
+            needed[tensor.device] += _nbytes(tensor)
+        self.device_bytes = {device: taken for device, taken in needed.items() if self._fits(taken, device)}
+        on_host = needed.total() - sum(self.device_bytes.values())
+        if on_host > _SHARE_OF_FREE_MEMORY * self._free_bytes():
+            self.device_bytes = {}
+            return f"a copy of it takes {size(on_host)} of memory, more than a quarter of what is free"
         with torch.no_grad():
             self._targets = [tensor.data for tensor in self._tensors]
-            self._saved = [target.to("cpu", copy=True) for target in self._targets]
+            self._saved = [
+                target.clone() if target.device in self.device_bytes else target.to("cpu", copy=True)
+                for target in self._targets
+            ]
         return None
+
+    def _fits(self, nbytes: int, device: torch.device) -> bool:
+        free = self._free_on_device(device)
+        return free is not None and nbytes <= _SHARE_OF_FREE_MEMORY * free
 
     def _put_back(self) -> None:
         began_s = self._clock()
@@ -116,22 +143,37 @@ class TrainingState:
 
     def warning(self) -> tuple[str, str] | None:
         """Return id and message where training simply went on."""
-        reason = self.failure
+        reason, what = self.failure, "The weights and the state of the optimizer"
         if reason is None and self.skipped and not self.times:
             reason = f"that takes {self._took_s:.2g} s, which is much of a round"
+        remedy = "Diagnose on a machine with more memory, or with a smaller learning rate."
+        if reason is None and self._left:
+            reason = "they have no memory that could simply be copied"
+            what = f"Of {what.lower()}, tensors of some kinds ({', '.join(sorted(self._left))})"
+            remedy = "Diagnose with a smaller learning rate."
         if reason is None:
             return None
         return (
             "weights-not-put-back",
-            f"The weights and the state of the optimizer did not go back at the beginning of each round: {reason}. So "
-            "the job trained on few batches for all of the diagnosis, and a step whose time goes with the weights was "
-            "not always the same. Diagnose on a machine with more memory, or with a smaller learning rate.",
+            f"{what} did not go back at the beginning of each round: {reason}. So the job trained on few batches for "
+            f"all of the diagnosis, and a step whose time goes with the weights was not always the same. {remedy}",
         )
 
 
-def _trained(search: Search, scalers: tuple[Any, ...]) -> Iterator[torch.Tensor]:
-    """Yield what training changes, each tensor once."""
-    yield from {id(tensor): tensor for tensor in _with_repetitions(search, scalers)}.values()
+def _trained(search: Search, scalers: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Return what training changes, each tensor once; of one that stands for others, such as a DTensor, those."""
+    inner = (part for tensor in _with_repetitions(search, scalers) for part in _parts(tensor))
+    return list({id(tensor): tensor for tensor in inner}.values())
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:
+        part = getattr(tensor, name)
+        if isinstance(part, torch.Tensor):  # a device mesh counts as a part, too
+            yield from _parts(part)
 
 
 def _with_repetitions(search: Search, scalers: tuple[Any, ...]) -> Iterator[torch.Tensor]:
@@ -156,14 +198,23 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors_in(item)
 
 
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _has_content(tensor: torch.Tensor) -> bool:
+    return not (is_lazy(tensor) or tensor.is_meta or tensor.numel() == 0)
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return str(tensor.layout) if type(tensor) in (torch.Tensor, torch.nn.Parameter) else type(tensor).__name__
+
+
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has memory that can simply be written: not a sparse one, nor one that stands for others."""
+    """Whether a tensor has memory that can simply be written."""
     return (
-        not is_lazy(tensor)
+        _has_content(tensor)
         and tensor.layout is torch.strided
-        and not tensor.is_meta
-        and not is_traceable_wrapper_subclass(tensor)
         and not tensor.is_nested
-        and tensor.numel() > 0
         and tensor.untyped_storage().nbytes() > 0
     )
