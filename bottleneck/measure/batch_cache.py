@@ -28,6 +28,12 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in trees.leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def bytes_on(device: torch.device, value: Any) -> int:
+    """Return what the tensors of a tree take on a device; one that is met twice counts once."""
+    tensors = {id(tensor): tensor for tensor in tensors_of(value) if tensor.device == device}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
 def keep_on_host(batch: Any) -> Any:
     """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
     return trees.map_leaves(lambda leaf: leaf if _is_pinned(leaf) else trees.copy_leaf(leaf), batch)

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
+
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch, bytes_on, copy_batch, keep_on_host
 from bottleneck.measure.cold.pool import ColdPool
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.loop import Loop
@@ -128,6 +130,11 @@ class Bench:
             own = copy_batch if self.host.clones else lambda batch: batch
             self.device.exchange((CachedBatch(self.transfer(own(c.batch)), c.samples) for c in fresh), whole=whole)
         self.host.exchange(fresh, whole=whole)
+
+    def cached_bytes(self, device: torch.device) -> int:
+        """Return what the caches hold on a device."""
+        batches = {id(cached): cached.batch for cache in (self.host, self.device) for cached in cache.batches}
+        return bytes_on(device, list(batches.values()))
 
     def fresh_batch(self, *, on_device: bool) -> CachedBatch:
         """Let the loader make a batch for a cache."""

@@ -1,6 +1,7 @@
 """A block is timed from edge to edge, and nothing but the job runs inside it."""
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,6 +178,14 @@ def test_on_a_cpu_nothing_is_run_beyond_the_steady_state():
     world = World(workers=1)
     world.bench.prepare(RAW)
     assert world.log.count("next") == 3
+
+
+def test_what_the_caches_hold_is_counted_by_device():
+    world = World()
+    meta, shared = torch.device("meta"), torch.ones(10)
+    world.bench.host = BatchCache([CachedBatch([shared, shared], 1)])
+    world.bench.device = BatchCache([CachedBatch([torch.ones(5, device=meta), shared], 1)])
+    assert [world.bench.cached_bytes(device) for device in (torch.device("cpu"), meta)] == [40, 20]
 
 
 # --- the beginning of a block ------------------------------------------------------------------------------

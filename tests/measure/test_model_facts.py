@@ -1,5 +1,7 @@
 """What is read off a model, an optimizer and torch's settings, and that nothing of it is changed."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -17,10 +19,10 @@ from tests.support.as_json import said
 CPU = torch.device("cpu")
 
 
-def facts(*, batches=(), events=None, device=CPU, **fields):
+def facts(*, batches=(), events=None, device=CPU, ours_bytes=0, **fields):
     steps = find_steps(read_trace(events.document())) if events is not None else None
     summary = summarise(steps) if steps is not None else TracedSteps()
-    return said(describe_model(Pipeline(dataset=[1], **fields), device, tuple(batches), steps, summary))
+    return said(describe_model(Pipeline(dataset=[1], **fields), device, tuple(batches), steps, summary, ours_bytes))
 
 
 def small_network():
@@ -166,3 +168,13 @@ def test_nothing_is_changed():
     facts(model=model, loss_fn=print, optimizer=optimizer)
     after = list(vars(model)), [list(vars(part)) for part in model.modules()], dict(optimizer.param_groups[0])
     assert before == after
+
+
+def test_what_the_diagnosis_holds_on_the_device_is_not_the_jobs(monkeypatch):
+    # Guards: a peak with 8 to 32 cached batches in it, so that a larger batch was not advised.
+    properties = SimpleNamespace(total_memory=80, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 50)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20, 80))
+    made = facts(train_step=print, device=torch.device("cuda:0"), ours_bytes=30)
+    assert (made["peak_device_bytes"], made["device_free_bytes"], made["device_bytes"]) == (20, 50, 80)

@@ -38,6 +38,7 @@ def describe_model(
     batches: tuple[CachedBatch, ...],
     steps: Steps | None,
     summary: TracedSteps,
+    ours_bytes: int = 0,
 ) -> ModelFacts:
     """Describe what the rules on computing need to know.
 
@@ -47,6 +48,7 @@ def describe_model(
         batches: Some of its batches, as the train step gets them.
         steps: Traced steps; None where there is no trace.
         summary: What was kept of the same trace as evidence.
+        ours_bytes: Device memory that the diagnosis itself held while the job trained; the job does not need it.
     """
     step = pipeline.train_step
     model = step.model if pipeline.model is None and isinstance(step, FrameworkStep) else pipeline.model
@@ -65,7 +67,7 @@ def describe_model(
         matmul_precision=_matmul_precision(),
     )
     return _with_device(
-        _with_layout(_with_optimizer(facts, pipeline.optimizer, summary.optimizer), model, steps), device
+        _with_layout(_with_optimizer(facts, pipeline.optimizer, summary.optimizer), model, steps), device, ours_bytes
     )
 
 
@@ -169,7 +171,7 @@ def _matmul_precision() -> str | None:
         return {"ieee": "highest", "tf32": "high"}.get(str(setting))
 
 
-def _with_device(facts: ModelFacts, device: torch.device) -> ModelFacts:
+def _with_device(facts: ModelFacts, device: torch.device, ours_bytes: int) -> ModelFacts:
     if device.type == "cpu":
         return replace(facts, cpu_bfloat16=cpu_multiplies_bfloat16())
     if device.type != "cuda":
@@ -177,9 +179,9 @@ def _with_device(facts: ModelFacts, device: torch.device) -> ModelFacts:
     properties = torch.cuda.get_device_properties(device)
     return replace(
         facts,
-        peak_device_bytes=torch.cuda.max_memory_allocated(device),
+        peak_device_bytes=max(0, torch.cuda.max_memory_allocated(device) - ours_bytes),
         device_bytes=int(properties.total_memory),
-        device_free_bytes=int(torch.cuda.mem_get_info(device)[0]),
+        device_free_bytes=int(torch.cuda.mem_get_info(device)[0]) + ours_bytes,
         # On AMD's devices these two numbers mean something else.
         device_capability=(properties.major, properties.minor) if torch.version.hip is None else None,
     )

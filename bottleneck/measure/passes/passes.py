@@ -50,6 +50,8 @@ class Passes:
     tell: Callable[[str], None]
     trains: bool = True
     """Steps may be made: not where other ranks would have to make them too."""
+    state_bytes: int = 0
+    """Device memory that copies of the training's state took until now."""
 
     def run(self, *, device_bound: bool) -> None:
         """Make all of them; the steps of a device-bound job are traced also where no trace is asked for."""
@@ -112,8 +114,9 @@ class Passes:
         self._warn(traced.warnings)
         try:
             model = describe_model(
-                self.pipeline, self.device, self.bench.device.batches, traced.steps, traced.evidence.device
-            )
+                self.pipeline, self.device, self.bench.device.batches, traced.steps, traced.evidence.device,
+                ours_bytes=self.state_bytes + self.bench.cached_bytes(self.device),
+            )  # fmt: skip
             self.ledger.evidence = replace(self.ledger.evidence, model=model)
         except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
             self.ledger.warn("model-unknown", f"The model could not be described ({one_line(error)}).")
