@@ -38,7 +38,7 @@ def staged_job(fields: dict[str, Any]) -> Iterator[tuple[Bench, Ladder]]:
         loader.start()
         batch_bytes = trees.nbytes(loader.next_batch()[0])
         loader.allow_caches(_CACHE_BYTES // max(1, loader.num_workers))
-        recorded = record(loader, batch_bytes, _CACHE_BYTES, _RECORDING_S, time.perf_counter)
+        recorded = record(loader, batch_bytes, _CACHE_BYTES, lambda: _CACHE_BYTES, _RECORDING_S, time.perf_counter)
         job = JobOnDevice.of(pipeline, user_loader, device)
         caches = make_caches(
             recorded.batches, copies=job.copies, transfer=job.transfer, step=job.step,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +29,12 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in trees.leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def bytes_on(device: torch.device, value: Any) -> int:
-    """Return what the tensors of a tree take on a device; one that is met twice counts once."""
-    tensors = {id(tensor): tensor for tensor in tensors_of(value) if tensor.device == device}
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+def tensor_bytes(value: Any) -> Counter[torch.device]:
+    """Return what the tensors of a tree take, by their device; one that is met twice counts once."""
+    found: Counter[torch.device] = Counter()
+    for tensor in {id(tensor): tensor for tensor in tensors_of(value)}.values():
+        found[tensor.device] += tensor.numel() * tensor.element_size()
+    return found
 
 
 def keep_on_host(batch: Any) -> Any:

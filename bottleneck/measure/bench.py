@@ -13,7 +13,7 @@ import torch
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch, bytes_on, copy_batch, keep_on_host
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes
 from bottleneck.measure.cold.pool import ColdPool
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.loop import Loop
@@ -134,7 +134,7 @@ class Bench:
     def cached_bytes(self, device: torch.device) -> int:
         """Return what the caches hold on a device."""
         batches = {id(cached): cached.batch for cache in (self.host, self.device) for cached in cache.batches}
-        return bytes_on(device, list(batches.values()))
+        return tensor_bytes(list(batches.values()))[device]
 
     def fresh_batch(self, *, on_device: bool) -> CachedBatch:
         """Let the loader make a batch for a cache."""

@@ -10,7 +10,7 @@ from bottleneck.errors import MeasurementError
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.plan import Plan, make_plan
 from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
-from bottleneck.measure.batch_cache import CachedBatch, keep_on_host
+from bottleneck.measure.batch_cache import CachedBatch, keep_on_host, tensor_bytes
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
@@ -30,28 +30,39 @@ class Recording:
 
 
 def record(
-    loader: SwitchedLoader, batch_bytes: int, host_bytes: int, limit_s: float, clock: Callable[[], float]
+    loader: SwitchedLoader,
+    batch_bytes: int,
+    host_bytes: int,
+    device_bytes: Callable[[], int],
+    limit_s: float,
+    clock: Callable[[], float],
 ) -> Recording:
     """Let the workers record, keep some of their batches, and settle how the dataset is cut.
 
     Args:
         batch_bytes: What a batch takes.
         host_bytes: What the batches in host memory may take, a copy of one of them included.
+        device_bytes: Gives the same for batches, or parts of them, that the loader has put on a device; asked once
+            there is one, and before any is kept.
         limit_s: Time for it, once every worker has recorded a batch.
     """
     workers = max(1, loader.num_workers)
     wanted = min(_MOST_CACHED_BATCHES, max(_FEWEST_CACHED_BATCHES, 2 * workers))
     kept: list[CachedBatch] = []
-    started, taken = clock(), 0
+    started, on_host, on_device, device_room = clock(), 0, 0, 0
     with loader_failures("recording"):
         loader.switch(modes.RECORD)
         for number in range(10 * workers + wanted):
             batch, samples = loader.next_batch()
-            nbytes = max(batch_bytes, trees.nbytes(batch))
-            room = not kept or (taken + 2 * nbytes <= host_bytes and len(kept) < wanted)
+            there = sum(taken for device, taken in tensor_bytes(batch).items() if device.type != "cpu")
+            here = max(batch_bytes, trees.nbytes(batch)) - there
+            if there and not device_room:
+                device_room = device_bytes()
+            fits = on_host + 2 * here <= host_bytes and on_device + 2 * there <= device_room
+            room = not kept or (fits and len(kept) < wanted)
             if batch is not None and room:
                 kept.append(CachedBatch(keep_on_host(batch), samples))
-                taken += nbytes
+                on_host, on_device = on_host + here, on_device + there
             del batch  # it lies in shared memory, of which there may be little
             late = clock() - started > limit_s
             everyone = len(loader.reports()) >= workers

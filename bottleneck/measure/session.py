@@ -24,6 +24,7 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.cache_budget import CacheBudget, wanted_bytes
 from bottleneck.measure.cold.cold_session import ColdSession
 from bottleneck.measure.describe import describe_pipeline
+from bottleneck.measure.device import free_device_bytes
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,
@@ -301,7 +302,11 @@ class Session:
 
     def _record(self, batch_bytes: int, budget: CacheBudget) -> Recording:
         self._tell("recording")
-        recorded = record(self._loader, batch_bytes, budget.host_bytes, _RECORDING_SHARE * self._budget_s, self._clock)
+        recorded = record(
+            self._loader, batch_bytes, budget.host_bytes,
+            lambda: budget.on_device(free_device_bytes(self._job.device)),
+            _RECORDING_SHARE * self._budget_s, self._clock,
+        )  # fmt: skip
         plan, workers, wanted = recorded.plan, max(1, self._loader.num_workers), None
         if not (plan.has_samples and plan.has_collated):
             wanted = wanted_bytes(batch_bytes, plan.recorded_bytes, workers)
