@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bottleneck.errors import MeasurementError
+from bottleneck.measure.device import room_on_device
 from bottleneck.measure.preserve import tensors
 from bottleneck.measure.preserve.preserved import preserved
 
@@ -282,6 +283,32 @@ def test_a_model_that_does_not_fit_into_memory_is_refused_untouched(monkeypatch)
         pytest.fail("the body must not run")
     assert "before the first training step" in raised.value.remedy
     assert "`bottleneck diagnose` keeps no copy" in raised.value.remedy
+
+
+@pytest.mark.parametrize(("room", "refused"), [(439, True), (440, False), (None, False)])
+def test_gradients_that_leave_no_room_for_new_ones_are_refused(monkeypatch, room, refused):
+    # Guards: old gradients stay on the device next to new ones, and the first step runs out of memory.
+    model = nn.Linear(10, 10)
+    model(torch.ones(1, 10)).sum().backward()
+    monkeypatch.setattr(tensors, "room_on_device", lambda device: room)
+    if refused:
+        with (
+            pytest.raises(MeasurementError, match="440 bytes of cpu, and stay there") as raised,
+            preserved(model=model),
+        ):
+            pytest.fail("the body must not run")
+        assert "optimizer.zero_grad()" in raised.value.remedy
+        model.zero_grad()
+    with preserved(model=model):
+        pass
+
+
+def test_what_torch_keeps_of_freed_tensors_is_room(monkeypatch):
+    device = torch.device("cuda:0")
+    for name, value in {"mem_get_info": (100, 1000), "memory_reserved": 70, "memory_allocated": 40}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert room_on_device(device) == 130
+    assert room_on_device(torch.device("cpu")) is None
 
 
 def test_shared_storage_is_copied_once():

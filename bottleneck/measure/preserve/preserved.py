@@ -71,7 +71,8 @@ def preserved(
         others: Further objects that the diagnosis calls, by a name for sentences: {'the loss': loss_fn}.
 
     Raises:
-        MeasurementError: The copies would not fit into the free host memory; nothing has been touched.
+        MeasurementError: The copies would not fit into the free host memory, or new gradients not on the device next
+            to the ones that there are; nothing has been touched.
     """
     notes = Notes()
     restoration, saved_bytes = _keep(

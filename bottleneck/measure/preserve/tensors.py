@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from bottleneck.errors import MeasurementError
+from bottleneck.measure.device import room_on_device
 from bottleneck.measure.preserve.restoration import Notes, Snapshot
 from bottleneck.measure.system.environment import rank_memory_bytes
 from bottleneck.results.format import size
@@ -107,6 +109,14 @@ class _Gradient:
                 self._tensor.grad = self.grad
 
 
+def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors that one stands for, such as the local one of a DTensor; none for an ordinary tensor."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return []
+    parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    return [part for part in parts if isinstance(part, torch.Tensor)]  # a device mesh counts as a part, too
+
+
 def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
     """What tells one piece of memory from another; without a storage only the device and dtype."""
     plain = (tensor.device, tensor.dtype, tensor.layout, type(tensor))
@@ -131,7 +141,7 @@ class TensorVault:
     notes: Notes
     _identities: list[Snapshot] = field(default_factory=list)
     _contents: dict[object, _Bytes | _Copy] = field(default_factory=dict)
-    _gradients: list[Snapshot] = field(default_factory=list)
+    _gradients: list[_Gradient] = field(default_factory=list)
     _seen: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def add(self, tensor: torch.Tensor, what: str) -> None:
@@ -148,11 +158,8 @@ class TensorVault:
             self.notes.add_failure(_NOT_KEPT, what, error)
 
     def _add(self, tensor: torch.Tensor, what: str) -> None:
-        if is_traceable_wrapper_subclass(tensor):
-            for name in tensor.__tensor_flatten__()[0]:
-                inner = getattr(tensor, name)
-                if isinstance(inner, torch.Tensor):  # a device mesh counts as a part, too
-                    self.add(inner, what)
+        for inner in inner_tensors(tensor):
+            self.add(inner, what)
         with torch._C.DisableTorchFunctionSubclass():
             identity = _Identity(tensor, what)
             if tensor.is_leaf:
@@ -196,12 +203,29 @@ class TensorVault:
             for content in self._contents.values()
         )
 
+    def _check_gradients(self) -> None:
+        """Raise where there is no room on a device for new gradients, next to the ones that are kept there."""
+        taken: Counter[torch.device] = Counter()
+        for gradient in self._gradients:
+            for part in inner_tensors(gradient.grad) or [gradient.grad] if gradient.grad is not None else ():
+                taken[part.device] += part.numel() * part.element_size()
+        for device, nbytes in taken.items():
+            room = room_on_device(device)
+            if room is not None and nbytes > room:
+                raise MeasurementError(
+                    f"The gradients that the model has take {size(nbytes)} of {device}, and stay there as they are; "
+                    f"the diagnosis makes new ones, for which {size(room)} are free.",
+                    "Call optimizer.zero_grad() before the diagnosis. Or diagnose on the command line: `bottleneck "
+                    "diagnose` leaves nothing as it was, as its process ends.",
+                )
+
     def save(self) -> None:
         """Copy the content of everything collected.
 
         Raises:
-            MeasurementError: The copies would not fit into the free host memory.
+            MeasurementError: The copies would not fit into the free host memory, or new gradients not on the device.
         """
+        self._check_gradients()
         needed, free = self.needed_bytes(), rank_memory_bytes()
         if needed > _SHARE_OF_FREE_MEMORY * free:
             raise MeasurementError(

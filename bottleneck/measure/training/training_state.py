@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from bottleneck.measure.device import free_device_bytes
 from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search
-from bottleneck.measure.preserve.tensors import TensorVault
+from bottleneck.measure.preserve.tensors import TensorVault, inner_tensors
 from bottleneck.measure.system.environment import rank_memory_bytes
 from bottleneck.results.format import size
 
@@ -167,13 +166,11 @@ def _trained(search: Search, scalers: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    if not is_traceable_wrapper_subclass(tensor):
+    inner = inner_tensors(tensor)
+    for part in inner:
+        yield from _parts(part)
+    if not inner:
         yield tensor
-        return
-    for name in tensor.__tensor_flatten__()[0]:
-        part = getattr(tensor, name)
-        if isinstance(part, torch.Tensor):  # a device mesh counts as a part, too
-            yield from _parts(part)
 
 
 def _with_repetitions(search: Search, scalers: tuple[Any, ...]) -> Iterator[torch.Tensor]:
