@@ -39,7 +39,7 @@ class Pipeline:
         train_step: (batch on the device) -> anything; replaces model, loss_fn and optimizer. Give these
             nevertheless if the step uses them: what they hold is put back afterwards.
         to_device: (batch, device) -> batch; None: every tensor in any nested container.
-        device: None: the accelerator if there is one, else the CPU.
+        device: None: the one that the model is on, else the accelerator if there is one, else the CPU.
         augment: Attribute path or paths of the augmentation on the dataset; None: found by itself.
         loader_args: Every other DataLoader argument, by its own name. Read-only.
         loader: The DataLoader that was given to `from_loader`; None otherwise.

@@ -63,7 +63,8 @@ def room_on_device(device: torch.device) -> int | None:
     if free is None:
         return None
     reserved, allocated = (
-        getattr(getattr(torch, device.type), name, lambda _: 0)(device) for name in ("memory_reserved", "memory_allocated")
+        getattr(getattr(torch, device.type), name, lambda _: 0)(device)
+        for name in ("memory_reserved", "memory_allocated")
     )
     return free + int(reserved) - int(allocated)
 
