@@ -74,6 +74,17 @@ def test_a_share_of_time_comes_with_the_time_it_is_about(install):
     assert values(watched.sample(), "busy_share") == [(pytest.approx(20.0), pytest.approx(0.1), 1.0)]
 
 
+def test_a_driver_that_never_finds_a_sample_is_asked_for_the_share_of_the_last_second(install):
+    nvml = install(FakeNvml())
+    watched = usage()
+    nvml.samples = [(99_000_000, 10), (99_500_000, 80)]
+    for new in (1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0):  # never eight times in a row
+        nvml.samples += [(nvml.samples[-1][0] + 100_000, 80)] * new
+        assert all(window_s < 1 for _, window_s, _ in values(watched.sample(), "busy_share"))
+    assert values(watched.sample(), "busy_share") == [(20.0, 1.0, 0.4)]
+    assert values(watched.sample(), "busy_share") == [(20.0, 1.0, 0.4)]
+
+
 def test_a_driver_without_samples_tells_the_share_of_the_last_second(install):
     install(FakeNvml(refuses={"nvmlDeviceGetSamples"}))
     assert values(usage().sample(), "busy_share") == [(20.0, 1.0, 0.4)]

@@ -18,6 +18,8 @@ _PCIE_WINDOW_S = 0.05
 """The driver counts two times 20 ms for the bytes over PCIe, while the caller waits."""
 _PCIE_EVERY = 4
 """Samples for each of those."""
+_MOST_EMPTY = 8
+"""Times in a row that the driver has no sample of its own, after which its utilisation rate is read instead."""
 _REASONS = {"power": 0x04 | 0x80, "heat": 0x20 | 0x40, "hardware slowdown": 0x08, "clocks set by the user": 0x02}
 """Bits of nvmlClocksEventReasons; the bindings have renamed the constants, the bits stay."""
 
@@ -73,7 +75,7 @@ class GpuUsage:
         self._handle = self._find(device)
         self._seen_us = 0
         self._samples_taken = 0
-        self._has_samples = True
+        self._has_samples, self._empty = True, 0
         self.max_sm_clock_hz = self._sm_clock_hz(self._nvml.nvmlDeviceGetMaxClockInfo)
 
     def _find(self, device: torch.device) -> Any:
@@ -131,9 +133,12 @@ class GpuUsage:
             try:
                 _, taken = nvml.nvmlDeviceGetSamples(self._handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us)
             except nvml.NVMLError as error:
-                # 'Not found' means nothing new; any other error means that the device keeps no samples.
-                self._has_samples = error.value == nvml.NVML_ERROR_NOT_FOUND
+                # 'Not found' means nothing new, or, where it goes on, the same as any other error: no samples at all.
+                self._empty += 1
+                self._has_samples = error.value == nvml.NVML_ERROR_NOT_FOUND and self._empty < _MOST_EMPTY
                 taken = ()
+            else:
+                self._empty = 0
             offset_s = self._clock() - self._wall_clock()
             for one in taken:
                 if self._seen_us:
