@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import IterableDataset, TensorDataset
 from torchvision import transforms
 from torchvision.transforms import v2
@@ -15,7 +16,7 @@ from bottleneck.job.checks import check
 from bottleneck.job.description import Pipeline
 from bottleneck.job.train_step import make_train_step
 from bottleneck.job.transfer import make_transfer
-from bottleneck.tuning.change import Change, Here, build
+from bottleneck.tuning.change import Change, Here, Setting, build
 from bottleneck.tuning.changes import BUILT_IN, choose
 from tests.tuning.old_torch import NEEDS_IN_ORDER, where_there
 
@@ -120,6 +121,24 @@ def test_pixels_travel_as_bytes_and_are_the_same_on_the_device(transform):
     assert small[0].dtype is torch.uint8
     assert torch.allclose(make_transfer(changed, CPU, False)(small)[0], plain[0], atol=1e-5)
     assert job.dataset.transform is transform
+
+
+def test_a_mean_and_a_deviation_are_copied_to_a_device_once():
+    class Copies(TorchFunctionMode):
+        made = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.made += func in (torch.as_tensor, torch.tensor)
+            return func(*args, **(kwargs or {}))
+
+    job = pictures_job()
+    changed = build(job, (Setting(BY_NAME["uint8_images"]),))
+    batch = next(iter(changed.make_loader()))
+    meta = torch.device("meta")
+    with Copies() as copies:
+        images = [make_transfer(changed, meta, False)(batch)[0] for _ in range(3)]
+    assert copies.made == 2
+    assert {(image.device, image.dtype) for image in images} == {(meta, torch.float32)}
 
 
 def test_what_works_on_floats_stays_where_it_is():

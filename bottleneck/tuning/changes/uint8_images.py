@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -66,19 +66,20 @@ def _as_bytes(kind: str) -> list[Any]:
     return [PILToTensor()] if kind == "ToTensor" else []
 
 
-def _floats(image: torch.Tensor, tail: _Tail) -> torch.Tensor:
-    """Floats of bytes, of shape (..., channels, height, width), where the image is."""
-    image = image.float().div_(255)
-    for mean, std in tail.normalizing:
-        means, stds = (torch.as_tensor(each, device=image.device).view(-1, 1, 1) for each in (mean, std))
-        image = image.sub_(means).div_(stds)
-    return image
-
-
 def _converter(tail: _Tail, dimensions: int) -> Callable[[Any], Any]:
+    """What makes floats of images that are bytes, of shape (..., channels, height, width), where they are."""
+
+    @cache  # to copy the constants for each batch would make the host wait for the device
+    def constants(device: torch.device) -> list[list[torch.Tensor]]:
+        return [[torch.as_tensor(each, device=device).view(-1, 1, 1) for each in pair] for pair in tail.normalizing]
+
     def convert(leaf: Any) -> Any:
-        is_image = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.uint8 and leaf.dim() == dimensions
-        return _floats(leaf, tail) if is_image else leaf
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype is not torch.uint8 or leaf.dim() != dimensions:
+            return leaf
+        image = leaf.float().div_(255)
+        for means, stds in constants(image.device):
+            image = image.sub_(means).div_(stds)
+        return image
 
     return convert
 
