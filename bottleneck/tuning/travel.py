@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from bottleneck.job import containers
 from bottleneck.job.description import Pipeline
 from bottleneck.job.loader_arguments import is_default_collate
 from bottleneck.job.transfer import move_to_device
+from bottleneck.loader import trees
 from bottleneck.tuning.change import Here
 
 ByPath = Callable[[str, torch.Tensor], Any]
@@ -49,7 +49,13 @@ def after_the_move(pipeline: Pipeline, restore: Callable[[Any], Any]) -> Pipelin
 
 def move_of(pipeline: Pipeline) -> Callable[[Any, Any], Any]:
     """What moves its batches to the device: its own function, or ours."""
-    return partial(move_to_device, non_blocking=True) if pipeline.to_device is None else pipeline.to_device
+    return _move if pipeline.to_device is None else pipeline.to_device
+
+
+def _move(batch: Any, device: torch.device) -> Any:
+    # As the job does it: what a copy without waiting gains is no gain of a smaller batch.
+    first = next((leaf for leaf in trees.leaves(batch) if isinstance(leaf, torch.Tensor)), None)
+    return move_to_device(batch, device, non_blocking=first is not None and first.is_pinned())
 
 
 def smaller_on_the_way(pipeline: Pipeline, shrink: ByPath, restore: ByPath) -> Pipeline:

@@ -83,6 +83,28 @@ def test_one_hot_rows_travel_as_indices_and_come_back_as_they_were():
     assert trees.equal(on_device(changed, changed.collate_fn(mixed))["rows"][0], mixed[0]["rows"])
 
 
+class Moves:
+    """A part of a batch that notes how it is moved."""
+
+    def __init__(self):
+        self.waited = []
+
+    def to(self, device, non_blocking=False):
+        self.waited.append(not non_blocking)
+        return self
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("name", ["one_hot", "smaller_floats", "leave_out"])
+def test_a_smaller_batch_is_copied_as_the_job_copies_its_own(monkeypatch, name, pinned):
+    # Guards: what a copy without waiting gains is no gain of a smaller batch.
+    changed = alone(BY_NAME[name], here(samples_job(), payload=samples_payload()))
+    batch, part = first_batch(changed), Moves()
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: pinned)
+    on_device(changed, {**batch, "part": part})
+    assert part.waited == [not pinned]
+
+
 def test_doubles_travel_as_floats_and_what_is_small_as_it_is():
     given = samples_job()
     change = BY_NAME["smaller_floats"]
