@@ -40,7 +40,6 @@ def here(pipeline, device=CPU, **fields):
 def ampere(monkeypatch):
     """A CUDA device, as far as it is asked what it can do."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
 
 
 def seen_in_a_step(pipeline, look):
@@ -143,6 +142,17 @@ def test_a_larger_batch_and_float16_know_of_the_autocast_beneath():
     assert "already" in BY_NAME["autocast"].why_not(here(lower, CUDA))
     assert BY_NAME["fp16"].why_not(here(job(), CUDA)) is None
     assert BY_NAME["batch_size"].propose(here(lower), {}).value == 16
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "applies"), [((7, 5), None, False), ((7, 5), "6.2", True), ((8, 0), None, True)]
+)
+def test_bfloat16_is_not_tried_on_devices_that_emulate_it(monkeypatch, capability, hip, applies):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    why = BY_NAME["autocast"].why_not(here(job(), CUDA))
+    assert why == (None if applies else "this device does not compute in bfloat16")
 
 
 # --- optimizers -------------------------------------------------------------------------------------------

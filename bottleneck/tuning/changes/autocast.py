@@ -25,7 +25,8 @@ def _why_not_bfloat16(here: Here) -> str | None:
         return "the model is no torch.nn.Module"
     if low_precision(here) is not None:
         return "the job computes in a lower precision already"
-    if here.device.type == "cuda" and not torch.cuda.is_bf16_supported():
+    # torch.cuda.is_bf16_supported() is true of older devices too, which emulate it.
+    if here.device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(here.device) < (8, 0):
         return "this device does not compute in bfloat16"
     return None
 
