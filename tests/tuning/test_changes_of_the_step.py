@@ -171,6 +171,21 @@ def test_an_optimizer_of_another_implementation_goes_on_from_the_same_state(name
     assert kept["momentum_buffer"] is not made["momentum_buffer"]
 
 
+def test_a_fused_optimizer_goes_on_with_images_in_channels_last():
+    # Guards: fused kernels walk through a weight and its state side by side, whatever their formats are.
+    model = network()
+    given = job(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.1, fused=True))
+    batch = next(iter(given.make_loader()))
+    make_train_step(given, CPU)(batch)
+    changed = build(given, (Setting(BY_NAME["channels_last"]),))
+    losses = [[float(make_train_step(each, CPU)(batch).detach()) for _ in range(3)] for each in (given, changed)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    for each, last in ((given, False), (changed, True)):
+        (moments,) = (state for state in each.optimizer.state.values() if state["exp_avg"].dim() == 4)
+        assert moments["exp_avg"].is_contiguous(memory_format=torch.channels_last) is last
+        assert moments["exp_avg_sq"].is_contiguous(memory_format=torch.channels_last) is last
+
+
 # --- compiling --------------------------------------------------------------------------------------------
 
 

@@ -42,7 +42,11 @@ def _why_not(here: Here) -> str | None:
 def _in_channels_last(pipeline: Pipeline) -> Pipeline:
     # A copy: the weights of the job itself keep their memory.
     model, optimizer = copy.deepcopy((pipeline.model, pipeline.optimizer))
-    return pipeline.replace(model=_ChannelsLast(model.to(memory_format=torch.channels_last)), optimizer=optimizer)
+    model.to(memory_format=torch.channels_last)
+    # The fused and foreach implementations of optimizers want one format for a weight and its state.
+    for state in getattr(optimizer, "state", {}).values():
+        state.update({key: _formatted(value) for key, value in state.items()})
+    return pipeline.replace(model=_ChannelsLast(model), optimizer=optimizer)
 
 
 CHANGES = (
