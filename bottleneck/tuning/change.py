@@ -60,6 +60,8 @@ class Change:
         next_value: The next value to try, from what became of those tried on the same job; None: there is none.
         least_s: Time without which it is not worth beginning.
         whole_epochs: It shows only over whole epochs.
+        by_hand: Why it is not tried, but listed with its line where it applies, as the end of a sentence; empty where
+            it is tried.
         source: A link to where it comes from.
     """
 
@@ -73,6 +75,7 @@ class Change:
     next_value: Callable[[Here, Mapping[Any, Outcome]], Any] | None = None
     least_s: float = 0.0
     whole_epochs: bool = False
+    by_hand: str = ""
     source: str = ""
 
     def __post_init__(self) -> None:

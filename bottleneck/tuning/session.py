@@ -233,7 +233,7 @@ class TuningSession:
         try:
             if key not in self._whys:
                 self._whys[key] = change.why_not(here)
-            if self._whys[key] is not None or change.least_s > self._left_s:
+            if self._whys[key] is not None or change.by_hand or change.least_s > self._left_s:
                 return None
             return change.propose(here, judged)
         except Exception as error:  # noqa: BLE001 - the code of a change of the user's own

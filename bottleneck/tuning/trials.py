@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bottleneck.results.records import Interval
-from bottleneck.results.tuning import Outcome, Pair, Trial
+from bottleneck.results.tuning import NO_TIME, Outcome, Pair, Trial
 from bottleneck.tuning.change import Setting, labels
 from bottleneck.tuning.climb import Attempt, describe
 from bottleneck.tuning.pairs import gain
-
-_NO_TIME = "there was no time left for it"
 
 
 def tried(
@@ -31,7 +29,7 @@ def tried(
 
 
 def untried(setting: Setting, whys: Sequence[str | None], predicted: Interval | None) -> Trial:
-    """One that was not: it nowhere applied, or there was no time.
+    """One that was not: it nowhere applied, has to be tried by hand, or there was no time.
 
     Args:
         setting: What would have been; without a value where none of the change's was tried.
@@ -41,7 +39,7 @@ def untried(setting: Setting, whys: Sequence[str | None], predicted: Interval | 
     change = setting.change
     nowhere = bool(whys) and None not in whys
     outcome: Outcome = "not_applicable" if nowhere else "not_tried"
-    reason = whys[-1] if nowhere else _NO_TIME
+    reason = whys[-1] if nowhere else change.by_hand or NO_TIME
     return Trial(
         setting.label, (), change.on, change.alters, outcome, reason, None, predicted, (), None, (change.name,)
     )

@@ -64,7 +64,6 @@ def seen_in_a_step(pipeline, look):
 
 SETTINGS = {
     "tf32": (torch.get_float32_matmul_precision, "high"),
-    "cudnn_benchmark": (lambda: torch.backends.cudnn.benchmark, True),
     "threads": (torch.get_num_threads, 1),
 }
 

@@ -13,11 +13,13 @@ from torch import nn
 from torchvision import transforms
 
 from bottleneck.job.description import FIELD_NAMES, Pipeline
+from bottleneck.reports.render import render
 from bottleneck.tuning.change import Setting
 from bottleneck.tuning.changes import BUILT_IN
 from bottleneck.tuning.changes.leave_out import _Unread
 from bottleneck.tuning.changes.one_hot import _Rows
 from bottleneck.tuning.changes.smaller_floats import _Floats
+from bottleneck.tuning.conclude import conclude
 from bottleneck.tuning.session import TuningSession
 from tests.support.results_factory import make_result
 from tests.tuning.old_torch import NEEDS_IN_ORDER, where_there
@@ -84,7 +86,7 @@ def no_real_steps(monkeypatch):
     monkeypatch.setattr("bottleneck.tuning.turns.usable_cores", lambda: 8.0)
 
 
-@pytest.mark.parametrize("name", where_there(BY_NAME))
+@pytest.mark.parametrize("name", where_there(name for name, change in BY_NAME.items() if not change.by_hand))
 def test_each_change_is_kept_where_it_helps_and_dropped_where_it_does_harm(name):
     for factor, outcome in ((0.7, "kept"), (1.2, "dropped")):
         session = tuned(OneThingMatters(job(), factor), [BY_NAME[name]])
@@ -92,6 +94,18 @@ def test_each_change_is_kept_where_it_helps_and_dropped_where_it_does_harm(name)
         assert trial.outcome == outcome
         assert (trial.setting, trial.changes) == (Setting(BY_NAME[name], VALUES.get(name)).label, (name,))
         assert [setting.change.name for setting in session.best] == ([name] if outcome == "kept" else [])
+
+
+@pytest.mark.parametrize("name", [name for name, change in BY_NAME.items() if change.by_hand])
+def test_what_has_to_be_tried_by_hand_is_listed_with_its_line(name):
+    change, world = BY_NAME[name], OneThingMatters(job(), 0.7)
+    session = tuned(world, [change])
+    (trial,) = session.found.trials
+    assert (trial.outcome, trial.pairs, trial.reason) == ("not_tried", (), change.by_hand)
+    assert change.line in trial.reason
+    report = render(conclude(session.found, session.best, {}, {}), "text")
+    assert f"{name} was not tried: {change.by_hand}." in " ".join(report.split())
+    assert "no time left" not in report
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -105,11 +119,12 @@ def test_the_lines_to_paste_are_python(name):
 def test_what_does_not_run_is_a_row_of_each_change():
     world = OneThingMatters(job(), 0.7)
     world.refused = lambda pipeline: is_changed(pipeline, world.given)
-    session = tuned(world, BUILT_IN)
+    tried = [change for change in BUILT_IN if not change.by_hand]
+    session = tuned(world, tried)
     assert {(trial.outcome, trial.reason) for trial in session.found.trials} == {
         ("failed", "The train step raised: CUDA out of memory.")
     }
-    assert len(session.found.trials) == len(BUILT_IN)
+    assert len(session.found.trials) == len(tried)
 
 
 class CompilesOnce(OneThingMatters):

@@ -14,7 +14,6 @@ PROVING: dict[str, tuple[str, ...]] = {
     "channels-last": ("channels_last",),
     "compile": ("compile",),
     "cuda-graphs": ("compile", "cuda_graphs"),
-    "cudnn-benchmark": ("cudnn_benchmark",),
     "fetch-in-batches": ("whole_batches",),
     "fewer-threads": ("threads",),
     "float32-matmul-precision": ("tf32",),

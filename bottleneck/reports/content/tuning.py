@@ -17,7 +17,7 @@ from bottleneck.reports.content.verdict import MOST_WARNINGS, STATES, headline
 from bottleneck.reports.document import TERMINAL, Column, Figure, Items, Paragraph, Section, Step, Steps, Table
 from bottleneck.results.format import count, gain, gain_interval, known, long_duration, names, plural
 from bottleneck.results.records import Result
-from bottleneck.results.tuning import Trial, TuningResult
+from bottleneck.results.tuning import NO_TIME, Trial, TuningResult
 
 _MEASURED = ("kept", "dropped", "undecided")
 _CHANGE = "Change these lines"
@@ -174,9 +174,11 @@ def _said(trial: Trial, verb: str) -> str:
 
 
 def _untried(trials: Sequence[Trial]) -> Iterator[str]:
-    untried = names([trial.setting for trial in trials if trial.outcome == "not_tried"])
-    if untried:
-        yield f"There was no time left for {untried}: give it a longer --budget."
+    untried = [trial for trial in trials if trial.outcome == "not_tried"]
+    late = names([trial.setting for trial in untried if trial.reason == NO_TIME])
+    if late:
+        yield f"There was no time left for {late}: give it a longer --budget."
+    yield from (_said(trial, "was not tried") for trial in untried if trial.reason != NO_TIME)
 
 
 def _latest(trials: Sequence[Trial]) -> list[Trial]:

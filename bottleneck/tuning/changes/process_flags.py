@@ -52,16 +52,10 @@ def _why_no_benchmark(here: Here) -> str | None:
     return "the model has no convolution" if parts and not any(isinstance(m, _CONVOLUTIONS) for m in parts) else None
 
 
-def _is_benchmarking() -> bool:
-    return bool(torch.backends.cudnn.benchmark)
-
-
-def _set_benchmarking(value: bool) -> None:
-    torch.backends.cudnn.benchmark = value
-
-
-def _benchmark(pipeline: Pipeline) -> Pipeline:
-    return with_step_options(pipeline, ProcessSetting(_is_benchmarking, _set_benchmarking, True))
+_KEEPS_PLANS = (
+    "a process keeps the plans that cuDNN chose first, whatever the flag is later. Write "
+    "torch.backends.cudnn.benchmark = True at the beginning of the job, and compare the two"
+)
 
 
 CHANGES = (
@@ -71,8 +65,8 @@ CHANGES = (
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
     ),
     Change(
-        "cudnn_benchmark", _benchmark, on="step", alters="memory", line="torch.backends.cudnn.benchmark = True",
-        advice=("cudnn-benchmark",), why_not=_why_no_benchmark,
+        "cudnn_benchmark", lambda pipeline: pipeline, on="step", alters="memory",
+        line="torch.backends.cudnn.benchmark = True", why_not=_why_no_benchmark, by_hand=_KEEPS_PLANS,
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     ),
 )  # fmt: skip
