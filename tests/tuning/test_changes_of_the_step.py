@@ -307,6 +307,31 @@ def test_batches_of_the_first_shape_are_replayed_and_others_are_not(recorded):
     assert "recorded as CUDA graphs" in BY_NAME["compile"].why_not(here(changed, CUDA))
 
 
+@pytest.mark.parametrize("takes_mode", [True, False], ids=["this torch", "an older torch"])
+def test_what_other_threads_ask_of_the_driver_does_not_end_a_recording(monkeypatch, takes_mode):
+    modes = []
+
+    def graph(*, capture_error_mode="global"):
+        modes.append(capture_error_mode)
+
+    def record(module, samples, **modes):
+        torch.cuda.graph(**modes)
+        return module
+
+    def older(module, samples):
+        return record(module, samples)
+
+    def newer(module, samples, capture_error_mode="global"):
+        return record(module, samples, capture_error_mode=capture_error_mode)
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", newer if takes_mode else older)
+    given = job()
+    build(given, (Setting(BY_NAME["cuda_graphs"]),)).model(next(iter(given.make_loader()))[0])
+    assert modes == ["thread_local"]
+    assert torch.cuda.graph is graph
+
+
 # --- where they do not apply --------------------------------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch import nn
 from bottleneck.errors import MeasurementError
 from bottleneck.job.description import Pipeline
 from bottleneck.tuning.change import Change, Here
-from bottleneck.tuning.steps import Wrapper, captured, no_cuda, no_default_step
+from bottleneck.tuning.steps import ProcessSetting, Wrapper, captured, no_cuda, no_default_step
 
 _RECORDING_S = 50.0
 """It comes after compiling, which can do the same and more."""
@@ -54,12 +56,22 @@ class _Passing(Wrapper):
         return self.inner(*tensors)
 
 
+def _graphs_by(made: Callable[..., Any]) -> ProcessSetting:
+    return ProcessSetting(lambda: torch.cuda.graph, lambda value: setattr(torch.cuda, "graph", value), made)
+
+
 def _record(inner: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    # What other threads ask of the driver meanwhile, such as to pin a batch, must be an error neither there nor here.
+    mode: dict[str, Any] = {"capture_error_mode": "thread_local"}
+    record: Any = torch.cuda.make_graphed_callables
+    if "capture_error_mode" in inspect.signature(record).parameters:
+        record = partial(record, **mode)
     samples = tuple(tensor.clone() for tensor in tensors)
     caches = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)  # what a graph computes with must not lie in a cache outside of it
     try:
-        recorded: Callable[..., Any] = torch.cuda.make_graphed_callables(_Passing(inner), samples)
+        with _graphs_by(partial(torch.cuda.graph, **mode))():  # older versions take no mode
+            recorded: Callable[..., Any] = record(_Passing(inner), samples)
     finally:
         torch.set_autocast_cache_enabled(caches)
     return recorded
