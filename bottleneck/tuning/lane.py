@@ -98,12 +98,17 @@ class _Runs:
         self._synchronize()
         return self._clock() - began_s
 
-    def _warm_up(self, take: Callable[[], Any]) -> None:
-        """Run the first steps: what they compile, try and allocate is no part of a block."""
-        first_s = self._timed_step(take())
-        later_s = [self._timed_step(take())]
-        while len(later_s) < _WARM_STEPS and later_s[0] < _LONG_STEP_S:
-            later_s.append(self._timed_step(take()))
+    def _warm_up(self, first: Any, *others: Any) -> None:
+        """Run the first steps: what they compile, try and allocate is no part of a block.
+
+        Whoever loads has to rest: CUDA graphs are recorded, and what a thread that pins batches asks of the driver
+        meanwhile would be an error in both.
+        """
+        first_s = self._timed_step(first)
+        later_s: list[float] = []
+        for batch in others:
+            if not later_s or later_s[0] < _LONG_STEP_S:
+                later_s.append(self._timed_step(batch))
         self.bare_step_s = min(later_s)
         self.setup_s = max(0.0, first_s - self.bare_step_s)
         self._state.begin_round()  # kept now: another variant may train the same weights before the first block
@@ -147,8 +152,9 @@ class RunningLane(_Runs):
                 synchronize=self._synchronize, clock=clock, split_blocks=False,
             )  # fmt: skip
             with job_failures("raw"):
-                self._warm_up(lambda: self._loader.next_batch()[0])
+                batches = [self._loader.next_batch()[0] for _ in range(1 + _WARM_STEPS)]
                 self._loader.rest()
+                self._warm_up(*batches)
         except BaseException:
             self.close()
             raise
@@ -209,9 +215,9 @@ class EpochLane(_Runs):
             batches = iter(self._job.loader)
             first = next(batches)
             self.first_batch_s = clock() - began_s
-            self._warm_up(lambda: first)
             for _ in batches:
                 pass
+            self._warm_up(first, *[first] * _WARM_STEPS)
 
     def block(self, number: int) -> Block:
         with job_failures("raw"), self._surroundings():
