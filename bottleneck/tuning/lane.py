@@ -126,10 +126,12 @@ class _Runs:
         return block
 
     def _release(self) -> None:
-        self._state.release()
-        del self._job
-        gc.collect()  # a variant may have a model of its own
-        if self._device.type == "cuda":
+        """Give the memory back at once, also while somebody still holds the lane: a variant may have its own model."""
+        device = self._device
+        for name in [name for name in vars(self) if name.startswith("_")]:
+            delattr(self, name)
+        gc.collect()
+        if device.type == "cuda":
             torch.cuda.empty_cache()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bottleneck.job.description import Pipeline
@@ -57,8 +58,9 @@ class Lanes:
 
     def keep(self, *kept: Settings) -> None:
         """Close the lanes of all other settings."""
-        for key in [key for key in self._lanes if key[0] not in kept]:
-            self._lanes.pop(key).close()
+        with ExitStack() as closing:  # all of them, also where one fails
+            for key in [key for key in self._lanes if key[0] not in kept]:
+                closing.callback(self._lanes.pop(key).close)
 
     def close(self) -> None:
         """Close them all."""
