@@ -46,6 +46,48 @@ def _tensors_of(model: Any, optimizer: Any) -> Iterator[torch.Tensor]:
         yield from group["params"]
 
 
+class DeviceMemory:
+    """The most memory of a CUDA device that one of several jobs of a process needs.
+
+    Args:
+        device: Where it trains.
+        model: Its model; what the others hold is not told from its own where there is none.
+        optimizer: Its optimizer, if it has one.
+        cuda: What counts the memory.
+    """
+
+    def __init__(self, device: torch.device, model: Any, optimizer: Any, cuda: Any = torch.cuda) -> None:
+        self._device, self._model, self._optimizer, self._cuda = device, model, optimizer, cuda
+        self._others_bytes = 0
+        self._peak_bytes: int | None = None
+
+    def begin(self) -> None:
+        """Begin to count, while nothing runs."""
+        if self._device.type != "cuda":
+            return
+        if isinstance(self._model, torch.nn.Module):
+            self._others_bytes = max(0, self._cuda.memory_allocated(self._device) - self._own_bytes())
+        self._cuda.reset_peak_memory_stats(self._device)
+
+    def peak_bytes(self) -> int | None:
+        """The most since the first `begin`; None of another device."""
+        if self._device.type == "cuda":
+            peak = self._cuda.max_memory_allocated(self._device) - self._others_bytes
+            self._peak_bytes = max(self._peak_bytes or 0, peak)
+        return self._peak_bytes
+
+    def _own_bytes(self) -> int:
+        """What weights, gradients and the state of the optimizer take."""
+        held = list(_tensors_of(self._model, self._optimizer))
+        held += [tensor.grad for tensor in held if tensor.grad is not None]
+        states = getattr(self._optimizer, "state", {}).values()
+        held += [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+        storages = {
+            storage._cdata: storage for storage in (t.untyped_storage() for t in held if t.device == self._device)
+        }
+        return sum(storage.nbytes() for storage in storages.values())
+
+
 def free_device_bytes(device: torch.device) -> int | None:
     """Return the free memory of a device; None where it has none of its own, or that is unknown."""
     mem_get_info = getattr(getattr(torch, device.type, None), "mem_get_info", None)

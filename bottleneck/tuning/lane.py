@@ -19,7 +19,7 @@ from bottleneck.job.transfer import device_of
 from bottleneck.loader import modes
 from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench, block_batches
-from bottleneck.measure.device import devices_of, make_synchronize
+from bottleneck.measure.device import DeviceMemory, devices_of, make_synchronize
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
@@ -29,6 +29,7 @@ from bottleneck.measure.training.losses import is_finite, loss_in
 from bottleneck.measure.training.training_state import TrainingState
 from bottleneck.measure.usage.process import cpu_seconds
 from bottleneck.results.records import Block
+from bottleneck.tuning.steps import model_of
 
 RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
@@ -82,6 +83,7 @@ class _Runs:
         self._synchronize = make_synchronize(self._device, (self._device, *used))
         roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": self._job.step}
         self._state = TrainingState(roots, self._synchronize, clock)
+        self._memory = DeviceMemory(self._device, model_of(pipeline), pipeline.optimizer)
         self.first_batch_s = self.setup_s = self.bare_step_s = self.step_s = self.waits_share = 0.0
         self.workers_wait = False
         self.peak_device_bytes: int | None = None
@@ -115,14 +117,12 @@ class _Runs:
 
     def _begin(self) -> None:
         self._state.begin_round()
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
+        self._memory.begin()
 
     def _end(self, block: Block) -> Block:
         self.step_s = block.seconds / max(1, block.batches)
         self.loss_is_finite &= self._loss is None or is_finite(self._loss)
-        if self._device.type == "cuda":
-            self.peak_device_bytes = max(self.peak_device_bytes or 0, torch.cuda.max_memory_allocated(self._device))
+        self.peak_device_bytes = self._memory.peak_bytes()
         return block
 
     def _release(self) -> None:

@@ -4,7 +4,10 @@ import gc
 import weakref
 
 import pytest
+import torch
+from torch import nn
 
+from bottleneck.measure.device import DeviceMemory
 from bottleneck.tuning.change import Setting, build
 from bottleneck.tuning.changes import BUILT_IN
 from bottleneck.tuning.lane import open_lane
@@ -75,3 +78,50 @@ def test_all_lanes_are_closed_also_where_one_of_them_fails():
     with pytest.raises(RuntimeError, match="illegal memory access"):
         lanes.close()
     assert len(closed) == 2
+
+
+class Counted:
+    """Stands for what counts the memory of a device."""
+
+    def __init__(self):
+        self.now = self.most = 0
+
+    def memory_allocated(self, device):
+        return self.now
+
+    def max_memory_allocated(self, device):
+        return self.most
+
+    def reset_peak_memory_stats(self, device):
+        self.most = self.now
+
+    def take(self, nbytes):
+        self.now += nbytes
+        self.most = max(self.most, self.now)
+
+
+class OnCuda(torch.Tensor):
+    """Says that it lies on a CUDA device."""
+
+    device = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("names_model", [True, False])
+def test_the_memory_of_a_variant_is_that_of_its_weights_and_of_what_a_step_takes(names_model):
+    model = nn.Linear(10, 10, bias=False)
+    model.weight = nn.Parameter(model.weight.detach().as_subclass(OnCuda))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer.state[model.weight]["momentum_buffer"] = torch.zeros(10, 10).as_subclass(OnCuda)
+    counted = Counted()
+    counted.take(2 * 400 + 5000)  # the weights, the momentum, and 5000 of another variant
+    memory = DeviceMemory(torch.device("cuda", 0), model if names_model else None, optimizer, counted)
+    others = 0 if names_model else 5000
+    memory.begin()
+    counted.take(300)
+    counted.take(-300)
+    assert memory.peak_bytes() == 800 + 300 + others
+    memory.begin()
+    counted.take(100)
+    counted.take(-100)
+    assert memory.peak_bytes() == 800 + 300 + others
+    assert DeviceMemory(torch.device("cpu"), model, optimizer, counted).peak_bytes() is None
