@@ -208,6 +208,13 @@ def compiled(monkeypatch):
     return made
 
 
+@pytest.fixture
+def no_graphs_of_ours(monkeypatch):
+    """As in a process in which nothing was compiled."""
+    monkeypatch.setattr(compiling._Watched, "graphs", 0)
+    monkeypatch.setattr(compiling._Watched, "has_pools", False)
+
+
 class Loop(FrameworkStep):
     """As a framework's loop: it has the model, and the pipeline has none."""
 
@@ -247,6 +254,54 @@ def test_whoever_calls_the_model_calls_it_compiled_and_only_while_it_is_tried(wh
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.usefixtures("no_graphs_of_ours")
+def test_graphs_that_are_replayed_give_their_memory_back_unless_compiled_code_is_in_use(compiled, monkeypatch):
+    reset = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: reset.append(compiled.graphs))
+    batch = next(iter(job().make_loader()))
+
+    def run(mode):
+        setting = Setting(BY_NAME["compile"], mode)
+        compiled.calls = 0
+        make_train_step(build(job(), (setting,)), CPU)(batch)
+        return (setting,)
+
+    run("default")
+    compiling.release_pools(())
+    assert reset == []  # nothing is replayed
+    kept = run("reduce-overhead")
+    compiling.release_pools(kept)
+    assert reset == []
+    compiling.release_pools(())
+    compiling.release_pools(())
+    assert reset == [2]
+    compiled.graphs += 1  # by the job itself, which would have to compile it again
+    run("reduce-overhead")
+    compiling.release_pools(())
+    assert reset == [2]
+
+
+@pytest.mark.usefixtures("no_graphs_of_ours")
+def test_many_variants_are_compiled_one_after_the_other(monkeypatch):
+    # Guards: so many graphs are made of the code that all of them share, and then it runs as it is.
+    from torch._dynamo import config
+
+    made, compile_, limit = [], torch.compile, config.cache_size_limit
+
+    def backend(graph, _):
+        made.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda function, mode: compile_(function, backend=backend))
+    torch.compiler.reset()
+    for width in range(4, 4 + limit + 2):
+        given = job(model=nn.Sequential(nn.Flatten(), nn.Linear(192, width)), optimizer=None)
+        make_train_step(build(given, (Setting(BY_NAME["compile"], "default"),)), CPU)(next(iter(given.make_loader())))
+    assert len(made) == limit + 2
+    assert config.cache_size_limit == limit
+    torch.compiler.reset()
+
+
 def test_a_step_that_does_not_call_the_model_is_told():
     given = job(train_step=lambda batch: None)
     with pytest.raises(MeasurementError, match="does not call the model"):

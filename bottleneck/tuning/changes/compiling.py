@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -16,13 +16,16 @@ from bottleneck.job.description import Pipeline
 from bottleneck.job.train_step import with_step_options
 from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuning.change import Change, Here
+from bottleneck.tuning.change import Change, Here, Settings
 from bottleneck.tuning.steps import Wrapper, captured, model_of, parts_of_model
 
+_NAME = "compile"
 _COMPILING_S = 45.0
 _MOST_IN_A_ROW = 4
 """Calls one after the other that compile: two are usual, the second one for shapes that may change."""
 _DEFAULT, _REDUCED = "default", "reduce-overhead"
+_COMPILING_CALLS = 16
+"""First calls, in which almost all is compiled that ever is."""
 
 
 class _Watched:
@@ -32,21 +35,51 @@ class _Watched:
         MeasurementError: It is.
     """
 
+    graphs = 0
+    """How many graphs were compiled in calls of all of them."""
+    has_pools = False
+    """Some of these graphs keep memory of the device until the compiler is reset."""
+
     def __init__(self, function: Callable[..., Any], mode: str) -> None:
         self.mode, self.calls, self._in_a_row = mode, 0, 0
         self._compiled: Callable[..., Any] = torch.compile(function, mode=mode)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         before = graphs_compiled()
-        result = self._compiled(*arguments, **keywords)
+        with _room_to_compile() if self.calls < _COMPILING_CALLS else nullcontext():
+            result = self._compiled(*arguments, **keywords)
         self.calls += 1
-        self._in_a_row = self._in_a_row + 1 if graphs_compiled() > before else 0
+        new = graphs_compiled() - before
+        _Watched.graphs += new
+        _Watched.has_pools |= self.mode == _REDUCED
+        self._in_a_row = self._in_a_row + 1 if new else 0
         if self._in_a_row >= _MOST_IN_A_ROW:
             raise MeasurementError(
                 "The model is compiled anew at each step.",
                 "Give it batches of one shape, or take out of its forward what differs from step to step.",
             )
         return result
+
+
+def _room_to_compile() -> AbstractContextManager[None]:
+    """Let a variant compile as often as the job alone could.
+
+    What is compiled of a function is limited for all of its variants together, and then it runs as it is, silently.
+    """
+    from torch._dynamo import config
+
+    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # its older name
+    patched: AbstractContextManager[None] = config.patch({name: getattr(config, name) + _Watched.graphs})
+    return patched
+
+
+def release_pools(kept: Settings) -> None:
+    """Give back the memory that graphs to be replayed keep, unless compiled code is in use: of the job, or kept."""
+    in_use = any(setting.change.name == _NAME for setting in kept)
+    if _Watched.has_pools and not in_use and graphs_compiled() == _Watched.graphs:
+        with suppress(RuntimeError):  # of a device that cannot be used any more
+            torch.compiler.reset()
+        _Watched.has_pools, _Watched.graphs = False, graphs_compiled()
 
 
 # --- a model of which the train step is made ----------------------------------------------------------------
@@ -128,7 +161,7 @@ def _next(here: Here, judged: Mapping[Any, Outcome]) -> str | None:
 
 CHANGES = (
     Change(
-        "compile", _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
+        _NAME, _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
         advice=("compile", "cuda-graphs"), why_not=_why_not, next_value=_next, least_s=_COMPILING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     ),
