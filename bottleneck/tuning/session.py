@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from bottleneck.analysis.estimates.statistics import ratio, series
@@ -23,7 +24,8 @@ from bottleneck.results.format import duration, gain_interval
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
-from bottleneck.tuning.change import Change, Here, Setting, Settings, build
+from bottleneck.tuning.change import Change, Here, Setting, Settings, build, with_settings
+from bottleneck.tuning.changes.compiling import release_pools
 from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
 from bottleneck.tuning.lane import Lane, open_lane
 from bottleneck.tuning.lanes import Lanes, OpenLane
@@ -39,8 +41,6 @@ _ATTEMPT_SHARE = 0.3
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
 _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
-_OTHERS_MATTER = 0.1
-"""Share of the cores that others take, from which on it is told."""
 _HOPELESS_TIMES = 3.0
 """Times as long as the job takes for a batch, from which on a step by itself decides."""
 _NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
@@ -119,7 +119,12 @@ class TuningSession:
                 # More workers than cores are tried on purpose.
                 warnings.filterwarnings("ignore", message="This DataLoader will create")
                 self._run()
+        except BottleneckError:
+            raise
+        except Exception as error:  # such as that of a device that a change has left unusable
+            raise MeasurementError(f"The tuning ended early: {one_line(error)}") from error
         finally:
+            release_pools(())
             self.found.seconds = self._clock() - self._began_s
 
     def _run(self) -> None:
@@ -131,7 +136,7 @@ class TuningSession:
             self._climb_up()
             self._list_untried()
             self._measure_ladder()
-            self._tell_of_others()
+            self.found.warnings.extend(self._turns.warnings())
         self._say("diagnosing the tuned job")
         self._diagnose_tuned()
 
@@ -147,6 +152,10 @@ class TuningSession:
     def _keep_as_found(self) -> None:
         self._kept = self._as_found.enter_context(self._left_as_found())
         self._lanes.base = preparing_once(self._given)
+
+    def _start_again(self) -> None:
+        self._put_back()
+        self._keep_as_found()
 
     def _put_back(self) -> None:
         try:
@@ -201,16 +210,6 @@ class TuningSession:
                 self.best = self._climb.best
         except StopIteration:
             self.best = self._climb.best
-
-    def _tell_of_others(self) -> None:
-        share = self._turns.taken_share
-        cores = share * self._turns.cores
-        if share > _OTHERS_MATTER:
-            self._warn(
-                "other-load",
-                f"Other processes, or virtual machines, kept {cores:.1f} cores busy while blocks were measured, so "
-                "that small gains could not be told. Stop them, or tune again when they are done.",
-            )
 
     def _diagnose_tuned(self) -> None:
         left_s = self._budget_s - (self._clock() - self._began_s)
@@ -270,11 +269,12 @@ class TuningSession:
     def _measure(self, attempt: Attempt, *, is_second: bool = False) -> Verdict:
         self._say(f"trying {describe(attempt.tried)}")
         self._lanes.keep(attempt.base)
+        release_pools(attempt.base)
         whole = any(setting.change.whole_epochs for setting in attempt.tried)
-        base = self._lanes.open(attempt.base, whole_epochs=whole)
         pairs: list[Pair] = []
-        setup_s, reason, no_memory, outcome = None, None, False, None
+        base, setup_s, reason, no_memory = None, None, None, False
         try:
+            base = self._lanes.open(attempt.base, whole_epochs=whole)
             changed = self._lanes.open(attempt.changed, whole_epochs=whole)
             setup_s = changed.setup_s
             reason = self._hopeless(attempt, changed)
@@ -283,15 +283,18 @@ class TuningSession:
                 self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
         except (Exception, SystemExit) as error:  # whatever fails with a change is told, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
-            self._put_back()  # the job as it is may have been harmed by it, and starts anew
-            self._keep_as_found()
-            if self._turns.running is base and not no_memory:  # it was not the change that failed
+            if base is None or (self._turns.running is base and not no_memory):  # it was not the change that failed
                 if is_second:
                     raise
-                return self._measure(attempt, is_second=True)
+                outcome = None
+        if outcome is None:
+            self._start_again()
+            return self._measure(attempt, is_second=True)
         self._tried.update(setting.change for setting in attempt.tried)
         predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
         self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
+        if outcome == "failed":
+            self._start_again()  # the job as it is may have been harmed by it
         found = gain(pairs)
         return Verdict(outcome, found.estimate if found is not None else None, no_memory)
 
@@ -330,21 +333,20 @@ class TuningSession:
     def _measure_ladder(self) -> None:
         """Measure all rungs in turns: what each was kept for was its luckiest moment, too."""
         added: list[Settings] = [(), *self._climb.rungs]
-        rungs = [_united(added[: at + 1]) for at in range(len(added))]
+        rungs = list(accumulate(added, with_settings))
         self._say("measuring the ladder")
+        measured = None
         try:
-            lanes = self._open_rungs(rungs)
-        except BottleneckError as error:
+            measured = self._measure_rungs(rungs)
+        except Exception as error:  # there may be no memory for all of them at once
             if len(rungs) < 3:
                 raise
-            self._lanes.close()
-            self._warn("rungs-left-out", f"The steps between were not measured beside each other: {error.message}")
-            added, rungs = [(), self.best], [(), self.best]
-            lanes = self._open_rungs(rungs)
-        deadline_s = self._began_s + self._budget_s - self._diagnosis_s
-        blocks = measure_rungs(self._turns, lanes, deadline_s, self._clock)
-        facts = [(lane.peak_device_bytes, self._lanes.setup_s[each]) for lane, each in zip(lanes, rungs, strict=True)]
-        self._lanes.close()
+            self._warn("rungs-left-out", f"The steps between were not measured in turns too: {_reason(error)}")
+        if measured is None:  # the error is gone by now, with the memory that it held
+            self._start_again()
+            added = rungs = [(), self.best]
+            measured = self._measure_rungs(rungs)
+        blocks, facts = measured
         confirmed = confirmed_rungs(blocks)
         if confirmed < len(rungs):
             self._leave_out(added[confirmed:], blocks[0], blocks[-1])
@@ -367,9 +369,14 @@ class TuningSession:
             "uses.",
         )
 
-    def _open_rungs(self, rungs: Sequence[Settings]) -> list[Lane]:
+    def _measure_rungs(self, rungs: Sequence[Settings]) -> tuple[list[list[Block]], list[tuple[int | None, float]]]:
         whole = any(setting.change.whole_epochs for setting in self.best)
-        return self._lanes.open_only(*rungs, whole_epochs=whole)
+        lanes = self._lanes.open_only(*rungs, whole_epochs=whole)
+        deadline_s = self._began_s + self._budget_s - self._diagnosis_s
+        blocks = measure_rungs(self._turns, lanes, deadline_s, self._clock)
+        facts = [(lane.peak_device_bytes, self._lanes.setup_s[each]) for lane, each in zip(lanes, rungs, strict=True)]
+        self._lanes.close()
+        return blocks, facts
 
     def _losses(self, added: Settings, base: Settings, changed: Settings) -> Losses | None:
         if not _learns(added):
@@ -386,13 +393,6 @@ class TuningSession:
 def _learns(added: Settings) -> bool:
     """Whether any of them is not on the loader alone, so that losses are compared."""
     return any(setting.change.on != "loader" for setting in added)
-
-
-def _united(added: Sequence[Settings]) -> Settings:
-    united: dict[Change, Setting] = {}
-    for settings in added:
-        united.update({setting.change: setting for setting in settings})
-    return tuple(united.values())
 
 
 def _reason(error: BaseException) -> str:

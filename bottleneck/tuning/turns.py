@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime
 from bottleneck.measure.system.cores import usable_cores
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.records import Block
 from bottleneck.tuning.lane import RAW, Lane
+
+_OTHERS_MATTER = 0.1
+"""Share of the cores that others take, from which on it is told."""
 
 
 class Turns:
@@ -53,7 +56,12 @@ class Turns:
         """How many blocks were measured again."""
         return self._repeats.repeated
 
-    @property
-    def taken_share(self) -> float:
-        """Share of the cores that others took while blocks were measured."""
-        return self._repeats.stolen_share
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield (id, message) where others took much of the cores while blocks were measured."""
+        share = self._repeats.stolen_share
+        if share > _OTHERS_MATTER:
+            yield (
+                "other-load",
+                f"Other processes, or virtual machines, kept {share * self.cores:.1f} cores busy while blocks were "
+                "measured, so that small gains could not be told. Stop them, or tune again when they are done.",
+            )

@@ -4,7 +4,7 @@ import json
 import math
 import random
 import re
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ from bottleneck.job.description import Pipeline
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.codec import from_json, saved_from_json, to_json
 from bottleneck.results.records import Block, Interval
-from bottleneck.tuning.change import Change
+from bottleneck.tuning.change import Change, labels
 from bottleneck.tuning.changes import choose
 from bottleneck.tuning.conclude import conclude
 from bottleneck.tuning.losses import compare_losses
@@ -42,6 +42,7 @@ class World:
         # How many cores others use meanwhile.
         self.others = SimpleNamespace(start=lambda: None, stop=busy)
         self.most_open = self.blocks = 0
+        self.lane = Lane
         self.refused = None
         """Opening a lane of such a pipeline fails."""
         self.failing = ()
@@ -51,7 +52,7 @@ class World:
         self.clock.advance(self.start_s)
         if self.refused is not None and self.refused(pipeline):
             raise MeasurementError("The train step raised: CUDA out of memory.")
-        lane = Lane(self, pipeline)
+        lane = self.lane(self, pipeline)
         self.open.append(lane)
         self.most_open = max(self.most_open, len(self.open))
         return lane
@@ -107,6 +108,16 @@ QUICKER = Change("quicker_model", quicker_model, on="step", line="model = quicke
 
 def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
     """Tune, and return the record and the session."""
+    session = tuning_of(world, names, budget_s, before, pipeline, left_as_found)
+    try:
+        session.run()
+    finally:
+        assert world.open == []
+        session.record = conclude(session.found, session.best, {}, {})
+    return session.record, session
+
+
+def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
     given = pipeline or job()
     told = []
 
@@ -119,12 +130,7 @@ def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=N
         clock=world.clock, left_as_found=left_as_found, others=world.others,
     )  # fmt: skip
     session.told = told
-    try:
-        session.run()
-    finally:
-        assert world.open == []
-        session.record = conclude(session.found, session.best, {}, {})
-    return session.record, session
+    return session
 
 
 @pytest.fixture(autouse=True)
@@ -260,6 +266,68 @@ def test_what_failed_in_the_turn_of_the_job_itself_is_not_blamed_on_a_change():
     world.failing = (3, 4)
     with pytest.raises(MeasurementError, match="777"):
         tuned(world, ["num_workers"])
+
+
+class Unusable(World):
+    """No lane opens on a device any more, once a change has failed on it."""
+
+    def opener(self, pipeline, budget_s, *, whole_epochs):
+        if getattr(pipeline.model, "quick", False):
+            self.refused = lambda _: True
+        if self.refused is not None:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        return super().opener(pipeline, budget_s, whole_epochs=whole_epochs)
+
+
+def test_a_device_that_a_change_leaves_unusable_ends_it_with_what_was_measured():
+    session = tuning_of(Unusable(), ["num_workers", QUICKER])
+    with pytest.raises(MeasurementError, match="ended early: .*CUDA error"):
+        session.run()
+    assert outcomes(session.found)["quicker_model"] == "failed"
+    assert any(trial.pairs for trial in session.found.trials)
+
+
+def test_what_cannot_be_put_back_after_a_failure_costs_no_row():
+    world, times = World(), iter(range(10))
+
+    @contextmanager
+    def left_as_found():
+        yield
+        if next(times):
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    session = tuning_of(world, [Change("broken", lambda _: 1 / 0)], left_as_found=left_as_found)
+    with pytest.raises(MeasurementError, match="ended early: .*illegal memory access"):
+        session.run()
+    assert outcomes(session.found) == {"broken": "failed"}
+    assert world.open == []
+
+
+def test_rungs_that_fail_beside_each_other_leave_the_first_and_the_last():
+    world = World()
+
+    def together():
+        return len({lane.pace_s for lane in world.open}) > 2
+
+    class Crowded(Lane):
+        def block(self, number):
+            if together():
+                raise RuntimeError("CUDA out of memory.")
+            return super().block(number)
+
+    world.lane = Crowded
+    record, _ = tuned(world, ["num_workers", QUICKER], budget_s=900.0, pipeline=job())
+    assert [warning.id for warning in record.warnings] == ["rungs-left-out"]
+    assert [len(rung.settings) > 1 for rung in record.ladder] == [False, True]
+    assert record.gain.low > 1
+
+
+def test_compiled_code_of_a_change_that_was_not_kept_is_released(monkeypatch):
+    released = []
+    monkeypatch.setattr("bottleneck.tuning.session.release_pools", lambda kept: released.append(labels(kept)))
+    tuned(World(load_s=0.001, step_s=0.002), ["num_workers", QUICKER])
+    assert ("quicker_model",) in released  # which is kept, so that the code that it has compiled stays
+    assert released[-1] == ()
 
 
 def test_a_change_that_cannot_be_asked_is_a_row_too():
