@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+
+_SENT_BYTES, _SENT_TIMES = 32 << 20, 4
 
 
 def make_synchronize(device: torch.device, others: Iterable[torch.device] = ()) -> Callable[[], None]:
@@ -86,6 +89,25 @@ class DeviceMemory:
             storage._cdata: storage for storage in (t.untyped_storage() for t in held if t.device == self._device)
         }
         return sum(storage.nbytes() for storage in storages.values())
+
+
+def pinned_bytes_per_s(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float | None:
+    """Measure how fast a CUDA device is sent what lies in pinned memory; None of another device, or without room."""
+    if device.type != "cuda":
+        return None
+    try:
+        source = torch.empty(_SENT_BYTES, dtype=torch.uint8, pin_memory=True)
+        target = torch.empty(_SENT_BYTES, dtype=torch.uint8, device=device)
+        synchronize, times_s = make_synchronize(device), []
+        for _ in range(_SENT_TIMES):
+            synchronize()
+            began_s = clock()
+            target.copy_(source, non_blocking=True)
+            synchronize()
+            times_s.append(clock() - began_s)
+    except RuntimeError:
+        return None
+    return _SENT_BYTES / max(min(times_s), 1e-9)
 
 
 def free_device_bytes(device: torch.device) -> int | None:

@@ -24,7 +24,7 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.cache_budget import CacheBudget, wanted_bytes
 from bottleneck.measure.cold.cold_session import ColdSession
 from bottleneck.measure.describe import describe_pipeline
-from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.device import free_device_bytes, pinned_bytes_per_s
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,
@@ -369,6 +369,7 @@ class Session:
         ledger.ladder = ladder = self._cold.extend(ladder) if self._options.cold else ladder
         seen = summarise(observation, ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
+        facts = replace(facts, pinned_bytes_per_s=pinned_bytes_per_s(job.device))
         ledger.evidence = replace(seen, loader=facts, source=find_places(job.loader, seen.transforms))
         ledger.warn_all(job.warnings(self._loader.num_workers))
         return ladder

@@ -167,6 +167,33 @@ def test_pinned_memory_for_a_real_copy_to_a_gpu():
     assert given["pin-memory"].evidence["exposed_s_per_batch"] == pytest.approx(0.008, rel=0.05)
 
 
+BLOCKING = {"pipeline": {"pin_memory": True, "to_device": "move"}, "loader": {"mentions_non_blocking": False}}
+PAGEABLE = {"pipeline": {"pin_memory": False}, "loader": {}}
+
+
+@pytest.mark.parametrize(
+    ("id_", "job"), [("pin-memory", PAGEABLE), ("non-blocking", BLOCKING)], ids=["pageable", "blocking"]
+)
+@pytest.mark.parametrize(
+    ("bytes_per_s", "gain"),
+    [
+        (None, 0.0182 / 0.0101),  # at most: as if the copy were free
+        (25e9, 0.0182 / (0.0182 - 0.004)),  # 4 of its 8 ms remain
+        (10e9, None),  # the copy is as fast as it can be already
+    ],
+)
+def test_what_the_bytes_take_from_pinned_memory_is_not_promised(id_, job, bytes_per_s, gain):
+    evidence = {"payload": {"bytes": 100_000_000}, "loader": {**job["loader"], "pinned_bytes_per_s": bytes_per_s}}
+    given = advice(COPY_BOUND, pipeline=job["pipeline"], environment={"device": "cuda:0"}, evidence=evidence)[id_]
+
+    if gain is None:
+        assert given.gain is None
+    else:
+        assert (given.gain.low, given.gain_basis) == (1.0, "estimated")
+        assert given.gain.estimate == pytest.approx(gain, rel=0.05)
+    assert given.evidence["bus_s"] == (bytes_per_s and 100_000_000 / bytes_per_s)
+
+
 @pytest.mark.parametrize(("pinned", "device"), [(True, "cuda"), (False, "mps")])
 def test_no_pinned_memory_where_it_is_pinned_or_no_such_thing(pinned, device):
     given = advice(COPY_BOUND, pipeline={"pin_memory": pinned}, environment={"device": device})

@@ -60,6 +60,8 @@ class LoaderFacts:
     iterable: bool | None = None
     pin_thread: bool | None = None
     mentions_non_blocking: bool | None = None
+    pinned_bytes_per_s: Quantity | None = None
+    """How fast the device is sent what lies in pinned memory; None but for CUDA devices."""
     tokenizers: tuple[str, ...] = ()
     transform_modules: Mapping[str, str] = field(default_factory=dict)
     """The package of each transform, by its path."""

@@ -88,15 +88,19 @@ def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
     evidence = {"pin_memory": pinned, "exposed_s_per_batch": exposed_s}
     step = f"{duration(exposed_s)} to each {duration(case.step_s)} step"
     own = case.pipeline.get("to_device")
+    # On the stream of the step the device still waits while the bytes are on their way.
+    bus_s, cost = _bus_s(case), copy.cost_s_per_batch or copy.exposed_s_per_batch
+    gain = case.gain_of(copy) if bus_s is None else case.gain_of_part(copy, 1 - bus_s / max(cost.estimate, bus_s))
+    remains = "" if bus_s is None else f" From pinned memory it takes {duration(bus_s)}, which the device waits for."
     if pinned is False:
         yield Suggestion(
             id="pin-memory",
             stage=COPY,
             title="Copy from pinned memory, while the device computes",
-            why=f"The copy to the device adds {step}.",
+            why=f"The copy to the device adds {step}.{remains}",
             how="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
-            evidence=evidence,
-            frees_stage=True,
+            evidence={**evidence, "bus_s": bus_s},
+            gain=gain,
         )
     elif pinned is True and own is not None and case.evidence.loader.mentions_non_blocking is False:
         yield Suggestion(
@@ -104,10 +108,10 @@ def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
             stage=COPY,
             title="Copy without waiting for the copy",
             why=f"The batch is pinned, and still its copy adds {step}: {own} does not say non_blocking, so that the "
-            "main process waits for each copy.",
+            f"main process waits for each copy.{remains}",
             how=f"in {own}: tensor.to(device, non_blocking=True)",
-            evidence=evidence,
-            frees_stage=True,
+            evidence={**evidence, "bus_s": bus_s},
+            gain=gain,
         )
     elif pinned is True:
         yield Suggestion(
@@ -122,6 +126,12 @@ def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
             evidence=evidence,
             frees_stage=True,
         )
+
+
+def _bus_s(case: Case) -> float | None:
+    """What a batch takes from pinned memory to the device; None where that was not measured."""
+    nbytes, rate = over_0(case.evidence.payload.bytes), over_0(case.evidence.loader.pinned_bytes_per_s)
+    return None if nbytes is None or rate is None else nbytes / rate
 
 
 @rule("pin-thread")
