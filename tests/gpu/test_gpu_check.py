@@ -4,6 +4,7 @@ Compared are verdicts and ratios of times on the same device, never times with a
 """
 
 import functools
+import time
 
 import pytest
 import torch
@@ -43,16 +44,22 @@ class DeviceCopy:
 
 
 class InPlaceStep:
-    """Destroys its batch, and counts the batches that arrive destroyed already."""
+    """Destroys its batch, and counts the batches that arrive destroyed already.
+
+    The counters belong to the class: what a step keeps itself is put back after a diagnosis.
+    """
+
+    destroyed: torch.Tensor
+    calls: int
 
     def __init__(self) -> None:
-        self.destroyed = torch.zeros((), dtype=torch.int64, device="cuda")
-        self.calls = 0
+        InPlaceStep.destroyed = torch.zeros((), dtype=torch.int64, device="cuda")
+        InPlaceStep.calls = 0
 
     def __call__(self, batch) -> None:
         images, _ = batch
-        self.calls += 1
-        self.destroyed += (images.amax() <= 0).to(torch.int64)
+        InPlaceStep.calls += 1
+        InPlaceStep.destroyed += (images.amax() <= 0).to(torch.int64)
         images.zero_()
         torch.cuda._sleep(int(0.005 * cycles_per_second()))
 
@@ -73,10 +80,12 @@ class Blocks(Dataset):
 
 @functools.cache
 def cycles_per_second() -> float:
-    """How many cycles of `torch.cuda._sleep` are a second, timed once with CUDA events."""
-    cycles = 20_000_000
-    torch.cuda._sleep(cycles)
-    return cycles / device_seconds(lambda: torch.cuda._sleep(cycles))
+    """How many cycles of `torch.cuda._sleep` are a second, timed once with CUDA events when the clocks are up."""
+    cycles, until_s = 20_000_000, time.perf_counter() + 0.5
+    while time.perf_counter() < until_s:
+        rate = cycles / device_seconds(lambda: torch.cuda._sleep(cycles))
+    tenth = int(0.1 * rate)
+    return tenth / device_seconds(lambda: torch.cuda._sleep(tenth))
 
 
 def device_seconds(work) -> float:
