@@ -104,7 +104,7 @@ class _Runs:
         """Run the first steps: what they compile, try and allocate is no part of a block.
 
         Whoever loads has to rest: CUDA graphs are recorded, and what a thread that pins batches asks of the driver
-        meanwhile would be an error in both.
+        at that time would be an error in both.
         """
         first_s = self._timed_step(first)
         later_s: list[float] = []

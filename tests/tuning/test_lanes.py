@@ -31,7 +31,7 @@ class Noted(Pictures):
 
 @pytest.mark.parametrize("whole_epochs", [False, True], ids=["running", "whole epochs"])
 def test_nothing_is_loaded_while_the_first_steps_run(whole_epochs):
-    # Guards: the first step may record CUDA graphs, and to pin a batch meanwhile is an error of both.
+    # Guards: the first step may record CUDA graphs, and to pin a batch at that time is an error of both.
     notes, given = [], pictures_job(num_workers=0)
 
     def step(batch):

@@ -61,7 +61,7 @@ def _graphs_by(made: Callable[..., Any]) -> ProcessSetting:
 
 
 def _record(inner: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
-    # What other threads ask of the driver meanwhile, such as to pin a batch, must be an error neither there nor here.
+    # What other threads ask of the driver at that time, such as to pin a batch, must be no error there or here.
     mode: dict[str, Any] = {"capture_error_mode": "thread_local"}
     record: Any = torch.cuda.make_graphed_callables
     if "capture_error_mode" in inspect.signature(record).parameters:
