@@ -12,11 +12,11 @@ pytestmark = pytest.mark.integration
 JOBS = Path(__file__).with_name("kinds_of_ranks.py")
 REASONS = {
     "broadcast_buffers, distributed_sampler": None,
-    "fully_shard, varying_shapes": None,
+    "fully_shard, varying_shapes": "under FSDP",
     "accumulation, uneven_workers": None,
     "static_graph, stream": "static_graph=True fixes",
     "find_unused_parameters, workers_on_one": "find_unused_parameters=True needs",
-    "all_reduce_by_hand, uneven_lengths, no_workers": "neither DistributedDataParallel nor fully_shard",
+    "all_reduce_by_hand, uneven_lengths, no_workers": "no DistributedDataParallel was found",
 }
 """Why sharing gradients is not left out, by kind of job; None: it is."""
 

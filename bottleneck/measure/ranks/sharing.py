@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search
 from bottleneck.measure.preserve.tensors import TensorVault
 
 _NOT_FOUND = (
-    "neither DistributedDataParallel nor fully_shard was found in the model or the train step, so that gradients are "
-    "shared by code that cannot be left out"
+    "no DistributedDataParallel was found in the model or the train step, so that gradients are shared by code that "
+    "cannot be left out"
+)
+_SHARDED = (
+    "under FSDP, a step that shares nothing keeps whole gradients on each rank, which may not fit, and leaves the "
+    "optimizer none for its shard"
 )
 
 
@@ -30,18 +34,18 @@ class GradientSharing:
         search = Search(TensorVault(notes), notes)
         for what, root in roots.items():
             search.walk(root, what, own=what == "the train step")
-        modules = search.found(torch.nn.Module)
-        self._wrappers = [module for module in modules if callable(getattr(module, "no_sync", None))]
-        self._sharded = [m for m in modules if callable(getattr(m, "set_requires_gradient_sync", None))]
-        self.reason = self._why_not()
+        self._wrappers = search.found(DistributedDataParallel)
+        self.reason = self._why_not(search.found(torch.nn.Module))
         """Why it cannot be left out; empty where it can."""
 
-    def _why_not(self) -> str:
-        if not self._wrappers and not self._sharded:
+    def _why_not(self, modules: list[torch.nn.Module]) -> str:
+        if any(_is_sharded(module) for module in modules):
+            return _SHARDED
+        if not self._wrappers:
             return _NOT_FOUND
-        if any(getattr(wrapper, "static_graph", False) for wrapper in self._wrappers):
+        if any(wrapper.static_graph for wrapper in self._wrappers):
             return "static_graph=True fixes what each step shares"
-        if any(getattr(wrapper, "find_unused_parameters", False) for wrapper in self._wrappers):
+        if any(wrapper.find_unused_parameters for wrapper in self._wrappers):
             # A step that shares after one that does not is taken to have used the parameters of both.
             return "find_unused_parameters=True needs every step to share"
         return ""
@@ -51,15 +55,14 @@ class GradientSharing:
         """Let steps share nothing meanwhile: the weights of the ranks go apart, until they are put back."""
         with ExitStack() as stack:
             for wrapper in self._wrappers:
-                stack.enter_context(wrapper.no_sync())  # type: ignore[operator]  # looked for by its name
-            for module in self._sharded:
-                _share(module, shares=False)
-                stack.callback(_share, module, shares=True)
+                stack.enter_context(wrapper.no_sync())
             yield
 
 
-def _share(module: Any, *, shares: bool) -> None:
-    module.set_requires_gradient_sync(shares)
+def _is_sharded(module: torch.nn.Module) -> bool:
+    """Whether FSDP shares the gradients of a module: `fully_shard`, or a wrapper of PyTorch's or fairscale's."""
+    by_name = any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__)
+    return by_name or callable(getattr(type(module), "set_requires_gradient_sync", None))
 
 
 def backend_name() -> str | None:
