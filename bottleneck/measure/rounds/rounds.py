@@ -15,6 +15,7 @@ from bottleneck.measure.facts.io import find_blind_spots
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.rounds import bursts
 from bottleneck.measure.rounds.lost_arms import LostArms
 from bottleneck.measure.rounds.schedule import (
     FIRST_ROUNDS_SHARE,
@@ -40,6 +41,8 @@ Tell = Callable[..., None]
 _MOST_ROUNDS = 10_000
 _MOST_VISITS = 4
 """Visits for one block in which a script's loop does not break off."""
+_TRIED_BATCHES, _TRYING_SHARE = 8, 0.02
+"""Without workers, raw is tried out for so many batches, unless they take more than this share of the budget."""
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
@@ -78,7 +81,7 @@ class Rounds:
         self._planner = Planner(ladder, self._workers, quick=options.quick)
         self._order = OrderOfArms(options.seed)
         self._order_of_costs = OrderOfArms(options.seed + 3)
-        self._deadline_s = math.inf
+        self._deadline_s, self._longest_s = math.inf, 0.0
         self._round = rounds_before + 1 if rounds_before else 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
@@ -98,7 +101,8 @@ class Rounds:
             self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
             budget_s=self._options.budget_s, quick=self._options.quick,
         )  # fmt: skip
-        self._bench.until_s = self._deadline_s
+        self._bench.until_s, self._longest_s = self._deadline_s, bursts.SHARE * self._left_s
+        spent_s = self._clock() - self._started_s
         for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
         paces, until_s = self._guessed_paces(), self._clock() + for_rounds_s
         wanted = self._planner.rounds_within(paces, for_rounds_s)
@@ -114,6 +118,8 @@ class Rounds:
             self._run_cost_round()
         self._refine_costs()
         self._go_on_with(self._lost_arms.left_in_the_end(self._ladder))
+        found = (pace.bursts for arm, pace in self._paces.items() if reads_storage(arm))
+        self._ledger.warn_all(filter(None, (each.warning(self._longest_s, spent_s) for each in found)))
 
     def _settle_verdict(self) -> None:
         """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
@@ -183,7 +189,8 @@ class Rounds:
     def _guessed_paces(self) -> dict[Arm, Pace]:
         """Return the paces, and for arms not visited yet that of the end that they resemble more."""
         device, raw = (self._paces[arm] for arm in self._ends)
-        return {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
+        found = {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
+        return {arm: replace(pace, longest_s=self._longest_s) for arm, pace in found.items()}
 
     def _run_full_round(self, seconds: float, left_s: float) -> None:
         """Visit device and raw, and of the rest what fits; see `Planner.plan`."""
@@ -208,7 +215,8 @@ class Rounds:
             self._tell_of(arm)
             # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
             shortest = block_batches(arm, 1.0, 0.0, self._workers)
-            made = self._visit(arm, lengths.batches[arm] if arm in self._paces else shortest)
+            planned = arm in self._paces or (reads_storage(arm) and self._paces[self._ladder.raw].bursts.seen)
+            made = self._visit(arm, lengths.batches[arm] if planned else shortest)
             if made.broken and self._ledger.blocks.get(arm):
                 continue  # there was no time for another one
             self._ledger.add(arm, made.block)
@@ -272,9 +280,20 @@ class Rounds:
     def _try_out(self, arm: Arm) -> None:
         """Run an arm for a moment, to know how long its blocks take."""
         self._tell("trying out", experiment=self._name(arm))
-        block, preparing_s, *_ = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
-        self._paces[arm] = Pace(block.seconds / block.batches, preparing_s)
-        if block.seconds >= SHORTEST_BLOCK_S:
+        made = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
+        tried_s, tried = made.block.seconds, made.block.batches
+        # A batch may lie ready in a queue of the dataset's own, or be the one for which that is filled. Workers of a
+        # DataLoader are such a queue, whose level is known.
+        longest_s = _TRYING_SHARE * total_budget_s(self._options.budget_s, quick=self._options.quick)
+        while (
+            arm.mode is not None and not self._workers
+            and tried_s < longest_s and (tried_s < SHORTEST_BLOCK_S or tried < _TRIED_BATCHES)
+        ):  # fmt: skip
+            made = self._run_block(arm, tried)
+            tried_s, tried = tried_s + made.block.seconds, tried + made.block.batches
+        self._paces[arm] = Pace(tried_s / tried, made.preparing_s, tried, self._find_bursts(arm, tried_s / tried))
+        block = made.block
+        if block.seconds >= SHORTEST_BLOCK_S and not self._paces[arm].bursts.seen:
             # The batches of a slow job are too expensive to drop: this was a block like any other.
             self._ledger.add(arm, block)
         else:
@@ -284,9 +303,14 @@ class Rounds:
         made = self._run_block(arm, batches)
         if made.broken and arm in self._paces:
             return made
-        pace = Pace(made.block.seconds / made.block.batches, made.preparing_s)
+        seconds_per_batch = made.block.seconds / made.block.batches
+        found = self._find_bursts(arm, seconds_per_batch)
+        pace = Pace(seconds_per_batch, made.preparing_s, made.block.batches, found)
         self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
         return made
+
+    def _find_bursts(self, arm: Arm, seconds_per_batch: float) -> bursts.Bursts:
+        return bursts.find_bursts(self._bench.waits_s.get(arm, ()), seconds_per_batch, self._workers)
 
     def _repeat(self, arm: Arm, made: Visit) -> Visit:
         """Visit an arm again, if there is time, and keep the block that was disturbed less; return its visit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from types import MappingProxyType
 
 from bottleneck.loader import modes
 from bottleneck.measure.bench import block_batches
-from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.ladder import Arm, Ladder, reads_storage
+from bottleneck.measure.rounds.bursts import EVEN, Bursts
 
 MIN_ROUNDS = 6
 LEAST_ROUNDS = 2
@@ -37,6 +39,9 @@ _RAW_TIMES = 2.0
 _SHRINKINGS = 12
 _USUALLY_LONGER = 1.3
 """A block with the train step goes on until the queue is as it was."""
+_MOST_TIMES_LONGER = 16
+"""How many times the batches that a pace is known from a block of them has: the first may have lain ready in a queue of
+the dataset's own, which takes seconds to fill."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,21 @@ class Pace:
     seconds_per_batch: float
     preparing_s: float
     """Switching, discarding and warming up."""
+    batches: float = math.inf
+    """From which it is known."""
+    bursts: Bursts = EVEN
+    longest_s: float = 0.0
+    """To what a block may grow for its bursts."""
 
     def updated(self, latest: Pace) -> Pace:
         """Return the pace after another visit; the first one may have been an exception."""
         seconds_per_batch = (self.seconds_per_batch + latest.seconds_per_batch) / 2
-        return Pace(seconds_per_batch, (self.preparing_s + latest.preparing_s) / 2)
+        preparing_s = (self.preparing_s + latest.preparing_s) / 2
+        return Pace(seconds_per_batch, preparing_s, self.batches + latest.batches, latest.bursts)
+
+    def most_batches(self, arm: Arm) -> float:
+        """Of the next block."""
+        return _MOST_TIMES_LONGER * self.batches if reads_storage(arm) else math.inf
 
 
 class OrderOfArms:
@@ -86,10 +101,11 @@ def lengths_for(
     paces: dict[Arm, Pace], target_s: float, workers: int, longer: Mapping[Arm, float] = MappingProxyType({})
 ) -> Lengths:
     """Give every arm a block of about `target_s`, or of what `longer` says of it."""
-    batches = {
-        arm: block_batches(arm, pace.seconds_per_batch, longer.get(arm, target_s * _weight(arm, workers)), workers)
-        for arm, pace in paces.items()
-    }
+    batches = {}
+    for arm, pace in paces.items():
+        length_s = max(longer.get(arm, target_s * _weight(arm, workers)), min(pace.longest_s, pace.bursts.wanted_s))
+        wanted = block_batches(arm, pace.seconds_per_batch, length_s, workers)
+        batches[arm] = int(min(wanted, pace.most_batches(arm)))
     seconds = {
         arm: pace.preparing_s + batches[arm] * _goes_on(arm, workers) * pace.seconds_per_batch
         for arm, pace in paces.items()
