@@ -1,6 +1,7 @@
 """The containers that samples and batches are made of: what is inside one, and one like it with other things inside.
 
 Understood are mappings, lists and what behaves like them, tuples, named tuples and dataclasses (frozen ones too).
+Objects that move themselves to a device, such as graphs, can be looked into, but not be made from their parts.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import UserDict
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Iterator, Mapping, MutableSequence
 from typing import Any
+
+import torch
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
@@ -25,6 +28,35 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
         names = (field.name for field in dataclasses.fields(value))
         return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
     return None
+
+
+def inside(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return the (key, child) pairs of a container, or the attributes of an object that has a method `to`."""
+    parts = children(value)
+    if parts is not None or isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+        return parts
+    held = getattr(value, "__dict__", None)
+    if not isinstance(held, dict) or not callable(getattr(value, "to", None)):
+        return None
+    return [(name, part) for name, part in held.items() if not isinstance(part, type)]
+
+
+def tensors(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield each tensor of a sample or a batch with its path, such as `[0]`, `["labels"]` or `.image`."""
+    return _tensors(value, path, set())
+
+
+def _tensors(value: Any, path: str, looked_into: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+        return
+    parts = None if id(value) in looked_into else inside(value)
+    if parts and children(value) is None:
+        looked_into.add(id(value))  # attributes may lead back
+    keyed = isinstance(value, dict)
+    for key, child in parts or ():
+        step = f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}"
+        yield from _tensors(child, f"{path}{step}", looked_into)
 
 
 def takes_anything(value: Any) -> bool:

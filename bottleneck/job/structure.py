@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from bottleneck.job.containers import children
+from bottleneck.job.containers import children, inside
 from bottleneck.job.safe_repr import quote
 
 _MOST_PARTS, _MOST_DEPTH, _MOST_KEY = 6, 3, 20
@@ -25,7 +25,7 @@ def describe_structure(value: Any, depth: int = 0) -> str:
         return f"image {value.mode} {value.width}x{value.height}"
     if isinstance(value, str | bytes):
         return f"{type(value).__name__} of {len(value)}"
-    parts = children(value)
+    parts = inside(value)
     if parts is None:
         return "None" if value is None else type(value).__name__
     if depth >= _MOST_DEPTH:
@@ -41,5 +41,7 @@ def describe_structure(value: Any, depth: int = 0) -> str:
         return f"{type(value).__name__} of {len(parts)} times {shown[0]}"
     if len(parts) > len(shown):
         shown.append(f"{len(parts) - len(shown)} more")
+    if children(value) is None:
+        return f"{type(value).__name__}({', '.join(shown)})"
     before, after = ("{", "}") if isinstance(value, Mapping) else ("[", "]") if isinstance(value, list) else ("(", ")")
     return before + ", ".join(shown) + after

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -135,8 +137,11 @@ def _move_container(batch: Any, device: torch.device, non_blocking: bool) -> Any
 
 def _move_itself(batch: Any, device: torch.device, non_blocking: bool) -> Any:
     options = {"non_blocking": non_blocking} if _takes_non_blocking(type(batch)) else {}
+    with suppress(Exception):  # any user type may refuse
+        # Some move themselves in place: a batch that is copied again from the host has to stay there.
+        batch = copy.copy(batch)
     moved = batch.to(device, **options)
-    return batch if moved is None else moved  # some move themselves in place and return nothing
+    return batch if moved is None else moved
 
 
 def _takes_non_blocking(cls: type) -> bool:

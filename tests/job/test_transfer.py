@@ -57,6 +57,14 @@ class MovesInPlace(Moves):
         self.device = device
 
 
+class MovesInPlaceAndReturnsItself(MovesInPlace):
+    """As a graph of PyTorch Geometric does."""
+
+    def to(self, device):
+        self.device = device
+        return self
+
+
 class TokenBatch(UserDict):
     def to(self, device):
         return TokenBatch({key: value.to(device) for key, value in self.data.items()})
@@ -128,9 +136,24 @@ def test_an_object_with_to_moves_itself():
     moved = move_to_device(Moves(), META, non_blocking=True)
     assert (moved.device, moved.non_blocking) == (META, True)
     assert move_to_device(MovesPlainly(), META, non_blocking=True).device == META
-    in_place = MovesInPlace()
-    assert move_to_device([in_place], META)[0] is in_place
-    assert in_place.device == META
+
+
+@pytest.mark.parametrize("kind", [MovesInPlace, MovesInPlaceAndReturnsItself])
+def test_a_batch_that_moves_in_place_stays_on_the_host(kind):
+    # Guards: a cached batch that was moved once costs no copy ever after.
+    on_host = kind()
+    moved = move_to_device([on_host], META)[0]
+    assert (moved.device, on_host.device) == (META, "cpu")
+
+
+def test_an_object_that_refuses_to_be_copied_moves_itself():
+    class Single(MovesInPlace):
+        def __copy__(self):
+            raise TypeError
+
+    only = Single()
+    assert move_to_device(only, META) is only
+    assert only.device == META
 
 
 def test_to_is_asked_before_the_container_is_opened():

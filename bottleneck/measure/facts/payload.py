@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -79,15 +80,9 @@ def _saved(saving: Saving) -> float:
     return saving.bytes_saved or 0.0
 
 
-def parts_of(value: Any, path: str = "") -> Iterator[Part]:
+def parts_of(value: Any) -> Iterator[Part]:
     """Yield the tensors of a batch, each with its path."""
-    if isinstance(value, torch.Tensor):
-        yield Part(path, value)
-        return
-    keyed = isinstance(value, dict)
-    for key, child in containers.children(value) or ():
-        step = f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}"
-        yield from parts_of(child, f"{path}{step}")
+    return starmap(Part, containers.tensors(value))
 
 
 def _first_rows(tensor: torch.Tensor) -> torch.Tensor:

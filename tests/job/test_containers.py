@@ -1,0 +1,92 @@
+"""What is inside containers, and inside objects that hold tensors and move them by themselves."""
+
+from collections.abc import MutableMapping
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from bottleneck.job import containers
+from bottleneck.job.structure import describe_structure
+
+ROWS, EDGES = torch.zeros(3, 2), torch.zeros(2, 4, dtype=torch.int64)
+
+
+class Store(MutableMapping):
+    """What a graph keeps its tensors in."""
+
+    def __init__(self, parent, **tensors):
+        self.parent, self.held = parent, tensors
+
+    __getitem__, __setitem__, __delitem__ = (lambda self, key: self.held[key]), None, None
+
+    def __iter__(self):
+        return iter(self.held)
+
+    def __len__(self):
+        return len(self.held)
+
+
+class Graph:
+    """As PyTorch Geometric's `Data`: no mapping, and its tensors are two levels down."""
+
+    def __init__(self):
+        self.kind, self._store, self.itself = dict, Store(self, x=ROWS, edges=EDGES), [self]
+
+    def to(self, device):
+        return self
+
+
+class Instances:
+    """As detectron2's: fields, of which one is an object again."""
+
+    def __init__(self):
+        self.image_size, self._fields = (4, 4), {"boxes": Boxes(), "classes": EDGES}
+
+    def to(self, device):
+        return self
+
+
+class Boxes:
+    def __init__(self):
+        self.tensor = ROWS
+
+    def to(self, device):
+        return self
+
+
+def found(value):
+    return {path: id(tensor) for path, tensor in containers.tensors(value)}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (ROWS, {"": ROWS}),
+        ({"a": [ROWS, "text"]}, {"['a'][0]": ROWS}),
+        (Graph(), {"._store.x": ROWS, "._store.edges": EDGES}),
+        ((Graph(), EDGES), {"[0]._store.x": ROWS, "[0]._store.edges": EDGES, "[1]": EDGES}),
+        ([Instances()], {"[0]._fields['boxes'].tensor": ROWS, "[0]._fields['classes']": EDGES}),
+        (SimpleNamespace(x=ROWS), {}),  # an object that moves nothing may be anything
+        (nn.Linear(2, 2), {}),
+        (Graph, {}),
+        (None, {}),
+    ],
+)
+def test_tensors_are_found_in_containers_and_in_objects_that_move_them(value, expected):
+    assert found(value) == {path: id(tensor) for path, tensor in expected.items()}
+
+
+def test_a_tensor_that_is_met_twice_has_both_places():
+    assert set(found([ROWS, ROWS])) == {"[0]", "[1]"}
+
+
+def test_objects_are_looked_into_and_stay_leaves_for_what_rebuilds_a_batch():
+    # Guards: a graph that is made from its attributes is none, whose parts know each other.
+    assert containers.children(Graph()) is None
+    assert containers.inside(Graph())
+
+
+def test_an_object_in_words():
+    assert describe_structure(Boxes()) == "Boxes(tensor: float32 [3, 2])"
