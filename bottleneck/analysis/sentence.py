@@ -30,6 +30,8 @@ class Findings:
     """The train step runs on the cores that the workers use as well."""
     ended_early: bool = False
     """It was interrupted, or the job failed: a larger budget would not have helped."""
+    unit: str = "samples/s"
+    """Of a throughput."""
 
 
 def verdict_sentence(findings: Findings) -> str:
@@ -89,8 +91,8 @@ def _now(findings: Findings, epoch: Epoch | None = None) -> str:
         return ""
     now = raw.samples_per_s
     if epoch is None:
-        return f"Now {count(now)} samples/s."
-    return f"Now {count(_over(epoch, now))} samples/s ({count(now)} within an epoch)."
+        return f"Now {count(now)} {findings.unit}."
+    return f"Now {count(_over(epoch, now))} {findings.unit} ({count(now)} within an epoch)."
 
 
 def _over(epoch: Epoch, now: float) -> float:
@@ -215,7 +217,8 @@ def _too_little(findings: Findings) -> str:
 def _bounds(findings: Findings, epoch: Epoch | None = None) -> str:
     if findings.readings.device is None or findings.readings.raw is None:
         return ""
-    most, now = findings.readings.device.samples_per_s, findings.readings.raw.samples_per_s
+    now = findings.readings.raw.samples_per_s
+    most = f"{count(max(now, findings.readings.device.samples_per_s))} {findings.unit}"
     if epoch is None:
-        return f"Upper bound: {count(most)} samples/s, now {count(now)}."
-    return f"Upper bound: {count(most)} samples/s, now {count(_over(epoch, now))} ({count(now)} within an epoch)."
+        return f"Upper bound: {most}, now {count(now)}."
+    return f"Upper bound: {most}, now {count(_over(epoch, now))} ({count(now)} within an epoch)."

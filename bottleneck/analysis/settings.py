@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from bottleneck.results.blocks import Block
 
 
 def number(part: Mapping[str, Any], key: str) -> float | None:
@@ -23,3 +25,9 @@ def positive(part: Mapping[str, Any], key: str) -> float | None:
 def over_0(found: float | None) -> float | None:
     """What counts or measures something; None unless it is over 0."""
     return found if found is not None and found > 0 else None
+
+
+def rate_unit(pipeline: Mapping[str, Any], blocks: Iterable[Block]) -> str:
+    """What a throughput counts: batches, where the loader was given them whole and nothing says how large they are."""
+    whole = "batch_size" in pipeline and pipeline["batch_size"] is None
+    return "batches/s" if whole and all(block.samples == block.batches for block in blocks) else "samples/s"

@@ -184,6 +184,13 @@ def test_the_sentence_of_an_input_bound_job():
     )
 
 
+def test_an_upper_bound_is_never_below_the_job():
+    # Guards: 'Upper bound: 1.03 samples/s, now 1.07', where noise made the device the slower of the two.
+    coupled = {**DEVICE_BOUND.coupled, "device": DEVICE_BOUND.coupled["raw"] * 1.005}
+    sentence = analyse(measure(replace(DEVICE_BOUND, coupled=coupled), noise=0)).verdict.sentence
+    assert sentence.endswith("Upper bound: 1,056 samples/s, now 1,056.")
+
+
 def test_on_a_cpu_the_sentence_names_the_bottleneck_and_no_share_of_the_device():
     job = replace(AUGMENT_BOUND, environment={"device": "cpu"})
     sentence = analyse(measure(job, noise=0)).verdict.sentence

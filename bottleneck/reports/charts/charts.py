@@ -10,6 +10,7 @@ from typing import TypeGuard
 from bottleneck.analysis.gains import gain_of, sure_gain_of
 from bottleneck.reports.charts.shapes import LABEL_WIDTH, WIDTH, Chart, Dot, Label, Rect, Segment, Shape, short
 from bottleneck.reports.content.advice import promise_of
+from bottleneck.reports.content.job import rate_unit
 from bottleneck.reports.content.ladder import rungs
 from bottleneck.reports.content.step import parts
 from bottleneck.results.format import LARGEST, duration, gain, gain_interval, percent, rate_with_half_width
@@ -64,8 +65,7 @@ def _ladder(result: Result) -> Chart | None:
     known = [(rung, rate) for rung, rate in shown if rate is not None and _positive(rate)][:MAX_ROWS]
     if not known:
         return None
-    scale = ROOM / max(rate.samples_per_s for _, rate in known)
-    rows = []
+    scale, unit, rows = ROOM / max(rate.samples_per_s for _, rate in known), rate_unit(result), []
     for rung, rate in known:
         drained = rung.experiment.drained
         thin = None
@@ -79,15 +79,15 @@ def _ladder(result: Result) -> Chart | None:
                 length=min(ROOM, rate.samples_per_s * scale),
                 hot=rung.stage is not None and rung.stage.name == result.verdict.bottleneck,
                 interval=(rate.low * scale, rate.high * scale),
-                unit=" samples/s",
+                unit=f" {unit}",
                 thin=thin,
                 adds=f"+ {short(rung.stage.name)}" if rung.stage is not None and rung.stage.inner is not None else "",
             )
         )
     return _chart(
         "Throughput with the data cached at each point",
-        "Samples per second, each row with one stage more at work. Thick: with the train step. Thin: the loader alone; "
-        "a gap and its number where it is longer than the chart."
+        f"{unit.removesuffix('/s').capitalize()} per second, each row with one stage more at work. Thick: with the "
+        "train step. Thin: the loader alone; a gap and its number where it is longer than the chart."
         + (" Orange: the first row in which the bottleneck works." if any(row.hot for row in rows) else ""),
         len(rows) * _PAIR_PITCH,
         _draw(rows, _PAIR_PITCH),

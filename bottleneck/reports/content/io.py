@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bottleneck.reports.content.job import rate_unit
 from bottleneck.reports.document import Items, Section
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.format import count, duration, percent, size, whole
@@ -39,8 +40,8 @@ def cold_epoch(result: Result) -> str:
     if cold is None or raw is None or stage is None:
         return ""
     text = (
-        f"The first epoch, whose files are not in memory, gets {count(cold.samples_per_s)} samples/s, and one "
-        f"that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is no part of "
+        f"The first epoch, whose files are not in memory, gets {count(cold.samples_per_s)} {rate_unit(result)}, and "
+        f"one that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is no part of "
         "the verdict."
     )
     files, dropped = result.evidence.cold.files, result.evidence.cold.bytes

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeGuard
 
 from bottleneck.analysis import settings
 from bottleneck.results.format import known, long_duration, number, plural, whole
-from bottleneck.results.names import SYNC, is_cpu
+from bottleneck.results.names import RAW, SYNC, is_cpu
 from bottleneck.results.records import Result, State
 from bottleneck.results.tuning import TuningResult
 
@@ -99,6 +99,12 @@ def standing(result: Result) -> Literal[State, "sync_bound"]:
     """The state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
     verdict = result.verdict
     return "sync_bound" if verdict.state == "device_bound" and verdict.bottleneck == SYNC else verdict.state
+
+
+def rate_unit(result: Result) -> str:
+    """What the throughput of the job counts: `samples/s`, or `batches/s` where their size is not known."""
+    now = next((e.coupled for e in result.experiments if e.name == RAW and e.coupled), None)
+    return settings.rate_unit(result.pipeline, now.blocks if now is not None else ())
 
 
 def on_cpu(result: Measured) -> bool:

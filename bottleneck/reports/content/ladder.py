@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bottleneck.analysis.gains import gain_of, step_s
 from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.ranks import sync_gain
+from bottleneck.reports.content.job import rate_unit
 from bottleneck.reports.content.step import (
     FIX_FIRST,
     HOLDS,
@@ -26,16 +27,6 @@ from bottleneck.results.records import Experiment, Result, Stage
 
 MOST_BARS = 5
 """Of a short report; further stages are one row together."""
-
-_COLUMNS = (
-    Column("cached at", "name"),
-    Column("stage", "name"),
-    Column("samples/s", "number"),
-    Column("", "bar", on=("verbose",)),
-    Column("step", "number"),
-    Column("adds", "number"),
-    Column("finding", "finding"),
-)
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,16 @@ def ladder(result: Result) -> Iterator[Section]:
     marked = frozenset(at for at, rung in enumerate(found) if rung.stage is not None and rung.stage.name == named)
     by_outer = {part.outer: part for part in parts(result)}
     rows = tuple(_row(result, rung, by_outer.get(rung.experiment.name)) for rung in found)
-    yield Section("Ladder", (Table(_COLUMNS, rows, marked, on=FULL),))
+    columns = (
+        Column("cached at", "name"),
+        Column("stage", "name"),
+        Column(rate_unit(result), "number"),
+        Column("", "bar", on=("verbose",)),
+        Column("step", "number"),
+        Column("adds", "number"),
+        Column("finding", "finding"),
+    )
+    yield Section("Ladder", (Table(columns, rows, marked, on=FULL),))
 
 
 def _row(result: Result, rung: Rung, part: Part | None) -> tuple[str | Bar, ...]:

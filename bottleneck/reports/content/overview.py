@@ -9,7 +9,7 @@ from bottleneck.analysis.ranks import called, straggler_of, sync_gain
 from bottleneck.analysis.settings import number, positive
 from bottleneck.analysis.what_if import rate_now, what_if
 from bottleneck.reports.charts.card import Card, Lane, Node
-from bottleneck.reports.content.job import a_rank, job_line, machine_line, measured_line, on_cpu, standing
+from bottleneck.reports.content.job import a_rank, job_line, machine_line, measured_line, on_cpu, rate_unit, standing
 from bottleneck.reports.content.step import Part, parts, takes
 from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
@@ -90,12 +90,12 @@ def _headline(result: Result) -> tuple[str, str]:
     now, verdict = rate_now(result), result.verdict
     if now is None:
         return "No verdict", ""
-    speed = f"{count(now.samples_per_s)} samples/s{a_rank(result)}"
+    speed = f"{count(now.samples_per_s)} {rate_unit(result)}{a_rank(result)}"
     held = straggler_of(result.evidence.ranks)
     if held is not None:
-        return _if_freed(now, held.gain, f"{called(held)} held up no other")
+        return _if_freed(result, now, held.gain, f"{called(held)} held up no other")
     if verdict.bottleneck == SYNC:
-        return _if_freed(now, sync_gain(result.evidence.ranks), "sharing gradients took no time")
+        return _if_freed(result, now, sync_gain(result.evidence.ranks), "sharing gradients took no time")
     if verdict.state == "undecided":
         return f"{speed}, and no verdict yet", ""
     if verdict.state == "device_bound":
@@ -111,7 +111,7 @@ def _headline(result: Result) -> tuple[str, str]:
     gain = gain or verdict.headroom
     if gain is None or not known(gain.estimate):
         return speed, ""
-    better = f"{count(now.samples_per_s)} → up to {count(now.samples_per_s * gain.estimate)} samples/s"
+    better = f"{count(now.samples_per_s)} → up to {count(now.samples_per_s * gain.estimate)} {rate_unit(result)}"
     bound = f"if {freed} took no time: {gain_interval(gain)} the throughput{within}."
     if stage is not None and on_cpu(result) and stage.cost_s_per_batch:
         shared = "The model and the loading of its data share the CPU's cores."
@@ -119,10 +119,10 @@ def _headline(result: Result) -> tuple[str, str]:
     return better, bound
 
 
-def _if_freed(now: Rate, gain: Interval | None, condition: str) -> tuple[str, str]:
+def _if_freed(result: Result, now: Rate, gain: Interval | None, condition: str) -> tuple[str, str]:
     """What all ranks would make without what holds them."""
     most = now.samples_per_s * (gain.estimate if gain is not None else 1.0)
-    better = f"{count(now.samples_per_s)} → up to {count(most)} samples/s a rank"
+    better = f"{count(now.samples_per_s)} → up to {count(most)} {rate_unit(result)} a rank"
     return better, f"if {condition}: {gain_interval(gain)} the throughput."
 
 
@@ -135,7 +135,7 @@ def _over_whole_epochs(result: Result, now: Rate) -> str:
     if within is None or over is None or not 0 < over.estimate <= within.estimate:
         return ""
     whole = count(now.samples_per_s * over.estimate / within.estimate)
-    return f"{whole} samples/s over whole epochs: the beginning of each epoch costs the rest."
+    return f"{whole} {rate_unit(result)} over whole epochs: the beginning of each epoch costs the rest."
 
 
 def held_by(result: Result) -> str:
@@ -217,7 +217,7 @@ def _possible(result: Result) -> Iterator[Section]:
     price = asked if known(asked) and asked > 0 else None
     columns = (
         Column("if it took no time", "name"),
-        Column("samples/s", "number"),
+        Column(rate_unit(result), "number"),
         Column("gain", "number"),
         Column("an epoch", "number"),
         Column(f"{_HOURS} {hours} become", "number"),

@@ -8,7 +8,7 @@ from bottleneck.analysis.gains import step_s
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.reports import sanitize
 from bottleneck.reports.content.advice import left_out_of_short
-from bottleneck.reports.content.job import a_rank, job_facts, job_name, on_cpu, standing
+from bottleneck.reports.content.job import a_rank, job_facts, job_name, on_cpu, rate_unit, standing
 from bottleneck.reports.content.price import lost_money
 from bottleneck.reports.content.step import takes
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
@@ -56,13 +56,14 @@ def headline(result: Result) -> list[str]:
 
 
 def _throughput(result: Result, now: float, most: float, efficiency: Interval) -> str:
+    speed = f"{count(now)} {rate_unit(result)}{a_rank(result)}"
     if on_cpu(result):
-        return f"{count(now)} samples/s{a_rank(result)}. It trains on the CPU, where model and workers share the cores."
+        return f"{speed}. It trains on the CPU, where model and workers share the cores."
     lost = percent_interval(
         Interval(*(max(0.0, 1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))
     )
     possible = f"{count(max(now, most))} if data came at once: the input costs {lost}."
-    return f"{count(now)} samples/s{a_rank(result)} now, {possible}"
+    return f"{speed} now, {possible}"
 
 
 def _bottleneck(result: Result) -> str:
