@@ -185,6 +185,16 @@ def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
     assert "takes 1.2 ms a call" in plan.warnings[0][1]
 
 
+def test_an_image_that_is_decoded_where_it_is_first_used_is_told_once():
+    # Guards: two warnings for one cause, of which one says that the user's transform changes its argument.
+    opened = dataclasses.replace(
+        report(), changes_arguments={"transform": 0.0012}, lazy=frozenset({("an image (PIL)", "augment")})
+    )
+    plan = plan_for(opened)
+    assert plan.copy_arguments == {"transform"}
+    assert [id_ for id_, _ in plan.warnings] == ["lazy-values"]
+
+
 def test_copies_are_made_only_where_something_changes_what_it_is_given():
     assert not plan_for(report(**FINISHING)).copy_outputs
     assert not plan_for(report()).copy_samples

@@ -140,9 +140,9 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         warnings.append(_REST_COUNTS_AS_LOAD)
     if strategy == "fetch" and (augment | load) - _guessed(reports):
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
-    if strategy != "fetch":
-        warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
     lazy = {found for report in reports for found in report.lazy}
+    if strategy != "fetch" and not any(stage == "augment" for _, stage in lazy):  # to decode an image is to change it
+        warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
     warnings += warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
     verified = [report.verification for report in reports if report.verification is not None]
     if not all(v.checked for v in verified) and strategy != "fetch":
