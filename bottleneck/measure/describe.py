@@ -45,6 +45,7 @@ def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str |
     context = loader.multiprocessing_context
     return {
         **({} if source is None else {"source": source}),
+        **({} if getattr(type(loader.dataset), "own_loader", True) else {"loader": None}),
         "dataset": type(loader.dataset).__qualname__,
         "dataset_length": _length(loader.dataset),
         "batch_size": loader.batch_size,

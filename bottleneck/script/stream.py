@@ -15,6 +15,9 @@ class Stream(IterableDataset[Any]):
         batches: Is iterated anew when it has come to its end.
     """
 
+    own_loader = False
+    """The DataLoader around it is ours: no setting of it is the user's."""
+
     def __init__(self, batches: Iterable[Any]) -> None:
         self.batches = batches
 

@@ -56,5 +56,7 @@ def test_the_dataset_the_functions_and_the_paths_are_the_users():
         "loader": {"open_handles": [{"path": "self.inner.file", "type": "h5py.File"}], "fetches_batches": False}
     }
     assert "self.inner.file" in said(held_by("load", evidence=evidence))
-    job = held_by("collate", evidence={"payload": {"bytes": 1000}}, pipeline={"collate_fn": "pack_words"})
+    job = held_by(
+        "collate", evidence={"payload": {"bytes": 1000, "objects": 500}}, pipeline={"collate_fn": "pack_words"}
+    )
     assert "pack_words" in said(job)

@@ -117,6 +117,11 @@ class Case:
         """Whether the job is a script, which makes its loader itself: no option of ours changes that."""
         return self.pipeline.get("source") == "script"
 
+    @property
+    def has_loader(self) -> bool:
+        """Whether a DataLoader gives the batches; they may come from any iterable that the user's code names."""
+        return self.pipeline.get("loader", "") is not None
+
     def setting(self, text: str) -> str:
         """`num_workers=8`, with the option that sets it, where there is one."""
         return text if self.in_script else f"--set {text}"

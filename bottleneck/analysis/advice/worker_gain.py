@@ -117,6 +117,6 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
 
 def more_at_once(case: Case, text: str) -> str:
     """A remark on more workers for what waits, with the setting in it; empty where they were tried in vain."""
-    if ways_tried(case) and best_way(case) is None:
+    if not case.has_loader or (ways_tried(case) and best_way(case) is None):
         return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.analysis.held_jobs import held_by, transform
 from tests.analysis.rule_case import RuleCase, with_stage
+from tests.analysis.simulated import Job
 
 _PHOTOS = {
     "decoded_pixels_per_sample": 500 * 375.0,
@@ -34,6 +35,16 @@ _TINY = replace(
     without=dict.fromkeys(_TINY.without, 0.0016) | {"load": 0.0008},
     evidence={"loader": {"fetches_batches": False, "iterable": False}},
 )  # fmt: skip
+_UNRESOLVED = Job(
+    coupled={"device": 1e-6, "before_collate": 85e-6, "raw": 98e-6},
+    drained={"before_collate": 84e-6, "raw": 97e-6},
+    without={"collate": 98e-6, "load": 85e-6},
+    workers=97e-6,
+    alone={"collate": 97e-6, "load": 84e-6},
+    pipeline={"batch_size": 64, "num_workers": 0, "dataset": "Rows"},
+    evidence=_TINY.evidence,
+)
+"""A job of tiny steps: serving a stage from a cache takes as long as the stage."""
 _COLUMNS = held_by(
     "handoff", evidence={"payload": {"bytes": 1e6, "unread": ["['token_type_ids']"], "unread_bytes": 3e5}}
 )
@@ -71,6 +82,16 @@ CASES = (
         deserves=_TINY,
         healthy=held_by("load", evidence=_TINY.evidence, pipeline={"batch_size": 64}),
         stage="load",
+    ),
+    RuleCase(  # stages that cannot be told apart: all of them are what the calls take
+        "fetch-in-batches",
+        deserves=with_stage(_UNRESOLVED, "collate", "collate", wall_s_per_batch=32e-6),
+        healthy=with_stage(
+            replace(_UNRESOLVED, evidence={"loader": {"fetches_batches": True, "iterable": False}}),
+            "collate",
+            "collate",
+            wall_s_per_batch=32e-6,
+        ),
     ),
     RuleCase(
         "unused-columns",

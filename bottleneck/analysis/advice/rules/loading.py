@@ -32,6 +32,10 @@ _WORTH_LEAVING_OUT = 0.05
 _GOES_BY_BYTES = 1e6
 """Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
 _MOST_NAMED = 3
+_OF_TORCH = frozenset(
+    ("Dataset", "IterableDataset", "TensorDataset", "StackDataset", "ConcatDataset", "ChainDataset", "Subset")
+)
+"""Datasets of `torch.utils.data`, which nobody edits: what they hold is the user's."""
 
 
 @rule("image-decoding")
@@ -101,20 +105,23 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
         return
     if not batch_size or batch_size < _FEWEST_SAMPLES:
         return
+    unresolved = case.input_bound and case.verdict.bottleneck is None and case.verdict.judged_by == "efficiency"
     stage = next((s for s in case.held_by if makes_samples(s.name) and not mostly_waits(case, s)), None)
-    work = _sample_s(case, batch_size)
-    if stage is None or work is None or work > _TINY_S:
+    work = case.loader_s * max(1.0, case.workers) / batch_size if unresolved else _sample_s(case, batch_size)
+    if (stage is None and not unresolved) or work is None or work > _TINY_S:
         return
+    # Where the stages are too small to be told apart, all of them together are what the calls are a part of.
+    gain = case.gain_of(stage) if stage is not None else max(case.headroom, 1.0)
     yield Suggestion(
-        stage=stage.name,
+        stage=stage.name if stage is not None else None,
         title="Fetch whole batches by one call instead of sample by sample",
-        why=f"A sample takes a worker only {duration(work)}, {number(batch_size)} times for each batch: at that size "
+        why=f"Making a sample takes only {duration(work)}, {number(batch_size)} times for each batch: at that size "
         "much of the time goes into calls of Python's.",
         how=f"DataLoader(dataset, sampler=BatchSampler(RandomSampler(dataset), batch_size={batch_size:.0f}, "
         f"drop_last=False), batch_size=None), and let {_dataset(case)}.__getitem__(self, indices) take all of them at "
         "once: return self.data[indices]; or add __getitems__(self, indices)",
-        evidence={"sample_s": work, "batch_size": batch_size, "gain": case.gain_of(stage)},
-        gain=case.gain_of_part(stage, _CALLS),
+        evidence={"sample_s": work, "batch_size": batch_size, "gain": gain},
+        gain=case.gain_of_part(stage, _CALLS) if stage is not None else 1 / (1 - _CALLS * (1 - 1 / gain)),
     )
 
 
@@ -165,7 +172,8 @@ def _cost(case: Case, stage: Stage) -> str:
 
 
 def _dataset(case: Case) -> str:
-    return str(case.pipeline.get("dataset") or "your dataset")
+    name = str(case.pipeline.get("dataset") or "")
+    return name if name and name not in _OF_TORCH else "your dataset"
 
 
 RULES = (_image_decoding, _cache_dataset, _fetch_in_batches, _unused_columns)

@@ -60,9 +60,9 @@ _REMEDIES = {
     ),
     COLLATE: _Remedy(
         "cheaper-collate",
-        "Collate tensors in one go",
-        "return tensors from the dataset and torch.stack() them once; pad to the longest sample of the "
-        "batch, and sort samples of like length into one batch",
+        "Do less for each batch in collate_fn",
+        "do once beforehand, or sample by sample in __getitem__, whatever does not need the whole batch: parsing, "
+        "tokenizing, conversion; what is left is to pad and to stack",
     ),
     HANDOFF: _Remedy(
         "smaller-handoff",

@@ -63,8 +63,10 @@ def _python_collate(case: Case) -> Iterator[Suggestion]:
     if work_s is None or work_s < _OVERHEAD * copy_s:
         return
     objects, tensors = over_0(case.evidence.payload.objects), over_0(case.evidence.payload.tensor_count)
-    parts = f", in {number(tensors)} tensors and {number(objects)} other objects" if tensors and objects else ""
     own = case.pipeline.get("collate_fn")
+    if own and (objects or 0.0) < (case.positive("batch_size") or 1.0):
+        return  # a function of the user's that gives tensors alone may do anything, such as tokenize
+    parts = f", in {number(tensors)} tensors and {number(objects)} other objects" if tensors and objects else ""
     yield Suggestion(
         stage=stage.name,
         title="Collate arrays in one go instead of Python objects one by one",
@@ -98,7 +100,8 @@ def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
             stage=COPY,
             title="Copy from pinned memory, while the device computes",
             why=f"The copy to the device adds {step}.{remains}",
-            how="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
+            how=("DataLoader(..., pin_memory=True)" if case.has_loader else "tensor.pin_memory() where a batch is made")
+            + " and batch.to(device, non_blocking=True)",
             evidence={**evidence, "bus_s": bus_s},
             gain=gain,
         )

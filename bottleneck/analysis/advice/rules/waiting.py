@@ -86,6 +86,8 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
 def _how_to_even_out(case: Case) -> str:
     longer = int(2 * (case.number("prefetch_factor") or 2))
     bucket = "sort samples of like size into one batch, so that all batches take alike"
+    if not case.has_loader:
+        return f"{bucket}, and let a thread or a process keep some batches ahead"
     if case.workers < 1:
         return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
     queue = f"DataLoader(..., prefetch_factor={longer}), as far as memory allows; {bucket}"

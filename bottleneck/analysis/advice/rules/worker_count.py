@@ -34,7 +34,7 @@ _CONTENTION = 1.25
 @rule("use-workers", "fewer-threads", "workers-would-not-help")
 def _use_workers(case: Case) -> Iterator[Suggestion]:
     """Advise workers where the main process loads by itself, and the job was faster with them, or must be."""
-    if case.number("num_workers") != 0 or case.verdict.state == "device_bound":
+    if case.number("num_workers") != 0 or not case.has_loader or case.verdict.state == "device_bound":
         return
     if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s:
         return
