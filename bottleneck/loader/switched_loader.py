@@ -182,6 +182,11 @@ class SwitchedLoader(RunningLoader):
         return self._engine.user_dataset
 
     @property
+    def works_ahead(self) -> bool:
+        """Whether batches may be made in threads or processes of the user's own, also while the job asks for none."""
+        return not getattr(type(self.user_dataset), "own_loader", True)
+
+    @property
     def pool_position(self) -> int:
         """Batches of the pool that were asked for since its last restart."""
         return self.order.pool.position if self.order.pool is not None else 0

@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch
+from bottleneck.measure.bench import Bench
 from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
 
 
@@ -112,3 +114,49 @@ def test_a_queue_that_fills_as_fast_as_it_is_emptied_is_not_emptied_for_ever():
     job.bench._steady._levels[RAW] = 0
     job.bench.prepare(RAW)
     assert job.bench.measure(RAW, 0, 5).batches == 5
+
+
+class Stream:
+    """A user's own thread, which makes a batch every so often until its queue is full; in invented time."""
+
+    num_workers = queue_length = 0
+
+    def __init__(self, load_s, step_s, *, works_ahead=True):
+        self.now_s, self.load_s, self.step_s, self.works_ahead = 10.0, load_s, step_s, works_ahead
+        self.ready_s = self.now_s - 8 * load_s
+        nothing = BatchCache([CachedBatch("batch", 1)])
+        self.bench = Bench(
+            loader=self, host=nothing, device=nothing, transfer=lambda batch: batch, step=self.step,
+            synchronize=lambda: None, clock=lambda: self.now_s,
+        )  # fmt: skip
+
+    def step(self, batch):
+        self.now_s += self.step_s
+
+    def next_batch(self):
+        # Of a queue of eight; the thread stands still while that is full.
+        self.ready_s = max(self.ready_s + self.load_s, self.now_s - 8 * self.load_s)
+        self.now_s = max(self.now_s, self.ready_s)
+        return "batch", 1
+
+    def switch(self, mode):
+        pass
+
+    rest = arrived = lambda self: None
+
+
+@pytest.mark.parametrize("step_s", [0.003, 0.020])
+def test_what_a_stream_has_made_while_the_job_stood_still_is_used_up_before_a_block(step_s):
+    # Guards: eight batches for nothing in each block of ten, and a loss of 90 % is read as 60 %.
+    job, blocks = Stream(0.030, step_s), []
+    for number in range(4):
+        job.now_s += 2.0  # other experiments
+        job.bench.prepare(RAW)
+        blocks.append(job.bench.measure(RAW, number, 10))
+    assert [block.seconds / block.batches for block in blocks] == pytest.approx([0.030] * 4, rel=0.01)
+
+
+def test_a_dataset_that_makes_its_samples_when_asked_is_not_warmed_up():
+    job = Stream(0.030, 0.003, works_ahead=False)
+    job.bench.prepare(RAW)
+    assert job.now_s < 10.1

@@ -62,7 +62,9 @@ class SteadyState:
         began_s = self._clock()
         first_s = run()
         turn = max(1, self._loader.num_workers)
-        if turn == 1 and not self._loader.num_workers:
+        if not self._loader.num_workers:
+            if self._loader.works_ahead:
+                self._use_up(run)
             return began_s
         if self._loader.arrived() is None:  # a queue that cannot be looked into
             self._run_for(run, 2 * turn)
@@ -81,6 +83,12 @@ class SteadyState:
 
     def _is_surely_slower(self, first_s: float, step_s: float | None) -> bool:
         return step_s is not None and first_s >= _SURELY_SLOWER * self._loader.num_workers * step_s
+
+    def _use_up(self, run: Callable[[], float]) -> None:
+        """Take what was made while the job stood still, of which nobody knows how much it is."""
+        started_s = self._clock()
+        while self._clock() - started_s < PATIENCE_S:
+            run()
 
     def _run_for(self, run: Callable[[], float], batches: int) -> None:
         started_s = self._clock()
