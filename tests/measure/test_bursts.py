@@ -56,7 +56,7 @@ def test_a_queue_that_refills_is_measured_over_its_refills_within_a_minute(batch
     assert max(settled) < 1.6 * min(settled)  # each holds one refill of three more than others at most
 
 
-@pytest.mark.parametrize(("batches", "refill_s"), [(90, 1.5), (100, 20.0)])
+@pytest.mark.parametrize(("batches", "refill_s"), [(90, 3.0), (200, 1.5), (100, 20.0)])
 def test_a_queue_whose_refills_are_longer_than_blocks_says_so(batches, refill_s):
     made, took_s = diagnose(batches, refill_s, budget_s=50.0)
     assert took_s < 50.0 + refill_s

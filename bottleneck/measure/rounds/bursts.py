@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _OF_A_BLOCK = 3
-SHARE = 1 / 16
+SHARE = 1 / 8
 """Of the time for measuring, to what a block grows to have so many bursts."""
 _FEWEST = 1.5
 """Seen so far; one alone may have been a hiccup of the machine."""
@@ -50,7 +50,8 @@ class Bursts:
             spent_s: Time before the first block.
         """
         wanted_s = _OF_A_BLOCK * self.every_s
-        if wanted_s <= longest_s or _OF_A_BLOCK * self.wait_s < longest_s:
+        once = self.seen < _FEWEST
+        if wanted_s <= longest_s or (once and _OF_A_BLOCK * self.wait_s < longest_s):
             return None
         minutes = math.ceil((spent_s + wanted_s / SHARE) / 60)
         return (

@@ -118,8 +118,9 @@ class Rounds:
             self._run_cost_round()
         self._refine_costs()
         self._go_on_with(self._lost_arms.left_in_the_end(self._ladder))
-        found = (pace.bursts for arm, pace in self._paces.items() if reads_storage(arm))
-        self._ledger.warn_all(filter(None, (each.warning(self._longest_s, spent_s) for each in found)))
+        reading = (self._ladder.raw, *filter(reads_storage, self._paces))  # the job itself first
+        told = (self._paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
+        self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
 
     def _settle_verdict(self) -> None:
         """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
