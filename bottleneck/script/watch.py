@@ -178,7 +178,7 @@ class Watch:
         """How long the loop waited for the others, since it is fed."""
         self.optimizer_steps = 0
         self.trains_in: int | None = None
-        """The thread of the last step."""
+        """The thread of the last step; None while no step was seen outside of a backward pass."""
         self._optimizers: dict[int, Any] = {}
         self._streams: dict[int, DataLoader[Any]] = {}
         self._process = os.getpid()
@@ -232,7 +232,9 @@ class Watch:
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
-        self.trains_in = threading.get_ident()
+        # Within a backward pass on a device, that is a thread of autograd's.
+        if torch._C._current_graph_task_id() == -1:
+            self.trains_in = threading.get_ident()
         if self.optimizer_steps == _LONG and not self.saw_a_loader and os.getpid() == self._process:
             self.lacking()
         if self._fed is None:

@@ -151,6 +151,18 @@ def test_a_thread_that_only_takes_the_batches_is_told_from_one_that_trains(loop,
     assert (len(loop.began), loop.watch.loop.has_queue) == (1, ahead)
 
 
+def test_an_optimizer_that_steps_within_the_backward_pass_is_no_loop_in_another_thread(loop):
+    # Guards: on a device, autograd runs such hooks in a thread of its own.
+    def step_within(_):
+        loop.optimizer.step()
+
+    loop.parameter.register_post_accumulate_grad_hook(step_within)
+    with ThreadPoolExecutor(1) as autograd:
+        for _ in itertools.islice(loader_of(1, batches=8), 4):
+            autograd.submit(loop.parameter.sum().backward).result()
+    assert (len(loop.began), loop.watch.loop.has_queue) == (1, False)
+
+
 def test_a_loader_of_another_kind_is_fed_once_it_trains(loop):
     # Guards: it cannot be told from an evaluation before a step follows on its batch.
     loader = loader_of(1, batches=8)
