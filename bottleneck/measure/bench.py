@@ -43,6 +43,8 @@ class Bench:
     step: Callable[[Any], Any]
     synchronize: Callable[[], None]
     clock: Callable[[], float]
+    onto_device: Callable[[Any], Any] | None = None
+    """Makes a batch for the cache on the device; None: the transfer."""
     pause: Callable[[float], None] = time.sleep
     """Lets time pass by the clock."""
     split_blocks: bool = True
@@ -128,7 +130,8 @@ class Bench:
         if self.device is not self.host:
             # A transfer of the user's may work in place.
             own = copy_batch if self.host.clones else lambda batch: batch
-            self.device.exchange((CachedBatch(self.transfer(own(c.batch)), c.samples) for c in fresh), whole=whole)
+            on_device = (CachedBatch(self._put_on_device(own(c.batch)), c.samples) for c in fresh)
+            self.device.exchange(on_device, whole=whole)
         self.host.exchange(fresh, whole=whole)
 
     def cached_bytes(self, device: torch.device) -> int:
@@ -142,7 +145,10 @@ class Bench:
         batch, samples = self.loader.next_batch()
         kept = keep_on_host(batch)
         moves = on_device and self.device is not self.host
-        return CachedBatch(self.transfer(kept) if moves else kept, samples)
+        return CachedBatch(self._put_on_device(kept) if moves else kept, samples)
+
+    def _put_on_device(self, batch: Any) -> Any:
+        return (self.onto_device or self.transfer)(batch)
 
     # --- a visit -------------------------------------------------------------------------------------------
 

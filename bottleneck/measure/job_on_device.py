@@ -12,9 +12,12 @@ from torch.utils.data import DataLoader
 from bottleneck.job.description import Pipeline
 from bottleneck.job.train_step import make_train_step, model_device
 from bottleneck.job.transfer import copies_nothing, make_transfer
-from bottleneck.measure.device import device_can_pin
+from bottleneck.measure.device import device_can_pin, make_synchronize
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
+from bottleneck.measure.loop import Loop
 from bottleneck.measure.system.cores import usable_cores
+
+_ON_CPU = "the device is the CPU, so that nothing is copied"
 
 
 @dataclass(frozen=True)
@@ -25,19 +28,34 @@ class JobOnDevice:
     loader: DataLoader[Any]
     """The user's own; it is never iterated."""
     device: torch.device
-    copies: bool
-    """There is a copy to the device."""
+    not_copied: str
+    """Why there is no copy to the device that can be left out; empty where there is one."""
     pinned: bool
     """The loader's batches lie in pinned memory."""
     transfer: Callable[[Any], Any]
+    """Brings a batch of the loader to the device, before each step; a loop that does it by itself gets it as it is."""
+    onto_device: Callable[[Any], Any]
+    """Makes a batch of the `device` experiment from one of the loader; outside of timed blocks."""
     step: Callable[[Any], Any]
+    loop_copies: bool = False
+    """The step copies by itself."""
 
     @staticmethod
-    def of(pipeline: Pipeline, loader: DataLoader[Any], device: torch.device) -> JobOnDevice:
-        copies, pinned = not copies_nothing(pipeline, device), bool(loader.pin_memory) and device_can_pin()
+    def of(pipeline: Pipeline, loader: DataLoader[Any], device: torch.device, loop: Loop | None = None) -> JobOnDevice:
+        loop = loop or Loop()
+        pinned = bool(loader.pin_memory) and device_can_pin()
+        not_copied = _ON_CPU if copies_nothing(pipeline, device) else loop.not_copied
         # Walking through a batch of many Python objects, only to leave all of them where they are, takes its time.
-        transfer = make_transfer(pipeline, device, pinned) if copies else lambda batch: batch
-        return JobOnDevice(pipeline, loader, device, copies, pinned, transfer, make_train_step(pipeline, device))
+        transfer = onto_device = _as_it_is if not_copied else make_transfer(pipeline, device, pinned)
+        if loop.copies:
+            transfer, onto_device = _as_it_is, _waited_for(onto_device, make_synchronize(device))
+        step = make_train_step(pipeline, device)
+        return JobOnDevice(pipeline, loader, device, not_copied, pinned, transfer, onto_device, step, loop.copies)
+
+    @property
+    def copies(self) -> bool:
+        """Whether there is a copy to the device that can be left out."""
+        return not self.not_copied
 
     @property
     def on_cpu(self) -> bool:
@@ -67,3 +85,18 @@ class JobOnDevice:
                 "cores: its threads wait for each other. Call torch.set_num_threads("
                 f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
             )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _waited_for(onto_device: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], Any]:
+    """Let a copy be done before a loop gets the batch: it may read it in a stream of its own, without waiting."""
+
+    def copy(batch: Any) -> Any:
+        moved = onto_device(batch)
+        synchronize()
+        return moved
+
+    return copy

@@ -142,6 +142,8 @@ class Capabilities:
     """The loader hands on what the workers return, so that a batch may be left out of it."""
     more_room: str = "--cache-bytes (in Python: cache_bytes)"
     """How the user gives the caches the memory that they lack."""
+    not_copied: str = "the device is the CPU, so that nothing is copied"
+    """Why there is no copy, where there is none."""
     unrecorded: str = ""
     """Why nothing was recorded; empty where something was."""
 
@@ -265,7 +267,7 @@ def _reasons(can: Capabilities) -> dict[str, str]:
     """Why an experiment is not available, for those that are not."""
     reasons: dict[str, str] = {}
     if not can.copies:
-        reasons["host"] = "the device is the CPU, so that nothing is copied"
+        reasons["host"] = can.not_copied
     if not can.hands_over:
         reasons["after_collate"] = "num_workers is 0, so that nothing is handed over"
     for name in _without_room(can):

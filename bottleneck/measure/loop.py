@@ -18,3 +18,7 @@ class Loop:
     begins while it is empty, the first steps would cost nothing."""
     breaks: int = 0
     """How often it has begun a pass over any loader: an epoch ended by its own count, or it evaluates."""
+    copies: bool = False
+    """It copies its batches to the device by itself: the pipeline's `to_device` makes those of `device` only."""
+    not_copied: str = ""
+    """Why no batch can be served to it that is on the device already; empty where that can be done."""

@@ -101,4 +101,4 @@ def make_ladder(job: JobOnDevice, plan: Plan, wanted_bytes: int | None = None) -
 
 def _capabilities(job: JobOnDevice, plan: Plan) -> Capabilities:
     hands_over = job.loader.num_workers > 0 or job.pinned
-    return Capabilities(job.copies, hands_over, plan, can_skip_batches(job.loader))
+    return Capabilities(job.copies, hands_over, plan, can_skip_batches(job.loader), not_copied=job.not_copied)

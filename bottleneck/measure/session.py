@@ -121,7 +121,7 @@ def measure(
                 if group is not None:
                     group.come()
                 timekeeper = Timekeeper(options, on_progress if _leads(group) else lambda _: None, clock)
-                job = JobOnDevice.of(pipeline, loader, device)
+                job = JobOnDevice.of(pipeline, loader, device, options.loop)
                 session = Session(job, sites, options, ledger, judge, timekeeper, group)
                 try:
                     session.run()

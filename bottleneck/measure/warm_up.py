@@ -49,7 +49,8 @@ def make_bench(
     step = WatchedStep(job.step, clock, loop.batches_ahead)
     with Tape().listening() as called:
         caches = make_caches(
-            recorded.batches, copies=job.copies, transfer=job.transfer, step=step if group is None else job.step,
+            recorded.batches, copies=job.copies, transfer=job.onto_device, step=step if group is None else job.step,
+            copying_step=job.step if job.loop_copies else None,
             device_bytes=lambda: budget.on_device(free_device_bytes(job.device)),
             synchronize=synchronize, group=group,
         )  # fmt: skip
@@ -75,6 +76,7 @@ def make_bench(
     bench = make(
         loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
         synchronize=synchronize, clock=clock, split_blocks=job.on_cpu, replays=replays,
+        onto_device=job.onto_device,
         device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
     )  # fmt: skip
     return bench, training
@@ -111,6 +113,7 @@ def make_caches(
     step: Callable[[Any], Any],
     device_bytes: Callable[[], int],
     synchronize: Callable[[], None],
+    copying_step: Callable[[Any], Any] | None = None,
     group: Group | None = None,
 ) -> Caches:
     """Put batches on the device, and see whether the job changes them in place; warms the train step up as well.
@@ -121,14 +124,10 @@ def make_caches(
         device_bytes: Gives what the batches on the device may take, a copy of one of them included; asked once the
             train step has taken what memory it needs.
         synchronize: Waits for the device: what a step takes is not known before it is done.
+        copying_step: The train step, where that also gets batches in host memory, and copies them by itself.
         group: The ranks of the job, which all do the same number of steps; None for a single process.
     """
-    train = _explained(step, "device", "train step")
-
-    def step_to_the_end(batch: Any) -> None:
-        train(batch)
-        synchronize()
-
+    step_to_the_end = _to_the_end(_explained(step, "device", "train step"), synchronize)
     if copies:
         moving = _explained(transfer, "host", "transfer to the device")
         nbytes = _warm_up(moving(copy_batch(kept[0].batch)), step_to_the_end)
@@ -141,10 +140,23 @@ def make_caches(
         if group is not None:
             _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
         host = on_device = BatchCache(kept)
-    on_device.probe(step_to_the_end, limit_s=PROBING_S if group is None else math.inf)
-    if on_device is not host:
+    limit_s = PROBING_S if group is None else math.inf
+    on_device.probe(step_to_the_end, limit_s=limit_s)
+    if on_device is not host and copying_step is not None:
+        host.probe(_to_the_end(_explained(copying_step, "host", "train step"), synchronize), limit_s=limit_s)
+    elif on_device is not host:
         host.probe(transfer)
     return Caches(host, on_device)
+
+
+def _to_the_end(step: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], None]:
+    """Return a step that is done when it returns."""
+
+    def run(batch: Any) -> None:
+        step(batch)
+        synchronize()
+
+    return run
 
 
 def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -> None:
