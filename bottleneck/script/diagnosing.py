@@ -20,13 +20,16 @@ from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
 from bottleneck.job.users_traceback import users_traceback
 from bottleneck.job.world import world_size
+from bottleneck.loader import trees
 from bottleneck.measure.explain_errors import one_line
+from bottleneck.measure.loop import Loop
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.results.records import Warning
 from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
+from bottleneck.script.moves import Moves
 from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from bottleneck.script.ranks import OwnRanks, check_group
 from bottleneck.script.trained import Optimizers, models_of
@@ -46,6 +49,9 @@ _FROM_SEVERAL_THREADS = MeasurementError(
     "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
 )
+_NO_MOVE = "the loop was not seen to move any part of its batch to the device"
+_NEEDED = "the loop also needs on the host what it moves, to read it there or by pin_memory()"
+_THERE_ALREADY = "the batches that the loop gets are on the device already"
 _TENSORFLOW = (
     f"It uses TensorFlow: in a loop of its own, wrap the dataset, {_WRAP.format('dataset')} Keras' fit cannot be "
     "watched; TensorBoard's profiler shows its input."
@@ -82,7 +88,7 @@ class Diagnosing:
         """Gets what to tell while the script goes on."""
         self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[Attempt | BottleneckError] | None = None
-        self._in_the_loop: str | None = None
+        self._source: Source | None = None
         self._finishing = threading.Lock()
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
@@ -210,11 +216,17 @@ class Diagnosing:
         )
 
     def _warnings(self) -> Iterator[Warning]:
-        if self._in_the_loop is not None:
+        in_the_loop = None if self._source is None else self._source.moves.in_the_loop
+        if in_the_loop is not None:
             yield Warning(
                 "input-in-loop",
-                f"The loop {self._in_the_loop}: what it does with them before it trains is part of compute. In the "
+                f"The loop {in_the_loop}: what it does with them before it trains is part of compute. In the "
                 "dataset or the collate function, it would be measured as input, and workers would do it.",
+            )
+        if self._watch.loop.not_copied in (_NO_MOVE, _NEEDED):
+            yield Warning(
+                "copy-not-seen",
+                f"There is no stage `copy`: {self._watch.loop.not_copied}. What the loop copies is part of compute.",
             )
         if self._watch.others:
             others = ", ".join(type(loader.dataset).__name__ for loader in self._watch.others)
@@ -232,7 +244,8 @@ class Diagnosing:
             check_group(world_size())
         except UsageError as error:
             self._refuse(error)
-        pipeline = _describe(source, optimizers)
+        self._source = source
+        pipeline = _describe(source, optimizers, self._watch.loop)
 
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
             try:
@@ -244,7 +257,6 @@ class Diagnosing:
 
         feed = self._feed = Feed(diagnose)
         self._watch.is_measuring = lambda: feed.runs_here
-        self._in_the_loop = source.in_the_loop
         feed.end_with_thread(_early_end(None))
         LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
@@ -285,19 +297,34 @@ class Diagnosing:
         return step
 
 
-def _describe(source: Source, optimizers: tuple[Any, ...]) -> Callable[[Callable[[Any], None]], Pipeline]:
-    """Return what describes the job of a loop, once its step is known."""
+def _describe(source: Source, optimizers: tuple[Any, ...], loop: Loop) -> Callable[[Callable[[Any], None]], Pipeline]:
+    """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches."""
     models = models_of(optimizers)
     together = Optimizers.of(optimizers)
     device = _device_of(optimizers) or _device_without(source)
+    transfer = source.moves.learnt()
+    loop.copies = True
+    if device.type != "cpu" and not transfer.moved:
+        loop.not_copied = _why_not_copied(source.moves)
     return lambda step: Pipeline.from_loader(
         source.loader,
-        train_step=step,
+        train_step=_with_containers_of_its_own(step) if source.moves.are_written else step,
         model=models,
         optimizer=together,
         device=device,
-        to_device=source.transfer if device.type != "cpu" else None,
+        to_device=transfer if device.type != "cpu" else None,
     )
+
+
+def _with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return the step of a loop that puts other things into its batches: those of a cache are to stay as they are."""
+    return lambda batch: step(trees.map_leaves(lambda leaf: leaf, batch))
+
+
+def _why_not_copied(moves: Moves) -> str:
+    if moves.moves_any:
+        return _NEEDED
+    return _THERE_ALREADY if moves.arrive_on_device else _NO_MOVE
 
 
 def _raising(error: BottleneckError) -> Callable[[], Attempt]:
@@ -344,5 +371,5 @@ def _device_of(optimizers: Iterable[Any]) -> torch.device | None:
 
 def _device_without(source: Source) -> torch.device:
     """Where a loop without an optimizer of PyTorch's computes, as far as its batches say."""
-    moves = source.transfer is not None and source.transfer.moved
-    return resolve_device(None) if moves else torch.device("cpu")
+    is_on_device = source.moves.moves_any or source.moves.arrive_on_device
+    return resolve_device(None) if is_on_device else torch.device("cpu")

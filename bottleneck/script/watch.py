@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from bottleneck.errors import UsageError
 from bottleneck.measure.facts.unread import has_compiled
 from bottleneck.measure.loop import Loop
 from bottleneck.script import batches as wrapped
-from bottleneck.script.moves import Moves, Transfer
+from bottleneck.script.moves import Moves
 from bottleneck.script.passes import Begin, Passes
 from bottleneck.script.stream import stream_loader
 
@@ -33,6 +34,8 @@ _SURE_STEPS = 10
 _LONG = 100
 """Batches without a step of an optimizer, or steps without a batch, after which a script is told so: it may go on for
 days."""
+_MOST_LOOKED_AT = 16
+"""Batches without a step that are looked at in a pass."""
 _BESIDE_SHARE = 0.1
 """Of the steps of a loop, after so many of which a batch of another loader is part of the training: a generator may
 train once for several steps of its discriminator."""
@@ -56,10 +59,8 @@ class Source:
     """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
     steps_beside: int = 0
     """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
-    transfer: Transfer | None = None
-    """Moves of a batch what the loop moves; None before that was seen."""
-    in_the_loop: str | None = None
-    """What part of the input the loop does by itself."""
+    moves: Moves = field(default_factory=Moves)
+    """What the loop does with the parts of its batches."""
 
     @property
     def steps(self) -> int:
@@ -92,6 +93,8 @@ class WatchedIterator(_BaseDataLoaderIter):
         """Batches since the last step of the optimizer."""
         self.trains = False
         """A step of an optimizer has followed on one of its batches."""
+        if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
+            source.moves = Moves()
         # Workers would start for nothing where the diagnosis feeds the loop already.
         self._batches = None if watch.is_fed(source) and self.may_train else begin(loader)
 
@@ -127,7 +130,7 @@ class WatchedIterator(_BaseDataLoaderIter):
         self.given += 1
         if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
             self._source.given_by = self
-        if self._watch.is_near(self._source) and not has_compiled():
+        if self.given <= _MOST_LOOKED_AT and self._watch.learns_of(self._source):
             self._watch.learn(self._source, batch)
         return batch
 
@@ -169,7 +172,8 @@ class Watch:
         self._begin, self._steps, self._wanted = begin, max(1, steps), wanted
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._fed: Source | None = None
-        self._learning: tuple[Source, Moves, int] | None = None
+        self._learning: tuple[Source, int] | None = None
+        self._compiling: Any = None
         self.loop = Loop()
         self.next_batch: Callable[[], Any] = lambda: None
         self.is_measuring: Callable[[], bool] = lambda: False
@@ -203,6 +207,8 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.stop_learning()
+        if self._compiling is not None:
+            self._compiling.remove_start_callback(self._compiles)
         self._passes.__exit__()
         wrapped.open_watched = None
         if self._hook is not None:
@@ -330,25 +336,35 @@ class Watch:
         """Whether a loop has asked for what `bottleneck.watch` has wrapped: it is that loop, then."""
         return any(source.is_wrapped for _, source in self._sources.values())
 
-    def is_near(self, source: Source) -> bool:
-        """Whether the diagnosis begins with one of the next batches; not before the first step, which may compile."""
-        return self._fed is None and source.steps >= max(1, self._steps - 1)
+    def learns_of(self, source: Source) -> bool:
+        """Whether what the loop does with the next batch is looked at: up to the first step, and before the diagnosis.
+
+        Not once anything was compiled: that would be compiled again, for steps that are looked at.
+        """
+        is_wanted = not source.steps or source.steps >= self._steps - 1
+        return self._fed is None and is_wanted and torch.is_grad_enabled() and not has_compiled()
 
     def learn(self, source: Source, batch: Any) -> None:
         """See from now on what the loop does with a batch."""
         if self._learning is not None:  # in another thread
             return
-        moves = Moves(batch)
-        moves.__enter__()  # type: ignore[no-untyped-call]  # torch's
-        self._learning = source, moves, threading.get_ident()
+        compiling = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        if compiling is not None and self._compiling is None:
+            self._compiling = compiling
+            compiling.register_start_callback(self._compiles)
+        source.moves.begin(batch)
+        self._learning = source, threading.get_ident()
+
+    def _compiles(self, *_: object) -> None:
+        """Look no further: what is compiled now would be so for steps that are looked at."""
+        self.stop_learning()
 
     def stop_learning(self) -> None:
-        """Keep what was seen of a batch: the loop, or an evaluation in it, asks for the next one, or is over."""
+        """The loop, or an evaluation in it, asks for the next batch, or is over."""
         # Only the thread that looks can stop that: an evaluation may run in another one than the loader.
-        if self._learning is not None and self._learning[2] == threading.get_ident():
-            (source, moves, _), self._learning = self._learning, None
-            moves.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
-            source.transfer, source.in_the_loop = moves.learnt(), moves.in_the_loop
+        if self._learning is not None and self._learning[1] == threading.get_ident():
+            (source, _), self._learning = self._learning, None
+            source.moves.end()
 
     def feeds(self, source: Source) -> bool:
         """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps."""

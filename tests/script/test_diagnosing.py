@@ -1,6 +1,7 @@
 """What ends the diagnosis of a script, and what is known of it then; the measuring is invented."""
 
 import sys
+from collections import UserDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import bottleneck
 from bottleneck.api import Attempt
 from bottleneck.errors import MeasurementError, PipelineError, UsageError
 from bottleneck.measure.options import MeasureOptions
@@ -47,16 +49,17 @@ def train(diagnosis, most=20, scheduler=None):
 @pytest.fixture
 def measured(monkeypatch):
     """Measures five steps, of what the test says."""
-    seen = SimpleNamespace(steps=0, pipeline=None, error=None)
+    seen = SimpleNamespace(steps=0, pipeline=None, loop=None, error=None, batch=None)
+    seen.batch = {"x": torch.zeros(2), "y": torch.zeros(1)}
 
     def attempt(pipeline, options, _progress):
-        seen.pipeline = pipeline
+        seen.pipeline, seen.loop = pipeline, options.loop
         if seen.error is not None:
             raise seen.error
         failure = None
         try:
             for _ in range(5):
-                pipeline.train_step([torch.zeros(2)])
+                pipeline.train_step(seen.batch)
                 seen.steps += 1
         except (MeasurementError, KeyboardInterrupt) as error:
             failure = error
@@ -89,6 +92,84 @@ def test_the_loop_is_the_train_step_and_ends_with_the_measuring(measured, schedu
     # What goes back in each round.
     assert isinstance(measured.pipeline.optimizer, torch.optim.SGD)
     assert isinstance(measured.pipeline.model, torch.nn.Linear)
+
+
+def train_on_meta(diagnosis, use, batches=None):
+    """A script that trains on an accelerator, for which 'meta' stands."""
+    model = torch.nn.Linear(1, 1, device="meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with diagnosis:
+        for batch in batches or DataLoader(Named(), batch_size=2):
+            use(batch)
+            model.weight.grad = torch.ones_like(model.weight)
+            optimizer.step()
+
+
+class Named(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return {"x": torch.zeros(3), "y": index}
+
+
+def diagnosed_on_meta(use, **more):
+    outcomes = []
+    with pytest.raises(Stopped):
+        train_on_meta(stopping(outcomes), use, **more)
+    warnings = outcomes[0]().diagnosis.warnings
+    return [warning.message for warning in warnings if warning.id == "copy-not-seen"]
+
+
+def test_a_loop_copies_its_batches_itself_and_what_it_copies_is_served_on_the_device(measured):
+    assert diagnosed_on_meta(lambda batch: batch["x"].to("meta")) == []
+    assert (measured.loop.copies, measured.loop.not_copied) == (True, "")
+    moved = measured.pipeline.to_device(measured.batch, torch.device("meta"))
+    assert [part.device.type for part in moved.values()] == ["meta", "cpu"]
+
+
+def reads_and_moves(batch):
+    batch["x"].numpy()
+    batch["x"].to("meta")
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [(lambda batch: None, "was not seen to move any part"), (reads_and_moves, "needs on the host what it moves")],
+)
+def test_where_no_copy_can_be_left_out_a_warning_says_why(measured, use, said):
+    [message] = diagnosed_on_meta(use)
+    assert said in message
+    assert said in measured.loop.not_copied
+    assert measured.pipeline.to_device(measured.batch, torch.device("meta")) is measured.batch
+
+
+def test_batches_that_are_on_the_device_already_need_no_copy_and_no_warning(measured):
+    batches = bottleneck.watch([{"x": torch.zeros(3, device="meta"), "y": 0}] * 20)
+    assert diagnosed_on_meta(lambda batch: None, batches=batches) == []
+    assert "on the device already" in measured.loop.not_copied
+
+
+def test_on_a_cpu_nothing_is_said_of_copies(measured):
+    outcomes = []
+    with pytest.raises(Stopped):
+        train(stopping(outcomes))
+    assert "copy-not-seen" not in [warning.id for warning in outcomes[0]().diagnosis.warnings]
+    assert (measured.loop.not_copied, measured.pipeline.to_device) == ("", None)
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict])
+def test_what_a_loop_puts_into_its_batch_is_not_put_into_one_that_is_cached(measured, kind):
+    # Guards: `host` served from the device, because the loop has moved the cached batch.
+    measured.batch = kind(x=torch.zeros(2, 3), y=torch.zeros(2))
+
+    def moves_in_place(batch):
+        for name, part in batch.items():
+            batch[name] = part.to("meta")
+
+    batches = bottleneck.watch([kind(x=torch.zeros(2, 3), y=torch.zeros(2)) for _ in range(20)])
+    diagnosed_on_meta(moves_in_place, batches=batches)
+    assert [part.device.type for part in measured.batch.values()] == ["cpu", "cpu"]
 
 
 def test_a_schedule_that_fails_is_not_one_that_has_ended(measured):

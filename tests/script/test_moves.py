@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,9 +18,15 @@ class Labelled:
 
 
 def learn(batch, loop):
-    with Moves(batch) as moves:
-        loop(batch)
-    return moves.learnt()
+    return looked_at(batch, loop).learnt()
+
+
+def looked_at(batch, loop):
+    moves = Moves()
+    moves.begin(batch)
+    loop(batch)
+    moves.end()
+    return moves
 
 
 def devices(batch):
@@ -41,20 +48,111 @@ def test_what_the_loop_moves_is_moved_and_nothing_else(move):
 
 def test_a_conversion_is_no_move():
     transfer = learn(make(), lambda batch: [x.to(torch.float64) for x in batch[:2]])
-    assert transfer.moved == {}
+    assert transfer.moved == frozenset()
 
 
-def test_what_is_made_of_a_tensor_first_stays_to_the_loop():
-    transfer = learn(make(), lambda batch: (batch[0] / 255).to("meta"))
-    assert transfer.moved == {}
+STATIC = torch.empty(2, 3, device="meta")
 
 
-def test_whether_the_loop_waits_for_the_copy_is_kept():
+def write_into(static, part):
+    static[:] = part
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.permute(1, 0).to("meta"),
+        lambda x: x.float().to("meta"),
+        lambda x: (x / 255).to("meta"),
+        lambda x: x.T.contiguous().to("meta"),
+        lambda x: torch.as_tensor(x, device="meta"),
+        lambda x: x.to(STATIC),
+        STATIC.copy_,
+        lambda x: STATIC.copy_(x.view(2, 3), non_blocking=True),
+        lambda x: write_into(STATIC, x),
+        lambda x: torch.cat([x, x.flip(0)]).to("meta"),
+    ],
+)
+def test_what_is_made_of_a_tensor_alone_is_moved_with_it(move):
+    assert learn(make(), lambda batch: move(batch[0])).moved == {0}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.numpy(),
+        np.asarray,
+        lambda x: x.tolist(),
+        lambda x: x.view(-1).tolist(),
+        lambda x: x[0].item(),
+        lambda x: bool(x.any()),
+        lambda x: int(x[0]),
+        lambda x: [0, 1][x.long()[0]],
+        lambda x: (x + 1).sum().item(),
+        lambda x: x + torch.ones(2),  # which stays on the host
+    ],
+)
+def test_what_the_loop_needs_on_the_host_stays_there(read):
     def loop(batch):
-        batch[0].to("meta", non_blocking=True)
-        batch[1].to("meta")
+        for part in batch[:2]:
+            part.to("meta")
+        read(batch[1])
 
-    assert learn(make(), loop).moved == {0: True, 1: False}
+    moves = looked_at(make(), loop)
+    assert moves.learnt().moved == {0}
+    assert moves.moves_any
+
+
+def test_parts_that_are_put_together_move_together_or_stay_together():
+    def loop(batch):
+        torch.cat([batch[0], batch[1][:, None].expand(2, 3)]).to("meta")
+
+    def and_reads(batch):
+        loop(batch)
+        batch[1].tolist()
+
+    assert learn(make(), loop).moved == {0, 1}
+    assert learn(make(), and_reads).moved == frozenset()
+
+
+def test_a_loop_one_batch_ahead_is_seen():
+    # Guards: what is done with a batch once the next one was taken.
+    moves, ahead = Moves(), None
+    for _ in range(3):
+        batch = make()
+        moves.begin(batch)
+        if ahead is not None:
+            ahead[0].to("meta")
+        moves.end()
+        ahead = batch
+    assert moves.learnt().moved == {0}
+
+
+def test_a_mode_that_is_entered_in_between_stays():
+    moves = Moves()
+    moves.begin(make())
+    with torch.device("meta"):
+        moves.end()
+        assert torch.zeros(1).device == META
+    assert torch.zeros(1).device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("write", "are_written"),
+    [
+        (lambda batch: batch.update(x=batch["x"].to("meta")), True),
+        (lambda batch: batch.pop("y"), True),
+        (lambda batch: batch["x"].add_(1), False),
+    ],
+)
+def test_whether_the_loop_writes_into_its_batch_is_seen(write, are_written):
+    batch = {"x": torch.zeros(2), "y": torch.zeros(2)}
+    assert looked_at(batch, write).are_written == are_written
+
+
+def test_batches_that_are_on_the_device_already_are_not_moved():
+    moves = looked_at([torch.zeros(2, device="meta")], lambda batch: batch[0].to("meta"))
+    assert (moves.arrive_on_device, moves.moves_any, moves.learnt().moved) == (True, False, frozenset())
 
 
 def test_parts_of_containers_are_found():
@@ -81,6 +179,5 @@ def test_a_batch_of_another_structure_is_left_to_the_loop():
     ],
 )
 def test_what_a_loop_does_with_its_input_is_said(batch, loop, said):
-    with Moves(batch) as moves:
-        loop(batch)
+    moves = looked_at(batch, loop)
     assert (moves.in_the_loop is None) if said is None else (said in moves.in_the_loop)

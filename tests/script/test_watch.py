@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bottleneck
 from bottleneck.errors import UsageError
 from bottleneck.loader.clone import held_iterators
+from bottleneck.script import watch
 from bottleneck.script.watch import Watch
 
 
@@ -161,6 +162,52 @@ def test_an_optimizer_that_steps_within_the_backward_pass_is_no_loop_in_another_
         for _ in itertools.islice(loader_of(1, batches=8), 4):
             autograd.submit(loop.parameter.sum().backward).result()
     assert (len(loop.began), loop.watch.loop.has_queue) == (1, False)
+
+
+def moved_in(loop):
+    """The parts of a batch that the loop was seen to move, when it is fed."""
+    [(source, _)] = loop.began
+    return source.moves.learnt().moved
+
+
+def to_meta(loop, batches, train=lambda batch: batch):
+    for batch in batches:
+        train([part.to("meta") if isinstance(part, torch.Tensor) else part for part in batch])
+        loop.step()
+
+
+def test_what_the_loop_moves_is_seen_before_it_is_fed(loop):
+    to_meta(loop, loader_of(1))
+    assert moved_in(loop) == {0}
+
+
+def test_what_a_loop_moves_is_seen_before_it_compiles_and_nothing_is_compiled_for_that(loop):
+    # Guards: what runs while calls are noted is compiled once for that, and once without.
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    model = torch.nn.Linear(2, 2)
+    compiled = torch.compile(lambda x: model(x) + 1, backend=backend)
+    to_meta(loop, loader_of(1), lambda batch: compiled(torch.zeros(2)))
+    assert (moved_in(loop), len(graphs)) == ({0}, 1)
+
+
+def test_of_a_loop_that_has_compiled_before_it_trains_nothing_is_seen(loop, monkeypatch):
+    monkeypatch.setattr(watch, "has_compiled", lambda: True)
+    to_meta(loop, loader_of(1))
+    assert moved_in(loop) == frozenset()
+
+
+def test_a_pass_before_the_training_says_nothing_of_it(loop):
+    # Guards: the mean of the pixels, read as a number.
+    loader = loader_of(1, batches=8)
+    for (part,) in loader:
+        part.mean().item()
+    to_meta(loop, loader)
+    assert moved_in(loop) == {0}
 
 
 def test_a_loader_of_another_kind_is_fed_once_it_trains(loop):
