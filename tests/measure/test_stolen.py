@@ -123,7 +123,7 @@ class Machine:
 
 
 def test_of_two_blocks_the_one_that_was_disturbed_less_is_kept(monkeypatch):
-    outcome = Machine(monkeypatch, lambda visit: 40 <= visit < 43).measure(PRECISE)
+    outcome = Machine(monkeypatch, lambda visit: 60 <= visit < 63).measure(PRECISE)
     assert outcome.measurement.evidence.blocks_repeated == 3
     assert outcome.measurement.evidence.stolen_share == pytest.approx(LITTLE.share)
     for found in blocks(outcome).values():
@@ -134,9 +134,9 @@ def test_of_two_blocks_the_one_that_was_disturbed_less_is_kept(monkeypatch):
 
 def test_a_disturbed_block_is_kept_when_the_diagnosis_ends_before_it_was_measured_again(monkeypatch):
     def is_disturbed(visit):
-        if visit == 44:
+        if visit == 48:
             raise KeyboardInterrupt
-        return visit >= 40
+        return visit >= 44
 
     machine = Machine(monkeypatch, is_disturbed)
     outcome = machine.measure(PRECISE, fails=True)
