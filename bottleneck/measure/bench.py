@@ -168,11 +168,9 @@ class Bench:
                 self.cold.prepare_for(arm)
             self._switch(arm.mode)
             if arm.coupled and not arm.cold:
-                began_s = self._steady.reach(arm, partial(self._run_waiting, arm), self.step_s)
+                self._steady.reach(arm, partial(self._run_waiting, arm), self.step_s)
                 if self.loop.has_queue:
                     self._warm_up_device(arm)
-                else:
-                    self._go_on_warming_up(arm, began_s)
             else:
                 self._warm_up_loader(arm)
         self.synchronize()
@@ -203,17 +201,6 @@ class Bench:
         while self.clock() - started < self.device_warm_up_s:
             self._run_once(arm, [])
             self.synchronize()
-
-    def _go_on_warming_up(self, arm: Arm, began_s: float) -> None:
-        """Run an arm for as long as `device` warms up, where it has not run for that time: clocks have to settle."""
-        left_s = self.device_warm_up_s - (self.clock() - began_s)
-        # Waiting for each step would let the loader get ahead: no more are launched than are done in that time.
-        most = math.ceil(left_s / self.step_s) if self.step_s else math.inf
-        while most > 0 and self.clock() - began_s < self.device_warm_up_s:
-            self._run_once(arm, [])
-            most -= 1
-            if not self.step_s:
-                self.synchronize()
 
     def _warm_up_loader(self, arm: Arm) -> None:
         """Run until each worker has begun its second batch, as far as that is quick."""

@@ -154,32 +154,6 @@ def test_an_accelerator_that_was_idle_runs_before_it_is_timed():
     assert world.log.count("step device batch") == 4
 
 
-@pytest.mark.parametrize(("load_s", "batches"), [(0.25, 8), (1.5, 3)])
-def test_beside_its_loader_it_runs_for_as_long_unless_it_has_already(load_s, batches):
-    # Guards: one batch of raw after an idle phase, at lower clocks than `device`.
-    world = World(workers=1, device_warm_up_s=4.0)
-    world.load_s, world.copy_s = load_s, 0.0
-    world.bench.measure(DEVICE, 0, 2)
-    world.log.clear()
-    world.bench.prepare(RAW)
-    assert world.log.count("next") == batches
-    assert world.log.count("synchronize") == 1
-
-
-def test_a_step_of_unknown_length_is_waited_for_while_it_warms_up():
-    # Guards: an asynchronous step that is launched for as long as the warm-up takes, and runs for much longer.
-    world = World(workers=1, device_warm_up_s=4.0)
-    world.load_s = world.copy_s = world.step_s = 0.25
-    world.bench.prepare(RAW)
-    assert world.log.count("synchronize") == 4
-
-
-def test_on_a_cpu_nothing_is_run_beyond_the_steady_state():
-    world = World(workers=1)
-    world.bench.prepare(RAW)
-    assert world.log.count("next") == 3
-
-
 def test_what_the_caches_hold_is_counted_by_device():
     world = World()
     meta, shared = torch.device("meta"), torch.ones(10)

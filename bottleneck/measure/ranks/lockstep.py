@@ -110,21 +110,19 @@ class LockstepBench(Bench):
 
     def plan(self, arm: Arm, round_: int, batches: int) -> Call:
         """A visit of all ranks to an arm, of so many batches at least."""
-        turn, warm_up = max(1, self.most_workers), self._device_warm_up(arm)
+        turn = max(1, self.most_workers)
         if arm.mode is None:
-            return Call(arm, round_, batches, turn=warm_up)
+            return Call(arm, round_, batches, turn=self._device_warm_up())
         if not arm.coupled:
             return Call(arm, round_, batches, seconds=batches * self._pace_s.get(arm, 0.0))
         # Workers that began together deliver in bursts: a block has whole turns of them.
         batches = turn * math.ceil(batches / turn)
-        looks = self.most_workers > 0 and (arm, "") not in self._steadies
-        return Call(arm, round_, batches, turn=max(turn, warm_up), looks=looks)
+        return Call(arm, round_, batches, turn=turn, looks=self.most_workers > 0 and (arm, "") not in self._steadies)
 
-    def _device_warm_up(self, arm: Arm) -> int:
-        """Steps of an arm with which a device warms up."""
+    def _device_warm_up(self) -> int:
         if not self.device_warm_up_s:
             return 0
-        known = self._pace_s.get(arm)
+        known = self.step_s
         return _WARM_UP_STEPS if not known else min(_MOST_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
 
     def announce(self, call: Call | None) -> None:

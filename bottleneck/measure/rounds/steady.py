@@ -49,37 +49,31 @@ class SteadyState:
         self._began_at: int | None = None
         self._polled_at: int | None = None
 
-    def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> float:
+    def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> None:
         """Run an experiment, right after the switch to it, until it is as in the long run.
-
-        Returns:
-            When, by the clock, it began to run without a break.
 
         Args:
             run: Runs a batch through the job and returns how long it waited for it [s].
             step_s: What the job takes for a batch that is on the device already; None: not known.
         """
-        began_s = self._clock()
         first_s = run()
         turn = max(1, self._loader.num_workers)
         if not self._loader.num_workers:
             if self._loader.works_ahead:
                 self._use_up(run)
-            return began_s
+            return
         if self._loader.arrived() is None:  # a queue that cannot be looked into
             self._run_for(run, 2 * turn)
-            return began_s
+            return
         if first_s > _LONG_TURN_S and self._is_surely_slower(first_s, step_s):
-            return began_s
+            return
         level = self._levels.get(experiment)
         if level is None:
             level = self._guess(run, first_s, step_s)
         self._restore(level, max(PATIENCE_S, 2 * first_s))
-        began_s = self._clock()
         # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
         # they are asked one after the other.
         self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
-        return began_s
 
     def _is_surely_slower(self, first_s: float, step_s: float | None) -> bool:
         return step_s is not None and first_s >= _SURELY_SLOWER * self._loader.num_workers * step_s
