@@ -15,8 +15,8 @@ from tests.support.leaks import take_state, wait_for_leaks
 
 HERE = Path(__file__).parent
 UNTIMED = (
-    "cli/test_demo.py", "cli/test_doctor_job.py", "cli/test_doctor_ranks.py", "cli/test_doctor_target.py",
-    "cli/test_large_model.py", "cli/test_termination.py", "examples/test_examples.py", "examples/test_readme.py",
+    "cli/test_demo.py", "cli/test_large_model.py", "cli/test_termination.py", "examples/test_examples.py",
+    "examples/test_readme.py",
     "frameworks_training/test_ranks_of_frameworks.py", "loader/test_closing.py", "loader/test_loader_clone.py",
     "loader/test_switching.py", "measure/test_large_batches.py", "measure/test_preserve_process.py",
     "measure/test_session.py", "measure/test_session_failures.py", "measure/test_trace_pass.py",

@@ -8,7 +8,7 @@ _OTHER = "Other"
 _GROUPS = {
     "Changes": ("--try", "--skip", "--safe"),
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
-    "Time and memory": ("--budget", "--quick", "--step-timeout", "--limit", "--cache-bytes"),
+    "Time and memory": ("--budget", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
         *("--json", "--markdown", "--html", "--card", "--verbose", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price"),
@@ -47,7 +47,7 @@ EXAMPLES = {
         "bottleneck compare base.json head.json --fail-on-regression 5%",
         "bottleneck compare workers-*.json",
     ),
-    "doctor": ("bottleneck doctor", "bottleneck doctor train.py:build"),
+    "doctor": ("bottleneck doctor",),
     "demo": ("bottleneck demo", "bottleneck demo --budget 20s"),
 }
 

@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "report": ("bottleneck.cli.report:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.compare:compare_command", "Compare saved results."),
-    "doctor": ("bottleneck.cli.doctor:doctor_command", "Check that this machine, and a job, are ready to be measured."),
+    "doctor": ("bottleneck.cli.doctor:doctor_command", "Check that this machine is ready to be measured."),
     "demo": ("bottleneck.cli.demo:demo_command", "Diagnose a small job on made-up photographs."),
 }
 """Where each command is, and what it does: known without importing any of them."""

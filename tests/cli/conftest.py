@@ -42,9 +42,3 @@ def asked(folder, monkeypatch):
     measuring = Measuring()
     monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", measuring)
     return measuring
-
-
-@pytest.fixture
-def no_machine(monkeypatch):
-    """`doctor` looks at no machine."""
-    monkeypatch.setattr("bottleneck.doctor.machine.EXAMINATIONS", ())

@@ -1,70 +1,67 @@
+import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from bottleneck import doctor
 from bottleneck.cli.doctor import render_findings
 from bottleneck.cli.main import run
-from bottleneck.doctor.finding import Finding, first_line
+from bottleneck.doctor import Finding
+
+GIB = 1 << 30
+HERE = "bottleneck.measure.system.environment."
+
+
+# --- the command ------------------------------------------------------------------------------------------
 
 
 def test_this_environment_is_examined(capsys):
     assert run(["doctor"]) == 0
     text = capsys.readouterr().out
-    for subject in (
-        *("torch", "torchvision", "device", "cores", "threads", "clock", "load", "memory", "shared memory"),
-        *("open files", "start method", "py-spy", "ptrace", "import name"),
-    ):
+    for subject in doctor.EXAMINATIONS:
         assert f"  {subject} " in text
     assert "matches torch" in text
+    assert "not examined" not in text
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(("limit", "words"), [("soon", "is not a duration"), ("0", "must be more than 0")])
-def test_a_limit_that_is_none_is_refused(limit, words, capsys):
-    assert run(["doctor", "job:build", "--limit", limit]) == 2
-    assert words in capsys.readouterr().err
+def test_a_target_is_refused_with_the_command_that_checks_it(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "EXAMINATIONS", {})
+    assert run(["doctor", "job.py:build"]) == 2
+    assert "`bottleneck diagnose job.py:build --quick`" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("no_machine")
-def test_the_worst_finding_about_a_target_is_the_exit_status(monkeypatch, capsys):
-    found = [Finding("warning", "workers", "many"), Finding("problem", "sample", "it raised")]
-    seen = []
-    monkeypatch.setattr(
-        "bottleneck.doctor.job_checks.target.examine_target", lambda *given: seen.append(given) or found
-    )
-    assert run(["doctor", "job:build", "--limit", "1m30s"]) == 3
-    assert seen == [("job:build", 90.0)]
-    assert "PROBLEM  sample" in capsys.readouterr().out
+@pytest.mark.parametrize(("worst", "status"), [("ok", 0), ("warning", 0), ("problem", 3)])
+def test_a_problem_is_the_exit_status(monkeypatch, worst, status, capsys):
+    found = {"a": lambda: Finding("ok", "fine"), "b": lambda: Finding(worst, "as it is")}
+    monkeypatch.setattr(doctor, "EXAMINATIONS", found)
+    assert run(["doctor"]) == status
+    assert ("PROBLEM  b  as it is" in capsys.readouterr().out) == (status == 3)
 
 
 def test_findings_have_their_remedies_below():
-    findings = [Finding("ok", "python", "3.11"), Finding("warning", "cores", "few", "buy some")]
+    findings = {"python": Finding("ok", "3.11"), "cores": Finding("warning", "few", "buy some")}
     assert render_findings(findings) == ("ok       python  3.11\nwarning  cores   few\n                 -> buy some\n")
 
 
 def test_long_findings_are_wrapped_below_their_own_column():
-    text = render_findings([Finding("problem", "target", "word " * 30, "do this " * 20)])
-    lines = text.splitlines()
+    lines = render_findings({"torch": Finding("problem", "word " * 30, "do this " * 20)}).splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[1].startswith(" " * 17 + "word")
+    assert lines[1].startswith(" " * 16 + "word")
     first = next(number for number, line in enumerate(lines) if "->" in line)
-    assert lines[first].startswith(" " * 17 + "-> do")
-    assert lines[first + 1].startswith(" " * 20 + "this")
+    assert lines[first].startswith(" " * 16 + "-> do")
+    assert lines[first + 1].startswith(" " * 19 + "this")
 
 
-def test_text_of_the_users_cannot_act_on_the_terminal():
-    text = render_findings([Finding("problem", "target", "bad\x1b[31m red\r\nline\x07")])
-    assert text == "PROBLEM  target  bad red line\n"
-
-
-def test_an_error_without_a_message_is_told_by_its_type():
-    assert first_line(KeyError()) == "KeyError"
-    assert first_line(ValueError("a\nb")) == "a"
+def test_text_of_a_package_cannot_act_on_the_terminal():
+    text = render_findings({"torch": Finding("problem", "bad\x1b[31m red\r\nline\x07")})
+    assert text == "PROBLEM  torch  bad red line\n"
 
 
 def test_without_the_packages_that_it_looks_for_it_says_so_and_does_not_fail():
-    # Guards: an import at the top of a module that only a target needs.
     code = """
 import sys
 
@@ -78,6 +75,175 @@ from bottleneck.cli.main import run
 print("status", run(["doctor"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert "status 2" in done.stdout or "status 3" in done.stdout, done.stdout + done.stderr
+    assert "status 3" in done.stdout, done.stdout + done.stderr
     assert "pip install torch" in done.stdout
+    assert "threads        not examined" in done.stdout
     assert "import name" in done.stdout
+
+
+# --- the machine ------------------------------------------------------------------------------------------
+
+
+def test_a_torchvision_that_does_not_match_is_named(monkeypatch):
+    import torchvision
+
+    def missing(*arguments):
+        raise RuntimeError("operator torchvision::nms does not exist\nand more")
+
+    monkeypatch.setattr(torchvision.ops, "nms", missing)
+    finding = doctor.examine_torchvision()
+    assert finding.status == "warning"
+    assert finding.message.endswith("operator torchvision::nms does not exist")
+    assert "torch torchvision" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "visible", "device_file", "words"),
+    [
+        (None, None, True, "is built without CUDA"),
+        ("12.8", "-1", True, "CUDA_VISIBLE_DEVICES='-1' hides it"),
+        ("12.8", None, False, "this process sees no /dev/nvidia0"),
+        ("12.8", None, True, "The NVIDIA driver on your system is too old"),
+    ],
+)
+def test_a_driver_without_a_device_is_explained(tmp_path, monkeypatch, toolkit, visible, device_file, words):
+    def refuse():
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).\nUpdate it.")
+
+    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cpu"))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert doctor.examine_device(tmp_path).status == "ok"  # no driver
+    monkeypatch.setattr(torch.version, "cuda", toolkit)
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    for name in ["proc/driver/nvidia/version", *(["dev/nvidia0"] if device_file else [])]:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    finding = doctor.examine_device(tmp_path)
+    assert finding.status == "warning"
+    assert words in finding.message
+    assert finding.remedy
+
+
+def test_a_device_that_cannot_compute_is_a_problem(monkeypatch):
+    def fail(*shape, device):
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nmore")
+
+    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cuda:0"))
+    monkeypatch.setattr(torch, "ones", fail)
+    finding = doctor.examine_device()
+    assert finding.status == "problem"
+    assert finding.message.endswith("no kernel image is available for execution on the device")
+
+
+@pytest.mark.parametrize(("free", "status"), [(78 * GIB, "ok"), (40 * GIB, "warning")])
+def test_a_device_that_others_use_is_named(monkeypatch, free, status):
+    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cuda:0"))
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: torch.tensor([1.0, 1.0]))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
+    finding = doctor.examine_device()
+    assert finding.status == status
+    assert "NVIDIA H100" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("usable", "quota", "words"),
+    [(64.0, None, "64, all"), (8.0, None, "8 of 64 usable: the affinity"), (1.5, 1.5, "1.5 of 64 usable: the qu")],
+)
+def test_fewer_usable_cores_than_present_are_explained(monkeypatch, usable, quota, words):
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr(doctor, "allowed_cores", lambda: 8)
+    monkeypatch.setattr(doctor, "usable_cores", lambda: usable)
+    monkeypatch.setattr(doctor, "quota_cores", lambda: quota)
+    assert doctor.examine_cores().message.startswith(words)
+
+
+@pytest.mark.parametrize(("usable", "status"), [(64.0, "ok"), (4.0, "warning")])
+def test_more_threads_than_usable_cores_are_too_many(monkeypatch, usable, status):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(doctor, "usable_cores", lambda: usable)
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    finding = doctor.examine_threads()
+    assert finding.status == status
+    assert "MKL_NUM_THREADS=3" in finding.message
+
+
+@pytest.mark.parametrize(("busy", "usable", "status"), [(0.1, 2, "ok"), (0.9, 2, "warning"), (0.9, 64, "ok")])
+def test_load_by_other_processes_is_a_warning(monkeypatch, busy, usable, status):
+    monkeypatch.setattr(doctor, "usable_cores", lambda: float(usable))
+    calls = []
+    others = SimpleNamespace(start=lambda: calls.append("start"), stop=lambda: calls.append("stop") or busy)
+    finding = doctor.examine_load(others, lambda seconds: calls.append("sleep"))
+    assert calls == ["start", "sleep", "stop"]
+    assert finding.status == status
+    assert f"{busy:.1f} cores" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("free", "limit", "swapped", "status"),
+    [
+        (20 * GIB, 32 * GIB, 0, "ok"),
+        (20 * GIB, 32 * GIB, 4 * GIB, "warning"),
+        (GIB // 2, 4 * GIB, 0, "warning"),
+    ],
+)
+def test_swap_in_use_and_little_memory_are_warnings(monkeypatch, free, limit, swapped, status):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=32 * GIB))
+    monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=swapped))
+    monkeypatch.setattr(HERE + "memory_bytes", lambda: limit)
+    monkeypatch.setattr(HERE + "free_memory_bytes", lambda: free)
+    finding = doctor.examine_memory()
+    assert finding.status == status
+    assert ("limit of the container; the machine has 32.0 GiB" in finding.message) == (limit < 32 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "status"), [(None, None, "ok"), (8 * GIB, 8 * GIB, "ok"), (1 << 26, 1 << 26, "warning")]
+)
+def test_little_shared_memory_is_a_warning(monkeypatch, total, free, status):
+    monkeypatch.setattr(HERE + "shm_bytes", lambda: total)
+    monkeypatch.setattr(HERE + "shm_free_bytes", lambda: free)
+    finding = doctor.examine_shared_memory()
+    assert finding.status == status
+    assert ("--shm-size" in finding.remedy) == (status == "warning")
+
+
+@pytest.mark.parametrize(
+    ("limit", "strategy", "status"),
+    [
+        (1024, "file_descriptor", "warning"),
+        (1024, "file_system", "ok"),
+        (65536, "file_descriptor", "ok"),
+        (None, "file_descriptor", "ok"),
+    ],
+)
+def test_few_descriptors_matter_where_tensors_travel_as_such(monkeypatch, limit, strategy, status):
+    monkeypatch.setattr(HERE + "open_files_limit", lambda: limit)
+    monkeypatch.setattr("torch.multiprocessing.get_sharing_strategy", lambda: strategy)
+    assert doctor.examine_open_files().status == status
+
+
+@pytest.mark.parametrize(
+    ("script", "limit_s", "status", "words"),
+    [
+        ("exit 0", 20.0, "ok", "sees into a child process"),
+        ("echo 'Error: Permission denied (os error 13)' >&2; exit 1", 20.0, "warning", "may not look into the process"),
+        ("exec sleep 60", 0.2, "warning", "did not look into a process within 0.2 seconds"),
+    ],
+)
+def test_py_spy_is_tried_on_a_process(tmp_path, monkeypatch, script, limit_s, status, words):
+    program = tmp_path / "py-spy"
+    program.write_text("#!/bin/sh\n" + script)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(doctor, "find_py_spy", lambda: str(program))
+    finding = doctor.examine_py_spy(limit_s)
+    assert finding.status == status
+    assert words in finding.message
+
+
+def test_a_missing_py_spy_has_a_remedy(monkeypatch):
+    monkeypatch.setattr(doctor, "find_py_spy", lambda: None)
+    assert doctor.examine_py_spy().remedy == "pip install py-spy"

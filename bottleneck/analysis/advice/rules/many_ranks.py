@@ -32,8 +32,8 @@ _REMEDIES = {
     "exchange it, or leave it out",
     "loading": "look at the disk, the mount and the page cache of {host}: copy the data there beforehand, or read "
     "shards",
-    "other": "look for other processes on {host}, and at the cores of rank {rank} (taskset -cp PID); `bottleneck "
-    "doctor` under the same launcher shows where ranks differ",
+    "other": "look for other processes on {host}, and at the cores of rank {rank} (taskset -cp PID); compare "
+    "`bottleneck doctor` on {host} and on another host",
 }
 _CONTENDED = {
     "cores": " Together they use up the cores.",

@@ -1,1 +1,0 @@
-"""Checks of the machine and of the installed packages."""
