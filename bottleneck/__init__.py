@@ -58,7 +58,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name.startswith("__") and name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from bottleneck._pydata.names import find_name
+    from bottleneck._pydata import find_name
 
     return find_name(name)
 

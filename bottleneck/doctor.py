@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bottleneck._pydata.names import VERSION, installed_version, is_ours
+from bottleneck._pydata import VERSION, installed_version
 from bottleneck.loader.worker import ptrace
 from bottleneck.measure.passes.pyspy import find_py_spy, why_py_spy_fails
 from bottleneck.measure.system.cgroup import quota_cores
@@ -280,7 +280,7 @@ def examine_import_name() -> Finding:
 
     theirs = installed_version("Bottleneck")
     reinstall = "pip install --force-reinstall --no-deps "
-    if is_ours(bottleneck):
+    if "Pipeline" in getattr(bottleneck, "__all__", ()):
         message = "`import bottleneck` gives this package"
         if theirs is not None:
             message += f", although pydata's Bottleneck {theirs} is installed: pandas and others compute without it"

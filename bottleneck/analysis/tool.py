@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bottleneck._pydata.names import VERSION
+from bottleneck._pydata import VERSION
 from bottleneck.results.records import Tool
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from bottleneck._pydata.names import VERSION
+from bottleneck._pydata import VERSION
 from bottleneck.cli.boundary import exit_status_of, flushed, leave
 from bottleneck.cli.options import traceback_option
 from bottleneck.cli.printing import prepare_streams, say

@@ -2,7 +2,7 @@
 
 import sys
 
-from bottleneck._pydata.names import share_public_names
+from bottleneck._pydata import share_public_names
 
 # Jobs say `from bottleneck import Pipeline`, and load in spawned workers too: also where that name is pydata's.
 share_public_names(sys.modules["bottleneck"])

@@ -10,18 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays_of
 
 import bottleneck
-from bottleneck._pydata import arrays, names
-from bottleneck._pydata.names import PUBLIC_NAMES, VERSION, share_public_names
+from bottleneck._pydata import PUBLIC_NAMES, VERSION, share_public_names
 
 ROOT = Path(__file__).parents[2]
-NUMBERS = st.one_of(st.just(np.nan), st.integers(-50, 50).map(float))
-MATRICES = arrays_of.arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=NUMBERS)
-AXES = st.sampled_from([None, 0, 1, -1])
 
 
 def python(code):
@@ -60,7 +53,7 @@ def test_all_public_names_are_listed():
 def test_the_other_name_gives_the_same_and_no_more():
     import torch_bottleneck
 
-    assert {*PUBLIC_NAMES, "__version__"} == set(torch_bottleneck.__all__) <= set(dir(torch_bottleneck))
+    assert set(PUBLIC_NAMES) == set(torch_bottleneck.__all__) < set(dir(torch_bottleneck))
     assert all(getattr(torch_bottleneck, name) is getattr(bottleneck, name) for name in PUBLIC_NAMES)
     assert torch_bottleneck.__version__ == VERSION
     assert not hasattr(torch_bottleneck, "nansum")
@@ -74,11 +67,11 @@ def test_load_needs_no_torch():
 def test_unknown_names_are_attribute_errors():
     assert not hasattr(bottleneck, "nanprod")
     assert not hasattr(bottleneck, "__path_of_nothing__")
-    with pytest.raises(AttributeError, match="'move_mean': this is torch-bottleneck"):
+    with pytest.raises(AttributeError, match="'move_mean' in torch-bottleneck"):
         _ = bottleneck.move_mean
 
 
-def test_public_names_can_be_shared_with_a_module_that_is_not_ours():
+def test_public_names_can_be_shared_with_pydatas_module():
     theirs = types.ModuleType("bottleneck")
     theirs.nansum = sum
     share_public_names(theirs)
@@ -88,26 +81,21 @@ def test_public_names_can_be_shared_with_a_module_that_is_not_ours():
         _ = theirs.nothing
 
 
-def test_sharing_asks_an_earlier_hook_and_leaves_our_own_module_alone():
-    theirs = types.ModuleType("bottleneck")
-    theirs.__getattr__ = lambda name: f"their {name}"
-    share_public_names(theirs)
-    assert theirs.diagnose is bottleneck.diagnose
-    assert theirs.bench == "their bench"
+def test_sharing_leaves_a_module_alone_that_answers_for_itself():
     own = bottleneck.__getattr__
     share_public_names(bottleneck)
     assert bottleneck.__getattr__ is own
 
 
-def test_only_pandas_question_silences_pandas_warning():
+def test_pandas_question_silences_pandas_warning_alone(monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         before = list(warnings.filters)
-        assert names.version() == VERSION
+        monkeypatch.delitem(sys.modules, "pandas", raising=False)
+        assert bottleneck.__version__ == VERSION
         assert warnings.filters == before
-        scope = {"__name__": "pandas.compat._optional", "bottleneck": bottleneck}
-        assert eval("bottleneck.__version__", scope) == VERSION
-        assert len(warnings.filters) == len(before) + 1
+        monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+        assert bottleneck.__version__ == VERSION
         warnings.warn("Pandas requires version '1.5.0' or newer of 'bottleneck' (version '0.1.0').", stacklevel=1)
         warnings.warn("Pandas requires version '3.0' or newer of 'numexpr' (version '2').", stacklevel=1)
         warnings.warn("Something about bottleneck", stacklevel=1)
@@ -117,63 +105,25 @@ def test_only_pandas_question_silences_pandas_warning():
     ]
 
 
-@pytest.mark.parametrize("name", ["nansum", "nanmean", "nanstd", "nanvar", "nanmin", "nanmax", "nanmedian", "median"])
-@given(matrix=MATRICES, axis=AXES)
-def test_reductions_are_numpys_without_its_warnings(name, matrix, axis):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected = getattr(np, name)(matrix, axis=axis)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = getattr(bottleneck, name)(matrix, axis=axis)
-    assert np.shape(found) == np.shape(expected)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize("name", ["nansum", "nanmean", "nanmedian", "nanstd", "nanvar", "nanmin", "nanmax"])
+def test_what_astropy_calls_is_numpys(name):
+    assert getattr(bottleneck, name) is getattr(np, name)
 
 
-@given(matrix=MATRICES, axis=AXES, ddof=st.integers(0, 2))
-def test_the_variance_takes_degrees_of_freedom(matrix, axis, ddof):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected = np.nanvar(matrix, axis=axis, ddof=ddof)
-    np.testing.assert_allclose(arrays.nanvar(matrix, axis=axis, ddof=ddof), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
-def test_types_are_those_of_numpy(dtype):
-    matrix = np.array([[1, 0], [3, 2]], dtype)
-    for name in ("nansum", "nanmean", "nanmin", "nanmedian"):
-        assert getattr(arrays, name)(matrix, axis=0).dtype == getattr(np, name)(matrix, axis=0).dtype
-
-
-def test_where_there_is_nothing_to_reduce():
-    empty = np.empty((0, 2))
-    assert np.isnan(arrays.nanmedian(empty, axis=0)).tolist() == [True, True]
-    assert np.isnan(arrays.nanmean(np.empty(0)))
-    with pytest.raises(ValueError, match="zero-size"):
-        arrays.nanmin(empty, axis=0)
-    with pytest.raises(ValueError, match="All-NaN"):
-        arrays.nanargmin([np.nan])
-
-
-def test_the_other_functions():
-    row = np.array([3.0, np.nan, 1.0, 3.0])
-    assert arrays.nanargmin(row) == 2
-    assert arrays.nanargmax(row) == 0
-    assert arrays.ss([1, 2, 3]) == 14
-    assert arrays.anynan(row)
-    assert not arrays.allnan(row)
-    assert arrays.rankdata([10, 30, 20, 30]).tolist() == [1.0, 3.5, 2.0, 3.5]
-    np.testing.assert_equal(arrays.nanrankdata(row), [2.5, np.nan, 1.0, 2.5])
-    assert arrays.partition([3, 1, 2], 0)[0] == 1
-    assert arrays.argpartition([3, 1, 2], 0)[0] == 1
-    arrays.replace(row, np.nan, 7)
-    assert row.tolist() == [3.0, 7.0, 1.0, 3.0]
+def test_equal_values_share_the_mean_of_their_ranks():
+    assert bottleneck.rankdata([10, 30, 20, 30]).tolist() == [1.0, 3.5, 2.0, 3.5]
+    rows = np.array([[3.0, np.nan, 1.0, 3.0], [np.nan, np.nan, 5.0, 4.0]])
+    np.testing.assert_equal(bottleneck.nanrankdata(rows, axis=-1), [[2.5, np.nan, 1, 2.5], [np.nan, np.nan, 2, 1]])
+    np.testing.assert_equal(bottleneck.nanrankdata(rows[0]), [2.5, np.nan, 1, 2.5])
+    np.testing.assert_equal(bottleneck.nanrankdata(rows.T, axis=0), bottleneck.nanrankdata(rows, axis=1).T)
+    assert bottleneck.nanrankdata(np.empty((0, 2)), axis=0).shape == (0, 2)
 
 
 def test_push_fills_forward_up_to_its_limit():
     row = np.array([np.nan, 5.0, np.nan, np.nan, np.nan, 6.0])
-    np.testing.assert_equal(arrays.push(row), [np.nan, 5, 5, 5, 5, 6])
-    np.testing.assert_equal(arrays.push(row, 2), [np.nan, 5, 5, 5, np.nan, 6])
-    np.testing.assert_equal(arrays.push(row[:, None], axis=0)[:, 0], [np.nan, 5, 5, 5, 5, 6])
+    np.testing.assert_equal(bottleneck.push(row), [np.nan, 5, 5, 5, 5, 6])
+    np.testing.assert_equal(bottleneck.push(row, 2), [np.nan, 5, 5, 5, np.nan, 6])
+    np.testing.assert_equal(bottleneck.push(row[:, None], axis=0)[:, 0], [np.nan, 5, 5, 5, 5, 6])
     assert np.isnan(row[0])
     assert np.isnan(row[2])
+    assert bottleneck.push(np.array(["a", None], object)).tolist() == ["a", None]

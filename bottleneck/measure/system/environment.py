@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import torch
 
-from bottleneck._pydata.names import installed_version
+from bottleneck._pydata import installed_version
 from bottleneck.job.start_method import default_start_method
 from bottleneck.job.world import ranks_of_host
 from bottleneck.measure.system.cgroup import (

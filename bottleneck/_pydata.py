@@ -1,0 +1,119 @@
+"""The import name `bottleneck`, which is also that of pydata's Bottleneck: what it offers, and to whom.
+
+pandas, xarray and astropy probe for pydata's. pandas takes one that is old for none. xarray and astropy call ten of its
+functions, which numpy serves here; what else they look for may be missing. Nothing is imported before it is asked
+for: this runs in every process that imports pandas.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+VERSION = "0.1.0"
+"""Of this package; the build reads it from here.
+
+Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions.
+"""
+
+PUBLIC_NAMES = {
+    "Pipeline": "bottleneck.job.description",
+    "Diagnosis": "bottleneck.api",
+    "diagnose": "bottleneck.api",
+    "diagnosing": "bottleneck.script.within",
+    "watch": "bottleneck.script.batches",
+    "Change": "bottleneck.tuning.change",
+    "Tuning": "bottleneck.tuning.tune",
+    "tune": "bottleneck.tuning.tune",
+    "load": "bottleneck.api",
+    "compare": "bottleneck.api",
+    "stage": "bottleneck.job.marks",
+    "Recipe": "bottleneck.job.recipes.interface",
+    "register_recipe": "bottleneck.job.recipes.registry",
+    "BottleneckError": "bottleneck.errors",
+    "UsageError": "bottleneck.errors",
+    "PipelineError": "bottleneck.errors",
+    "TargetError": "bottleneck.errors",
+    "ResultFileError": "bottleneck.errors",
+    "MeasurementError": "bottleneck.errors",
+}
+"""Our public names and where they are defined."""
+
+_ASTROPYS = ("nansum", "nanmean", "nanmedian", "nanstd", "nanvar", "nanmin", "nanmax")
+_XARRAYS = ("push", "rankdata", "nanrankdata")
+
+
+def public_name(name: str) -> Any:
+    """The value of one of our public names.
+
+    Raises:
+        AttributeError: It is none.
+    """
+    if name in PUBLIC_NAMES:
+        return getattr(importlib.import_module(PUBLIC_NAMES[name]), name)
+    raise AttributeError(f"no attribute {name!r} in torch-bottleneck, which is not pydata's Bottleneck")
+
+
+def find_name(name: str) -> Any:
+    """The value of `bottleneck.<name>` where the name is ours; what the module's `__getattr__` calls.
+
+    Raises:
+        AttributeError: It is none of ours, and none that xarray or astropy calls.
+    """
+    if name == "__version__":
+        if "pandas" in sys.modules:
+            import warnings
+
+            # pandas/compat/_optional.py warns that this Bottleneck is too old, at every import.
+            asked = r"Pandas requires version '[^']*' or newer of 'bottleneck'"
+            warnings.filterwarnings("ignore", message=asked, category=UserWarning)
+        return VERSION
+    if name in _ASTROPYS:
+        return getattr(importlib.import_module("numpy"), name)
+    return globals()[name] if name in _XARRAYS else public_name(name)
+
+
+def share_public_names(module: ModuleType) -> None:
+    """Let `from bottleneck import Pipeline` work on an imported `bottleneck` that is pydata's."""
+    module.__dict__.setdefault("__getattr__", public_name)
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution; None if it is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def push(a: Any, n: int | None = None, axis: int = -1) -> Any:
+    """Fill NaN with the last number before it, at most `n` places away."""
+    import numpy as np
+
+    a = np.array(a)
+    if a.dtype.kind not in "fc":
+        return a
+    rows = np.moveaxis(a, axis, -1)
+    places = np.arange(rows.shape[-1])
+    source = np.maximum.accumulate(np.where(np.isnan(rows), 0, places), axis=-1)
+    near = True if n is None else places - source <= n
+    return np.moveaxis(np.where(near, np.take_along_axis(rows, source, axis=-1), rows), -1, axis)
+
+
+def nanrankdata(a: Any, axis: int | None = None) -> Any:
+    """Ranks from 1 among the numbers, equal values sharing the mean of theirs; NaN stays NaN."""
+    import numpy as np
+
+    def rank(row: Any) -> Any:
+        _, place, count = np.unique(row, return_inverse=True, return_counts=True)
+        return (np.cumsum(count) - (count - 1) / 2)[place]
+
+    a, axis = (np.ravel(a), 0) if axis is None else (np.asarray(a), axis)
+    return np.where(np.isnan(a), np.nan, np.apply_along_axis(rank, axis, a) if a.size else np.nan)
+
+
+rankdata = nanrankdata  # xarray ranks with it what holds no NaN

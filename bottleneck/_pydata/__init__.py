@@ -1,1 +1,0 @@
-"""Sharing the import name `bottleneck` with pydata's Bottleneck, which pandas and others probe for."""
