@@ -1,8 +1,9 @@
-"""How many ranks share a host, by what launchers say."""
+"""What launchers say: the place of this process, and how many ranks share its host."""
 
 import pytest
 
 from bottleneck.job import world
+from bottleneck.job.world import Place, find_place
 from bottleneck.measure.system import environment
 
 
@@ -32,3 +33,22 @@ def test_a_rank_takes_its_part_of_the_memory_only(monkeypatch):
     assert environment.rank_memory_bytes() == 800
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert environment.rank_memory_bytes() == 100
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "1"},
+        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        {"PMI_SIZE": "4", "PMI_RANK": "2", "MPI_LOCALRANKID": "1"},
+        {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"},
+    ],
+    ids=["torchrun", "Open MPI", "MPICH", "srun"],
+)
+def test_a_launched_process_knows_its_place(given):
+    assert find_place(given) == Place(next(iter(given)), 4, 2, 1)
+
+
+@pytest.mark.parametrize("changes", [{"WORLD_SIZE": "1"}, {"WORLD_SIZE": "many"}, {"RANK": "x"}, {"LOCAL_RANK": "-1"}])
+def test_a_process_that_is_alone_or_cannot_tell_has_none(changes):
+    assert find_place({"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "1", **changes}) is None
