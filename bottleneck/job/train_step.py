@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +58,7 @@ def step_surroundings(pipeline: Pipeline) -> Iterator[None]:
         yield
 
 
-def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any], Any]:
+def make_train_step(pipeline: Pipeline) -> Callable[[Any], Any]:
     """The function that trains on one batch, which is on the device already.
 
     The default one forwards, computes the loss, clears the gradients, goes backward and steps the optimizer
@@ -67,7 +66,7 @@ def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any],
     mode it is in, and never synchronises with the device. It raises what the user's code raises, and a PipelineError
     when it cannot tell inputs from targets.
     """
-    step = _make_bare_step(pipeline, device)
+    step = _make_bare_step(pipeline)
     if not pipeline._step_options.within:
         return step
 
@@ -78,10 +77,8 @@ def make_train_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any],
     return call
 
 
-def _make_bare_step(pipeline: Pipeline, device: torch.device) -> Callable[[Any], Any]:
+def _make_bare_step(pipeline: Pipeline) -> Callable[[Any], Any]:
     step, scaler = pipeline.train_step, pipeline._step_options.scaler
-    if isinstance(step, FrameworkStep):
-        return step.start(pipeline.optimizer, device)
     if step is not None:
         return step
     if scaler is None:
@@ -107,38 +104,6 @@ def _scaled_backward(scaler: torch.amp.GradScaler, loss: torch.Tensor) -> Any:
     return scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's
 
 
-class FrameworkStep(ABC):
-    """The train step of a framework's training loop, made ready anew for each diagnosis."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def __call__(self, batch: Any) -> Any:
-        """Train on one batch, as on the first one of a diagnosis, where the model is."""
-        return self.prepare(None, model_device(self.model) or torch.device("cpu"))(batch)
-
-    def start(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
-        """The step for one diagnosis; what it needs is made with its first batch, when everything is kept safe."""
-        run: Callable[[Any], Any] | None = None
-
-        def step(batch: Any) -> Any:
-            nonlocal run
-            if run is None:
-                run = self.prepare(optimizer, device)
-            return run(batch)
-
-        return step
-
-    @abstractmethod
-    def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
-        """Do what the framework does before its first step, and return a function of the batch.
-
-        Args:
-            optimizer: The user's own; None: the one that the framework makes.
-            device: Where batches are.
-        """
-
-
 def _backward(loss: Any) -> Any:
     return loss.backward()
 
@@ -149,8 +114,6 @@ def make_default_step(
     optimizer: Any,
     *,
     backward: Callable[[torch.Tensor], Any] = _backward,
-    batches_per_step: int = 1,
-    gathering: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Callable[[Any], torch.Tensor]:
     """Forward, loss, zero_grad, backward and optimizer step.
 
@@ -159,22 +122,14 @@ def make_default_step(
         loss_fn: (output, target) -> loss; None: the model returns its loss.
         optimizer: None: forward and backward only.
         backward: Computes the gradients of a loss.
-        batches_per_step: Gradients of so many batches are gathered for each step of the optimizer.
-        gathering: Entered with batches that no step of the optimizer follows, as `no_sync` is.
     """
     clear_gradients = _gradient_clearer(model, optimizer)
-    number = 0
 
     def train_on(batch: Any) -> torch.Tensor:
-        nonlocal number
-        steps = (number + 1) % batches_per_step == 0
-        with nullcontext() if steps else gathering():
-            loss = forward(batch)
-            if number % batches_per_step == 0:
-                clear_gradients()
-            backward(loss)
-        number += 1
-        if optimizer is not None and steps:
+        loss = forward(batch)
+        clear_gradients()
+        backward(loss)
+        if optimizer is not None:
             optimizer.step()
         return loss
 

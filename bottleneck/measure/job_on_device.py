@@ -49,7 +49,7 @@ class JobOnDevice:
         transfer = onto_device = _as_it_is if not_copied else make_transfer(pipeline, device, pinned)
         if loop.copies:
             transfer, onto_device = _as_it_is, _waited_for(onto_device, make_synchronize(device))
-        step = make_train_step(pipeline, device)
+        step = make_train_step(pipeline)
         return JobOnDevice(pipeline, loader, device, not_copied, pinned, transfer, onto_device, step, loop.copies)
 
     @property

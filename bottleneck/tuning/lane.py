@@ -29,7 +29,6 @@ from bottleneck.measure.training.losses import is_finite, loss_in
 from bottleneck.measure.training.training_state import TrainingState
 from bottleneck.measure.usage.process import cpu_seconds
 from bottleneck.results.records import Block
-from bottleneck.tuning.steps import model_of
 
 RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
@@ -83,7 +82,7 @@ class _Runs:
         self._synchronize = make_synchronize(self._device, (self._device, *used))
         roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": self._job.step}
         self._state = TrainingState(roots, self._synchronize, clock)
-        self._memory = DeviceMemory(self._device, model_of(pipeline), pipeline.optimizer)
+        self._memory = DeviceMemory(self._device, pipeline.model, pipeline.optimizer)
         self.first_batch_s = self.setup_s = self.bare_step_s = self.step_s = self.waits_share = 0.0
         self.workers_wait = False
         self.peak_device_bytes: int | None = None

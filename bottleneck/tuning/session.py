@@ -34,7 +34,7 @@ from bottleneck.tuning.pairs import FEWEST_PAIRS, MOST_PAIRS, gain, judge
 from bottleneck.tuning.rungs import FEWEST_ROUNDS, Step, confirmed_rungs, measure_rungs
 from bottleneck.tuning.trials import tried, untried
 from bottleneck.tuning.turns import Turns
-from bottleneck.tuning.variants import batches_of_epoch, preparing_once
+from bottleneck.tuning.variants import batches_of_epoch
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
@@ -151,7 +151,7 @@ class TuningSession:
 
     def _keep_as_found(self) -> None:
         self._kept = self._as_found.enter_context(self._left_as_found())
-        self._lanes.base = preparing_once(self._given)
+        self._lanes.base = self._given
 
     def _start_again(self) -> None:
         self._put_back()

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep
 from bottleneck.tuning.change import Here
 
 IMAGE_DIMENSIONS = 4
@@ -19,8 +17,6 @@ IMAGE_DIMENSIONS = 4
 
 def no_default_step(here: Here) -> str | None:
     """Why a change to a model, its loss and its optimizer does not apply; None where the step is made of them."""
-    if isinstance(here.pipeline.train_step, FrameworkStep):
-        return "the framework runs the train step: set its own option"
     if here.pipeline.train_step is not None:
         return "the train step is your own: change it there"
     return None if isinstance(here.pipeline.model, nn.Module) else "the model is no torch.nn.Module"
@@ -29,12 +25,6 @@ def no_default_step(here: Here) -> str | None:
 def no_cuda(here: Here) -> str | None:
     """Why a change for CUDA devices does not apply; None on one."""
     return None if here.device.type == "cuda" else f"the job trains on {here.device.type}, not on a CUDA device"
-
-
-def model_of(pipeline: Pipeline) -> Any:
-    """The model that is trained, of a framework's step too; None where the pipeline does not name it."""
-    step = pipeline.train_step
-    return step.model if pipeline.model is None and isinstance(step, FrameworkStep) else pipeline.model
 
 
 def parts_of_model(model: Any) -> list[nn.Module]:
@@ -89,7 +79,7 @@ def low_precision(here: Here) -> torch.dtype | None:
     pipeline = here.pipeline
     wrapped = [*parts_of_model(pipeline.model), pipeline.train_step]
     dtypes = [each.dtype for each in wrapped if isinstance(each, LowPrecision | LowPrecisionCall)]
-    model = model_of(pipeline)
+    model = pipeline.model
     dtypes += [p.dtype for p in model.parameters()] if isinstance(model, nn.Module) else []
     if torch.is_autocast_enabled(here.device.type):
         dtypes.append(torch.get_autocast_dtype(here.device.type))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep
 from bottleneck.loader.switched_loader import can_skip_batches
 
 
@@ -40,23 +37,3 @@ def batches_of_epoch(loader: DataLoader[Any]) -> int | None:
         return len(loader)
     except (TypeError, NotImplementedError):
         return None
-
-
-class _PreparedOnce(FrameworkStep):
-    """The step of a framework's loop, for several variants of one job: to prepare it again would wrap it twice."""
-
-    def __init__(self, inner: FrameworkStep) -> None:
-        super().__init__(inner.model)
-        self._inner = inner
-        self._run: Callable[[Any], Any] | None = None
-
-    def prepare(self, optimizer: Any, device: torch.device) -> Callable[[Any], Any]:
-        if self._run is None:
-            self._run = self._inner.prepare(optimizer, device)
-        return self._run
-
-
-def preparing_once(pipeline: Pipeline) -> Pipeline:
-    """The job with the step of a framework's loop prepared once for all variants."""
-    step = pipeline.train_step
-    return pipeline.replace(train_step=_PreparedOnce(step)) if isinstance(step, FrameworkStep) else pipeline

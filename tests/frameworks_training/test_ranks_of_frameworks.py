@@ -28,8 +28,8 @@ RUN = ["-m", "bottleneck", "run", "--budget", "15s"]
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param([*ACCELERATE, "ranks_with_accelerate.py", "{path}"], id="accelerate"),
-        pytest.param([*LAUNCH, "ranks_with_trainer.py", "{path}"], id="transformers"),
+        pytest.param([*ACCELERATE, *RUN, "--json", "{path}", "ranks_with_accelerate.py"], id="accelerate"),
+        pytest.param([*LAUNCH, *RUN, "--json", "{path}", "ranks_with_trainer.py"], id="transformers"),
         pytest.param([*LAUNCH, *RUN, "--json", "{path}", "ranks_with_lightning.py"], id="lightning"),
         pytest.param([sys.executable, "ranks_with_ray.py", "{path}"], id="ray"),
     ],

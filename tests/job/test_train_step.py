@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 def step_of(model, **fields):
-    return make_train_step(Pipeline(dataset=[1], model=model, **fields), CPU)
+    return make_train_step(Pipeline(dataset=[1], model=model, **fields))
 
 
 def squared(output, target):
@@ -44,7 +44,7 @@ def squared(output, target):
 
 
 def test_the_users_own_step_replaces_everything():
-    step = make_train_step(Pipeline(dataset=[1], model=Net(), train_step=lambda batch: ("mine", batch)), CPU)
+    step = make_train_step(Pipeline(dataset=[1], model=Net(), train_step=lambda batch: ("mine", batch)))
     assert step("batch") == ("mine", "batch")
 
 

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.facts.model_facts import cpu_multiplies_bfloat16, describe_model
 from bottleneck.measure.passes.chrome_trace import read_trace
@@ -50,16 +49,6 @@ def test_with_a_train_step_alone_what_cannot_be_known_is_none():
     assert made["own_train_step"]
     for key in ("parameters", "dtypes", "convolutions", "channels_last", "optimizer", "optimizer_fused", "autocast"):
         assert made[key] is None
-
-
-def test_the_model_of_a_training_loop_is_known():
-    class Loop(FrameworkStep):
-        def prepare(self, optimizer, device):
-            return print
-
-    made = facts(train_step=Loop(nn.Linear(3, 2)))
-    assert made["parameters"] == 8
-    assert not made["own_train_step"]
 
 
 def test_parameters_that_are_not_there_yet_are_left_out():

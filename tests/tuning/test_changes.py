@@ -62,7 +62,7 @@ def here(pipeline, **fields):
 
 def loss_of(pipeline):
     batch = next(iter(pipeline.replace(num_workers=0).make_loader()))
-    loss = make_train_step(pipeline, CPU)(make_transfer(pipeline, CPU, False)(batch))
+    loss = make_train_step(pipeline)(make_transfer(pipeline, CPU, False)(batch))
     return float(loss.detach())
 
 
@@ -78,7 +78,7 @@ def test_what_a_change_makes_can_run_and_leaves_the_job_alone(name):
     change = BY_NAME[name]
     job = pictures_job(num_workers=2)
     if name == "set_to_none":
-        job = job.replace(train_step=make_train_step(job, CPU))
+        job = job.replace(train_step=make_train_step(job))
     place = here(job, start_s=1.0, epoch_s=5.0)
     assert change.why_not(place) is None
     setting = change.propose(place, {})
@@ -99,7 +99,7 @@ def test_what_alters_no_numbers_gives_the_same_loss(name):
     for changes in ((), (change,)):
         job = pictures_job()
         if name == "set_to_none":
-            job = job.replace(train_step=make_train_step(job, CPU))
+            job = job.replace(train_step=make_train_step(job))
         made = build(job, tuple(change.propose(here(job), {}) for change in changes))
         losses.append([loss_of(made) for _ in range(3)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 from bottleneck.errors import MeasurementError
 from bottleneck.job.checks import check
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep, make_train_step, step_surroundings
+from bottleneck.job.train_step import make_train_step, step_surroundings
 from bottleneck.tuning.change import Here, Setting, build
 from bottleneck.tuning.changes import BUILT_IN, compiling
 
@@ -58,7 +58,7 @@ def seen_in_a_step(pipeline, look):
     if pipeline.train_step is None:
         pipeline = pipeline.replace(model=Looking(pipeline.model))
     batch = next(iter(pipeline.make_loader()))
-    make_train_step(pipeline, CPU)(batch)
+    make_train_step(pipeline)(batch)
     return seen[0] if seen else look
 
 
@@ -93,7 +93,7 @@ def test_a_setting_of_the_process_holds_during_a_step_only(name):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        make_train_step(changed.replace(train_step=failing), CPU)(None)
+        make_train_step(changed.replace(train_step=failing))(None)
     assert look() == before
     with step_surroundings(changed):  # as a block does, around its steps
         assert seen_in_a_step(changed, look) == wanted
@@ -123,13 +123,13 @@ def test_float16_with_a_scaler_learns_what_float32_does_and_skips_what_overflows
     changed = build(lower, (Setting(BY_NAME["fp16"]),))
     check(changed)
     batch = next(iter(given.make_loader()))
-    losses = [float(make_train_step(each, CPU)(batch).detach()) for each in (given, changed)]
+    losses = [float(make_train_step(each)(batch).detach()) for each in (given, changed)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
     first = (given.model[0].weight - network()[0].weight).detach().abs().max()
     assert torch.allclose(given.model[0].weight, lower.model[0].weight, atol=0.02 * float(first))
     scaler, before = changed._step_options.scaler, copy.deepcopy(lower.model.state_dict())
     scaled = scaler.get_scale()
-    make_train_step(changed, CPU)([batch[0] * 1e4, batch[1]])
+    make_train_step(changed)([batch[0] * 1e4, batch[1]])
     assert scaler.get_scale() == scaled / 2
     assert all(torch.equal(before[key], value) for key, value in lower.model.state_dict().items())
 
@@ -161,7 +161,7 @@ def test_bfloat16_is_not_tried_on_devices_that_emulate_it(monkeypatch, capabilit
 def test_an_optimizer_of_another_implementation_goes_on_from_the_same_state(name):
     given = job()
     batch = next(iter(given.make_loader()))
-    make_train_step(given, CPU)(batch)
+    make_train_step(given)(batch)
     changed = build(given, (Setting(BY_NAME[f"{name}_optimizer"]),))
     assert changed.optimizer.param_groups[0][name]
     assert not given.optimizer.param_groups[0][name]
@@ -215,25 +215,16 @@ def no_graphs_of_ours(monkeypatch):
     monkeypatch.setattr(compiling._Watched, "has_pools", False)
 
 
-class Loop(FrameworkStep):
-    """As a framework's loop: it has the model, and the pipeline has none."""
-
-    def prepare(self, optimizer, device):
-        return lambda batch: self.model(batch[0]).sum().backward()
-
-
 def own_step(model):
     return lambda batch: model(batch[0]).sum().backward()
 
 
-@pytest.mark.parametrize("whose", ["ours", "the user's", "a framework's"])
+@pytest.mark.parametrize("whose", ["ours", "the user's"])
 def test_whoever_calls_the_model_calls_it_compiled_and_only_while_it_is_tried(whose, compiled):
     given = job()
     if whose == "the user's":
         given = given.replace(train_step=own_step(given.model))
-    elif whose == "a framework's":
-        given = given.replace(train_step=Loop(given.model), model=None, optimizer=None)
-    model = given.model or given.train_step.model
+    model = given.model
     before = set(vars(model))
     assert BY_NAME["compile"].why_not(here(given)) is None
     setting = BY_NAME["compile"].propose(here(given), {})
@@ -241,11 +232,11 @@ def test_whoever_calls_the_model_calls_it_compiled_and_only_while_it_is_tried(wh
     changed = build(given, (setting,))
     batch = next(iter(given.make_loader()))
     with step_surroundings(changed) if whose != "ours" else nullcontext():
-        step = make_train_step(changed, CPU)
+        step = make_train_step(changed)
         step(batch)
         step(batch)
     assert compiled.calls == 2
-    make_train_step(given, CPU)(batch)
+    make_train_step(given)(batch)
     assert compiled.calls == 2
     assert set(vars(model)) == before
     assert BY_NAME["compile"].propose(here(changed), {}) is None
@@ -305,12 +296,12 @@ def test_many_variants_are_compiled_one_after_the_other(monkeypatch):
 def test_a_step_that_does_not_call_the_model_is_told():
     given = job(train_step=lambda batch: None)
     with pytest.raises(MeasurementError, match="does not call the model"):
-        make_train_step(build(given, (Setting(BY_NAME["compile"], "default"),)), CPU)(None)
+        make_train_step(build(given, (Setting(BY_NAME["compile"], "default"),)))(None)
 
 
 def test_what_is_compiled_at_each_step_is_given_up(compiled):
     compiled.anew = True
-    step = make_train_step(build(job(), (Setting(BY_NAME["compile"], "default"),)), CPU)
+    step = make_train_step(build(job(), (Setting(BY_NAME["compile"], "default"),)))
     batch = next(iter(job().make_loader()))
     for _ in range(3):
         step(batch)
@@ -346,7 +337,7 @@ def test_batches_of_the_first_shape_are_replayed_and_others_are_not(recorded):
     assert change.why_not(here(given, CUDA)) is None
     changed = build(given, (Setting(change),))
     assert next(iter(changed.model.parameters())) is next(given.model.parameters())
-    step = make_train_step(changed, CPU)
+    step = make_train_step(changed)
     images, targets = next(iter(given.make_loader()))
     step((images, targets))
     step((images, targets))
@@ -399,7 +390,6 @@ def test_what_other_threads_ask_of_the_driver_does_not_end_a_recording(monkeypat
         ("cudnn_benchmark", CUDA, {"model": nn.Linear(2, 2)}, "no convolution"),
         ("fp16", CPU, {}, "not on a CUDA device"),
         ("fp16", CUDA, {"train_step": print}, "your own"),
-        ("fp16", CUDA, {"train_step": Loop(None)}, "framework"),
         ("cuda_graphs", CPU, {}, "not on a CUDA device"),
         ("cuda_graphs", CUDA, {"train_step": print}, "your own"),
         ("threads", CUDA, {}, "trains on cuda"),

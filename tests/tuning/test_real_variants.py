@@ -49,7 +49,7 @@ def samples():
 
 def own_step():
     given = pictures_job(num_workers=1)
-    return given.replace(train_step=make_train_step(given, CPU))
+    return given.replace(train_step=make_train_step(given))
 
 
 def products():

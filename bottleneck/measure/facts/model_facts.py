@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep
 from bottleneck.measure.batch_cache import CachedBatch, tensors_of
 from bottleneck.measure.passes.trace_products import computed_types, convolves_channels_last
 from bottleneck.measure.passes.trace_summary import Steps
@@ -51,15 +50,14 @@ def describe_model(
         ours_bytes: Device memory that the diagnosis itself held while the job trained; the job does not need it.
     """
     step = pipeline.train_step
-    model = step.model if pipeline.model is None and isinstance(step, FrameworkStep) else pipeline.model
-    own = step is not None and not isinstance(step, FrameworkStep)
+    model = pipeline.model
     # Beside a train step of the user's own, a model is what they say that it trains.
     facts = _parameters_of(model)
     types = computed_types(steps) if steps is not None else {}
     facts = replace(
         facts,
         compiled=_is_compiled(model, step, steps),
-        own_train_step=own,
+        own_train_step=step is not None,
         computed_dtypes=types or None,
         autocast=_autocast(types, facts.dtypes),
         fixed_shapes=_same_shapes(batches),

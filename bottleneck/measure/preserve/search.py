@@ -318,7 +318,7 @@ class Search:
             self._stateful.append(entry)
         if restored and top_package(owner) != "bottleneck":
             self._snapshots.append(AttributesSnapshot(owner, entry.what))
-        ours = entry.root and top_package(owner) == "bottleneck"  # holds what the caller named: a Trainer
+        ours = entry.root and top_package(owner) == "bottleneck"  # holds what the caller named
         for name, value in attributes(owner).items():
             if issubclass(cls, Sampler) and isinstance(value, types.GeneratorType):
                 self._notes.add(f"{entry.what}.{name} is a running generator: what it yielded could not be put back.")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep, with_step_options
+from bottleneck.job.train_step import with_step_options
 from bottleneck.job.transfer import device_of
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.steps import LowPrecision, LowPrecisionCall, low_precision, no_cuda, no_default_step
@@ -19,8 +19,6 @@ _SOURCE = "https://docs.pytorch.org/docs/stable/amp.html"
 
 def _why_not_bfloat16(here: Here) -> str | None:
     step, model = here.pipeline.train_step, here.pipeline.model
-    if isinstance(step, FrameworkStep):
-        return "the framework decides the precision: set its own option"
     if step is None and not isinstance(model, nn.Module):
         return "the model is no torch.nn.Module"
     if low_precision(here) is not None:

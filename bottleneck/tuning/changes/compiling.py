@@ -17,7 +17,7 @@ from bottleneck.job.train_step import with_step_options
 from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here, Settings
-from bottleneck.tuning.steps import Wrapper, captured, model_of, parts_of_model
+from bottleneck.tuning.steps import Wrapper, captured, parts_of_model
 
 _NAME = "compile"
 _COMPILING_S = 45.0
@@ -129,12 +129,12 @@ def _called_compiled(model: nn.Module, call: _Watched) -> Iterator[None]:
 def _compiled(pipeline: Pipeline, value: str) -> Pipeline:
     if pipeline.train_step is None:
         return pipeline.replace(model=_Compiled(pipeline.model, value))
-    model = model_of(pipeline)
+    model = pipeline.model
     return with_step_options(pipeline, partial(_called_compiled, model, _Watched(model._call_impl, value)))
 
 
 def _why_not(here: Here) -> str | None:
-    model = model_of(here.pipeline)
+    model = here.pipeline.model
     if not isinstance(model, nn.Module):
         return "the pipeline names no torch.nn.Module as its model"
     if (other := captured(model)) not in ("", _Compiled.captures):

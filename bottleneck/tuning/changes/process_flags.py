@@ -8,7 +8,7 @@ from torch import nn
 from bottleneck.job.description import Pipeline
 from bottleneck.job.train_step import with_step_options
 from bottleneck.tuning.change import Change, Here
-from bottleneck.tuning.steps import ProcessSetting, model_of, no_cuda, parts_of_model
+from bottleneck.tuning.steps import ProcessSetting, no_cuda, parts_of_model
 
 _CONVOLUTIONS = (
     nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
@@ -47,7 +47,7 @@ def _why_no_benchmark(here: Here) -> str | None:
         return "cudnn.benchmark is on already"
     if torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled():
         return "the job asks for deterministic algorithms"
-    parts = parts_of_model(model_of(here.pipeline))
+    parts = parts_of_model(here.pipeline.model)
     # Of a model that is not named nothing is known: it is tried.
     return "the model has no convolution" if parts and not any(isinstance(m, _CONVOLUTIONS) for m in parts) else None
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import FrameworkStep, with_step_options
+from bottleneck.job.train_step import with_step_options
 from bottleneck.tuning.change import Change, Here
 
 
@@ -16,8 +16,6 @@ def _why_not(here: Here) -> str | None:
     step = here.pipeline.train_step
     if step is None:
         return "the gradients are set to None already"
-    if isinstance(step, FrameworkStep):
-        return "the framework clears the gradients"
     return None if _clearers(here.pipeline) else "the pipeline of this train step names no optimizer and no model"
 
 

@@ -1,1 +1,0 @@
-"""Jobs that come from the trainers of other packages."""
