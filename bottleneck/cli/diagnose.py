@@ -41,7 +41,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
     changes = parse_settings(settings)
     if device is not None:
         changes["device"] = device
-    for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
+    for path in filter(None, map(asked.get, ("json", "markdown", "html"))):
         refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
     request, commit = Request.of(**asked), current_commit()
 

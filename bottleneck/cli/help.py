@@ -10,7 +10,7 @@ _GROUPS = {
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
     "Time and memory": ("--budget", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
-        *("--json", "--markdown", "--html", "--card", "--verbose", "--report", "--format", "--output"),
+        *("--json", "--markdown", "--html", "--verbose", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price"),
     ),
     "Profiling": ("--cold", "--flamegraph", "--native", "--idle", "--rate", "--trace"),
@@ -19,7 +19,8 @@ _GROUPS = {
 }
 GROUP_OF = {option: group for group, options in _GROUPS.items() for option in options}
 """By the long name of an option; what is in none comes with the others."""
-
+_GONE = {"--card": "--card is gone: the page that --html writes begins with the answer."}
+"""What becomes of options of earlier versions."""
 
 EXAMPLES = {
     "run": (
@@ -54,6 +55,15 @@ EXAMPLES = {
 
 class Command(click.Command):
     """A command whose help has groups of options, and examples at its end."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; of an option that is gone, say so."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name in _GONE:
+                raise click.UsageError(_GONE[error.option_name], ctx) from None
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group that this command has options of."""

@@ -120,9 +120,3 @@ def price_option(function: Function) -> Function:
         help="Report what waiting costs per GPU hour, such as 2.5.",
     )
     return option(function)
-
-
-def card_option(function: Function) -> Function:
-    """Add `--card`."""
-    option = click.option("--card", metavar="FILE", help="Draw the answer as an SVG, for a chat or a slide.")
-    return option(function)

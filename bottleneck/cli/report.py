@@ -11,18 +11,17 @@ import click
 from bottleneck.analysis.price import with_price
 from bottleneck.cli.help import Command
 from bottleneck.cli.inputs import read_result, read_saved, refuse_two_from_standard_input
-from bottleneck.cli.options import card_option, price_option, traceback_option, verbose_option
+from bottleneck.cli.options import price_option, traceback_option, verbose_option
 from bottleneck.cli.outputs import (
     STANDARD_OUTPUT,
     check_writable,
-    plan_outputs,
     refuse_to_replace,
     write_rendered,
     write_report,
 )
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.reports.content.links import find_links
-from bottleneck.reports.render import CARD, FORMATS, render
+from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
 from bottleneck.results.records import Result
@@ -50,11 +49,10 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 @click.option("--force", is_flag=True, help="Compare even if machine or pipeline differ.")
 @click.option("--link-prefix", metavar="URL", help="Link files beside RESULT.json that are published there (markdown).")
 @click.option("--github-summary", is_flag=True, help="Append the markdown to GitHub's job summary too.")
-@card_option
 @price_option
 @verbose_option
 @traceback_option
-def report_command(  # noqa: PLR0913, PLR0917 - one for each option
+def report_command(
     result: str,
     format_: str,
     output: str,
@@ -62,7 +60,6 @@ def report_command(  # noqa: PLR0913, PLR0917 - one for each option
     force: bool,
     link_prefix: str | None,
     github_summary: bool,
-    card: str | None,
     gpu_hour_price: float | None,
     verbose: bool,
 ) -> int:
@@ -75,9 +72,6 @@ def report_command(  # noqa: PLR0913, PLR0917 - one for each option
     if output != STANDARD_OUTPUT:
         refuse_to_replace(output, (result if format_ != "json" else None, base), "a result that is read")
         check_writable(output)
-    if card is not None:
-        refuse_to_replace(card, (result, base), "a result that is read")
-        plan_outputs({"output": output, CARD: card})
     refuse_two_from_standard_input((result, base))
     saved = read_saved(result)
     compared = None
@@ -90,8 +84,6 @@ def report_command(  # noqa: PLR0913, PLR0917 - one for each option
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
     if summary is not None:
         append_text(summary, render(saved, "markdown", compared, links) + "\n")
-    if card is not None:
-        write_report(saved, CARD, card)
     if format_ in ("markdown", "html"):
         write_rendered(render(saved, format_, compared, links), output)
     else:

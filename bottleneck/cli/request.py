@@ -16,7 +16,6 @@ from bottleneck.cli.options import (
     as_bytes,
     as_seconds,
     as_share,
-    card_option,
     price_option,
     traceback_option,
     verbose_option,
@@ -25,7 +24,6 @@ from bottleneck.cli.outputs import plan_outputs
 from bottleneck.cli.printing import say
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.reports.render import CARD
 from bottleneck.reports.writers.files import check_folder
 from bottleneck.results.records import Result
 
@@ -49,7 +47,6 @@ _OPTIONS = (
     click.option("--json", metavar="FILE", help="Write the result, for report and compare."),
     click.option("--markdown", metavar="FILE", help="Write a report for a pull request."),
     click.option("--html", metavar="FILE", help="Write a report as a web page."),
-    card_option,
     click.option("--cold", is_flag=True, help="Measure also with the files dropped from memory."),
     click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code there."),
     click.option("--native", is_flag=True, help="Show C and C++ frames in flamegraphs."),
@@ -100,7 +97,6 @@ class Request:
         json: str | None,
         markdown: str | None,
         html: str | None,
-        card: str | None,
         cold: bool,
         flamegraph: str | None,
         native: bool,
@@ -116,7 +112,7 @@ class Request:
         Raises:
             UsageError: Something that cannot be written, or that contradicts itself.
         """
-        outputs = plan_outputs({"json": json, "markdown": markdown, "html": html, CARD: card})
+        outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
         profile = _profile_options(flamegraph, native=native, idle=idle, rate=rate)
         if trace is not None:
             check_folder(trace, "traces")

@@ -78,7 +78,7 @@ def run_command(
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
     script = Script(arguments[0], arguments[1:], is_module)
     script.check()
-    for path in filter(None, map(asked.get, ("json", "markdown", "html", "card"))):
+    for path in filter(None, map(asked.get, ("json", "markdown", "html"))):
         refuse_to_replace(path, (script.name,), "the script")
     request, commit = Request.of(**asked), current_commit()
     show_traceback = traceback_is_asked_for()

@@ -132,9 +132,9 @@ class Steps(_Block):
 class Figure(_Block):
     """A drawing, which the page has a macro for."""
 
-    kind: Literal["card", "flow", "chart", "heat", "timeline", "flamegraph"]
+    kind: Literal["blocks", "flamegraph"]
     drawing: Any
-    """A `Card`, the lanes of a flow, a `Chart`, or a `Flamegraph`."""
+    """A `BlockPlot` or a `Flamegraph`."""
     on: tuple[Form, ...] = field(default=("html",), kw_only=True)
 
 

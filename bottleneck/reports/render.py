@@ -12,13 +12,10 @@ from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
 if TYPE_CHECKING:
-    from bottleneck.reports.charts.card import Card
     from bottleneck.reports.document import Document, Form, Link
     from bottleneck.reports.writers.text import TextReport
 
 FORMATS = ("text", "markdown", "html", "json")
-CARD = "card"
-"""No form of the report, but a picture of its answer."""
 
 Reported = Result | Comparison | Sweep | TuningResult
 
@@ -28,7 +25,7 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
 
     Args:
         reported: What to report.
-        format: One of `FORMATS`, or `CARD` for a result or a tuning.
+        format: One of `FORMATS`.
         compared: The result against what was measured before, for markdown and HTML.
         links: Files that belong to the result, for markdown.
 
@@ -37,10 +34,6 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
     """
     if format == "json":
         return to_json(reported) + "\n"
-    if format == CARD and isinstance(reported, Result | TuningResult):
-        from bottleneck.reports.charts.card import render_card
-
-        return render_card(_card(reported))
     if format not in FORMATS:
         raise UsageError(f"There is no report format {format!r}.", f"Use one of {', '.join(FORMATS)}.")
     if format == "text":
@@ -66,12 +59,6 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
 
     form: Form = "verbose" if verbose else "text"
     return TextReport(_document(reported, form), form)
-
-
-def _card(reported: Result | TuningResult) -> Card:
-    from bottleneck.reports.content import overview, tuning
-
-    return tuning.card(reported) if isinstance(reported, TuningResult) else overview.card(reported)
 
 
 def _document(

@@ -1,7 +1,7 @@
-"""Draws the pictures of the documentation from the results of the tutorial and of the tuning: `make pictures`.
+"""Draws the pictures of the documentation from the result of the tutorial: `make pictures`.
 
-The charts are those of the HTML report, each for a light and a dark page. The terminal has its own background. Where
-Chromium is installed, the page itself is photographed too, as a screen and a phone show it.
+The plot of the blocks is that of the HTML report, for a light and a dark page. The terminal has its own background.
+Where Chromium is installed, the page itself is photographed too, as a screen and a phone show it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,16 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import MONOKAI
 
-from bottleneck.reports.charts.charts import block_chart, draw_charts, tuning_chart
-from bottleneck.reports.charts.shapes import Chart
-from bottleneck.reports.render import CARD, for_terminal, render
+from bottleneck.reports.charts.blocks import BlockPlot, plot_blocks
+from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.codec import load
 from bottleneck.results.records import Result
-from bottleneck.results.tuning import TuningResult
-from docs.make import tuning
 from tests.support.browser import find_chromium, open_browser
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 BASE = "base.json"
-NAMES = {
-    "Throughput with the data cached at each point": "ladder",
-    "One step of the job": "waterfall",
-    "Gain if free": "gain",
-    "Blocks, round by round": "blocks",
-}
-"""File name of each chart, by its title."""
-LIGHT = {"ink": "#1c2024", "soft": "#60646c", "axis": "#80838d", "bar": "#3e7bb6", "pale": "#6b96c0", "hot": "#c2410c"}
-DARK = {"ink": "#edeef0", "soft": "#b0b4ba", "axis": "#777b84", "bar": "#5b9bd5", "pale": "#5d7f9f", "hot": "#fb923c"}
+LIGHT = {"ink": "#1c2024", "soft": "#60646c", "axis": "#80838d", "bar": "#3e7bb6", "hot": "#c2410c"}
+DARK = {"ink": "#edeef0", "soft": "#b0b4ba", "axis": "#777b84", "bar": "#5b9bd5", "hot": "#fb923c"}
 LIGHT["paper"], DARK["paper"] = "#ffffff", "#0d1117"
 _TOP, _MARGIN, _RIGHT, _FONT = 34, 10, 40, "13px system-ui, -apple-system, 'Segoe UI', sans-serif"
 _SIZES = {1280: 1300, 390: 1600}
@@ -56,7 +46,7 @@ _TERMINAL = (
 def main() -> None:
     """Write every picture."""
     result = load(FOLDER / BASE)
-    for name, svg in {**draw(result), **draw_tuning(tuning.read(FOLDER))}.items():
+    for name, svg in draw(result).items():
         (FOLDER / name).write_text(svg, encoding="utf-8")
     for name, png in photograph(result):
         (FOLDER / name).write_bytes(png)
@@ -87,68 +77,36 @@ def _small(png: bytes) -> bytes:
 
 def draw(result: Result) -> dict[str, str]:
     """The pictures of a result, by file name."""
-    pictures = {"terminal.svg": draw_terminal(result), "card.svg": render(result, CARD)}
-    blocks = block_chart(result)
-    for chart in (*draw_charts(result), *((blocks,) if blocks is not None else ())):
-        if chart.title in NAMES:
-            pictures[f"{NAMES[chart.title]}-light.svg"] = draw_chart(chart, LIGHT)
-            pictures[f"{NAMES[chart.title]}-dark.svg"] = draw_chart(chart, DARK)
-    return pictures
+    plot = plot_blocks(result)
+    assert plot is not None  # the tutorial has many
+    drawn = {f"blocks-{name}.svg": draw_blocks(plot, colours) for name, colours in (("light", LIGHT), ("dark", DARK))}
+    return {"terminal.svg": draw_terminal(result), **drawn}
 
 
-def draw_tuning(tuned: TuningResult) -> dict[str, str]:
-    """The ladder of a tuning, by file name."""
-    chart = tuning_chart(tuned)
-    assert chart is not None  # a page without a step up is refused
-    return {f"tuning-{name}.svg": draw_chart(chart, colours) for name, colours in (("light", LIGHT), ("dark", DARK))}
-
-
-def draw_chart(chart: Chart, colours: dict[str, str]) -> str:
-    """A chart as a file of its own, with its title, on an opaque background."""
-    soft = f' style="font-size:11px" fill="{colours["soft"]}"'
-    fills = {"bar": colours["bar"], "hot": colours["hot"], "soft": colours["pale"]}
+def draw_blocks(plot: BlockPlot, colours: dict[str, str]) -> str:
+    """The plot as a file of its own, with its title, on an opaque background."""
     shapes = [
-        f'<line x1="{s.x1:.1f}" x2="{s.x2:.1f}" y1="{s.y1:.1f}" y2="{s.y2:.1f}" stroke="{colours["axis"]}"/>'
-        if s.kind == "axis"
-        else f'<line x1="{s.x1:.1f}" x2="{s.x2:.1f}" y1="{s.y1:.1f}" y2="{s.y2:.1f}" stroke="{colours["soft"]}" '
-        'stroke-dasharray="4 3"/>'
-        for s in chart.segments
-        if s.kind in ("axis", "bound")
+        f'<line x1="{plot.left}" x2="{plot.width - 8}" y1="{y}" y2="{y}" stroke="{colours["axis"]}"/>\n'
+        f'<text x="{plot.left - 8}" y="{y}" text-anchor="end" dominant-baseline="central">{escape(name)}</text>'
+        for name, y in plot.lanes
     ]
     shapes += [
-        f'<rect x="{r.x:.1f}" y="{r.y:.1f}" width="{r.width:.1f}" height="{r.height:.1f}" '
-        f'fill="{fills.get(r.kind, colours["bar"])}"/>'
-        for r in chart.rects
+        f'<circle cx="{d.x:.1f}" cy="{d.y:.1f}" r="3" fill="{colours["hot" if d.outlier else "bar"]}"/>'
+        for d in plot.dots
     ]
-    strokes = {"interval": (("paper", 5.0), ("ink", 1.5)), "break": (("paper", 3.0),)}
+    notes = textwrap.wrap(plot.note, 112)
     shapes += [
-        f'<line x1="{s.x1:.1f}" x2="{s.x2:.1f}" y1="{s.y1:.1f}" y2="{s.y2:.1f}" stroke="{colours[colour]}" '
-        f'stroke-width="{wide}"/>'
-        for s in chart.segments
-        for colour, wide in strokes.get(s.kind, ())
-    ]
-    shapes += [
-        f'<circle cx="{d.x:.1f}" cy="{d.y:.1f}" r="3" fill="{fills.get(d.kind, colours["bar"])}"/>' for d in chart.dots
-    ]
-    shapes += [
-        f'<text x="{lab.x:.1f}" y="{lab.y:.1f}" text-anchor="{lab.anchor}" '
-        f'dominant-baseline="{"central" if lab.kind in ("label", "value") else "auto"}"'
-        f"{soft if lab.kind == 'soft' else ''}>{escape(lab.text)}</text>"
-        for lab in chart.labels
-    ]
-    notes = textwrap.wrap(chart.note, 112)
-    shapes += [
-        f'<text x="0" y="{chart.height + 12 + 15 * number}" style="font-size:11px" fill="{colours["soft"]}">'
+        f'<text x="0" y="{plot.height + 12 + 15 * number}" style="font-size:11px" fill="{colours["soft"]}">'
         f"{escape(note)}</text>"
         for number, note in enumerate(notes)
     ]
-    width, height = chart.width + _RIGHT + 2 * _MARGIN, chart.height + _TOP + 15 * len(notes) + _MARGIN
+    width, height = plot.width + _RIGHT + 2 * _MARGIN, plot.height + _TOP + 15 * len(notes) + _MARGIN
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'role="img" aria-label="{escape(chart.words)}">\n'
+        f'role="img" aria-label="{escape(f"{plot.title}. {plot.note}")}">\n'
         f'<rect width="100%" height="100%" rx="6" fill="{colours["paper"]}"/>\n'
         f'<g style="font:{_FONT}" fill="{colours["ink"]}">\n'
-        f'<text x="{_MARGIN}" y="20" style="font-weight:600">{escape(chart.title)}</text>\n'
+        f'<text x="{_MARGIN}" y="20" style="font-weight:600">{escape(plot.title)}</text>\n'
         f'<g transform="translate({_MARGIN} {_TOP})">\n' + "\n".join(shapes) + "\n</g>\n</g>\n</svg>\n"
     )
 

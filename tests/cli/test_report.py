@@ -105,25 +105,19 @@ def test_an_output_that_cannot_be_written_is_found_first(saved, tmp_path, capsys
     assert "it is a folder" in capsys.readouterr().err
 
 
-def test_a_card_is_drawn_beside_the_report(saved, tmp_path, capsys):
-    card = tmp_path / "card.svg"
-    assert run(["report", str(saved), "--card", str(card)]) == 0
-    output = capsys.readouterr()
-    assert "augment" in output.out
-    assert output.err == f"Wrote {card}\n"
-    assert card.read_text().startswith("<svg ")
-    assert run(["report", str(saved), "--card", "-"]) == 2
-    assert "--output and --card both go to standard output." in capsys.readouterr().err
-    assert run(["report", str(saved), "--card", str(saved)]) == 2
+def test_the_option_for_a_card_is_gone_and_says_so(saved, tmp_path, capsys):
+    assert run(["report", str(saved), "--card", str(tmp_path / "card.svg")]) == 2
+    assert "Error: --card is gone: the page that --html writes begins with the answer." in capsys.readouterr().err
+    assert run(["report", str(saved), "--cart", "x"]) == 2
+    assert "No such option" in capsys.readouterr().err
 
 
 def test_a_tuning_is_reported_as_a_result_is(tmp_path, monkeypatch, capsys):
-    saved, card, summary = (tmp_path / name for name in ("tuning.json", "card.svg", "summary.md"))
+    saved, summary = tmp_path / "tuning.json", tmp_path / "summary.md"
     saved.write_text(to_json(make_tuning()), encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    assert run(["report", str(saved), "--verbose", "--card", str(card), "--github-summary"]) == 0
+    assert run(["report", str(saved), "--verbose", "--github-summary"]) == 0
     assert "promised" in capsys.readouterr().out
-    assert "1,702 samples/s" in card.read_text(encoding="utf-8")
     assert summary.read_text(encoding="utf-8").startswith("### 🟢 train.py:build is 2.6x faster")
     assert run(["report", str(saved), "--gpu-hour-price", "2"]) == 2
     assert "--gpu-hour-price is for the result of one diagnosis" in capsys.readouterr().err

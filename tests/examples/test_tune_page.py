@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from docs.make import pictures, tuning
+from docs.make import tuning
 from docs.make.page import parts
 from docs.make.tutorial import report_kept
 
@@ -40,11 +40,6 @@ def test_a_run_keeps_its_result_and_writes_the_page(monkeypatch, tmp_path):
     assert page.count("printed anew") == 1  # what the script of the last section printed
     assert page.partition("## 7.")[0] == PAGE.partition("## 7.")[0]
     assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in kept} == kept
-
-
-def test_the_picture_is_that_of_the_kept_result():
-    for name, drawn in pictures.draw_tuning(tuning.read(tuning.KEPT)).items():
-        assert drawn == (tuning.KEPT / name).read_text(encoding="utf-8"), ANEW
 
 
 def test_the_job_and_the_change_of_the_page_can_be_run(monkeypatch):

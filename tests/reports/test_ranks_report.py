@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.charts.rank_map import MOST_ROWS, draw_ranks
+from bottleneck.reports.content.ranks import MOST_RANKS
 from bottleneck.reports.content.step import parts, parts_with_sync
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.reports.writers.markdown import LIMIT
 from bottleneck.results.evidence import Sync
-from bottleneck.results.ranks import Rank
 from tests.support.rank_results import make_rank, make_ranks_result, make_sync_bound_result, make_together
-from tests.support.results_factory import make_device_bound_result, make_result
+from tests.support.results_factory import make_result
 
 SENTENCE = "Rank 5 on node-0 (cuda:5) holds all 16 ranks by its augment. Without that: 2.3x (2.2–2.4) the throughput."
 
@@ -85,36 +84,31 @@ def test_a_cost_of_sharing_that_is_not_worth_naming_stays_in_the_train_step():
     assert parts_with_sync(result) == parts(result)
 
 
-# --- the map ----------------------------------------------------------------------------------------------
+# --- all of them ------------------------------------------------------------------------------------------
 
 
-def test_each_rank_has_a_row_and_the_slow_one_stands_out():
-    drawn = draw_ranks(make_ranks_result())
-    tips = [rect.tip for rect in drawn.rects if rect.kind != "heat0"]
-    assert tips == [
-        "Rank 5, waits for data: 15.1 ms, 60 % of a step more than usual",
-        "Rank 5, augment: 20.7 ms, 55 % of a step more than usual",
-    ]
-    assert drawn.note.endswith("The most: rank 5, waits for data: 15.1 ms, 60 % of a step more than usual.")
-    named = [label.text for label in drawn.labels if label.kind == "label"]
-    assert named == [f"{number} node-{number // 8}" for number in range(16)]
+def rows_of(page):
+    part = page.partition('id="all-ranks"')[2].partition("</table>")[0]
+    return re.findall(r"<tr>(<td.*?)</tr>", part)
 
 
-def test_of_a_thousand_ranks_no_slow_one_is_hidden():
-    drawn = draw_ranks(make_ranks_result(1024, slow=777))
-    assert sum(label.kind == "label" for label in drawn.labels) == MOST_ROWS
-    assert {re.match(r"Rank \d+", rect.tip)[0] for rect in drawn.rects if rect.kind != "heat0"} == {"Rank 777"}
+def test_a_page_has_a_row_for_each_rank_the_slowest_first():
+    rows = rows_of(render(make_ranks_result(), "html"))
+    assert len(rows) == 16
+    assert rows[0].startswith('<td class="number">5</td>')
+    widths = [float(re.search(r"width: ([\d.]+)%", row)[1]) for row in rows]
+    assert widths[0] == 100.0
+    assert max(widths[1:]) < 80
 
 
-def test_ranks_that_are_alike_do_not_stand_out():
-    drawn = draw_ranks(make_sync_bound_result())
-    assert {rect.kind for rect in drawn.rects} == {"heat0"}
-    assert drawn.note.endswith("No rank stands out.")
+def test_of_a_thousand_ranks_a_page_has_the_slowest():
+    rows = rows_of(render(make_ranks_result(1024, slow=777), "html"))
+    assert len(rows) == MOST_RANKS
+    assert rows[0].startswith('<td class="number">777</td>')
 
 
-def test_there_is_no_map_where_nothing_was_measured_of_ranks():
-    assert draw_ranks(make_device_bound_result()) is None
-    assert draw_ranks(make_result(ranks=(Rank(0, "a", "cpu"), Rank(1, "a", "cpu")))) is None
+def test_ranks_that_the_short_table_has_all_of_have_no_other():
+    assert rows_of(render(make_ranks_result(2, slow=1), "html")) == []
 
 
 # --- a thousand ranks -------------------------------------------------------------------------------------

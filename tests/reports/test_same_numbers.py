@@ -14,7 +14,6 @@ from bottleneck.analysis.stopping import loss
 from bottleneck.analysis.what_if import what_if
 from bottleneck.reports.content.io import reading
 from bottleneck.reports.content.ladder import rungs
-from bottleneck.reports.content.overview import card
 from bottleneck.reports.content.stages import exposed_around
 from bottleneck.reports.content.step import gain_text, parts
 from bottleneck.reports.content.verdict import headline, sentences
@@ -122,16 +121,3 @@ def test_the_page_tells_both_efficiencies_apart():
     assert "38 % (36–40 %) within an epoch, 30 % (29–31 %) over a whole one" in shown(
         make_result(verdict=judged), "html"
     )
-
-
-def test_a_job_on_the_cpu_that_its_epochs_hold_has_no_share_of_a_device():
-    whole = replace(
-        make_result().verdict, bottleneck=None, contributors=(), efficiency=Interval(0.38, 0.36, 0.4),
-        judged_by="epoch_efficiency", epoch_efficiency=Interval(0.19, 0.18, 0.2), sentence="It waits between epochs.",
-    )  # fmt: skip
-    on_cpu = make_result(verdict=whole, environment={"device": "cpu"})
-    said = card(on_cpu)
-    assert said.headline == "648 samples/s within an epoch"
-    assert said.claim == "324 samples/s over whole epochs: the beginning of each epoch costs the rest."
-    assert "Efficiency:" not in shown(on_cpu, "html")
-    assert card(make_result(verdict=whole)).claim == "Over whole epochs 19 % (18–20 %) of what is possible."

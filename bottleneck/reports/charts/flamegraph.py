@@ -170,11 +170,6 @@ def _numbers(stages: Iterable[str]) -> dict[str, int]:
     return found | {stage: free[at % len(free)] for at, stage in enumerate(others)}
 
 
-def colours_of(stages: Iterable[str]) -> dict[str, str]:
-    """The colour of each stage, the same in every drawing."""
-    return {stage: _COLOURS[at] for stage, at in _numbers(stages).items()}
-
-
 def _draw_legend(numbers: Mapping[str, int]) -> str:
     drawn, x = [], float(MARGIN)
     for stage, number in numbers.items():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bottleneck.reports.charts.card import Card, Standing
-from bottleneck.reports.content.job import date_line, job_facts, job_name
+from bottleneck.reports.content.job import job_facts, job_name
 from bottleneck.reports.content.verdict import headline
-from bottleneck.reports.document import TERMINAL, Column, Figure, Items, Paragraph, Section, Table
+from bottleneck.reports.document import Column, Items, Paragraph, Section, Table
 from bottleneck.results.comparison import Change, Comparison, Difference, Side, Sweep
 from bottleneck.results.format import (
     UNKNOWN,
@@ -37,8 +36,7 @@ def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[
         yield Section(title, (Paragraph(compared.sentence, "answer"),), folded=False)
     else:
         heading = Paragraph(_heading(compared.throughput, compared.head.label), "heading", on=("markdown",))
-        answer = Paragraph(compared.sentence, "answer", on=(*TERMINAL, "markdown"))
-        yield Section("", (heading, answer, Figure("card", card(compared))), folded=False)
+        yield Section("", (heading, Paragraph(compared.sentence, "answer")), folded=False)
     sides = compared.sides if isinstance(compared, Sweep) else (compared.base, compared.head)
     labels = [side.label for side in sides]
     warnings = () if isinstance(compared, Sweep) else compared.warnings
@@ -81,26 +79,6 @@ def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
     yield Section("", (Items(doubts, "Warning", warn=True),), folded=False)
 
 
-def card(compared: Comparison) -> Card:
-    """The change in short: throughput before and after, the step, and what holds the job."""
-    throughput = compared.throughput
-    before, after = _rates(throughput)
-    facts = (
-        ("One step", " → ".join(_steps(throughput))),
-        ("Bottleneck", " → ".join(dict.fromkeys(map(_bottleneck, (compared.base, compared.head))))),
-        ("Before", _named(compared.base)),
-        ("After", _named(compared.head)),
-    )
-    return Card(
-        _STANDINGS.get(throughput.finding or "", "undecided"), f"{before} → {after} samples/s", compared.sentence, facts
-    )
-
-
-def _named(side: Side) -> str:
-    return f"{side.label}, {date_line(side.created)}"
-
-
-_STANDINGS: dict[str, Standing] = {"faster": "faster", "slower": "slower", "within_noise": "as_fast"}
 _ARROWS = {"faster": "🟢", "slower": "🔴"}
 
 

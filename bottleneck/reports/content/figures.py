@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from bottleneck.analysis.advice.kept_stacks import kept_stacks
-from bottleneck.reports.charts.charts import block_chart, draw_charts
+from bottleneck.reports.charts.blocks import plot_blocks
 from bottleneck.reports.charts.flamegraph import draw_flamegraph
-from bottleneck.reports.charts.shapes import Chart
-from bottleneck.reports.charts.steps import step_chart
-from bottleneck.reports.charts.timeline import draw_timeline
 from bottleneck.reports.document import Figure, Paragraph, Section
 from bottleneck.results.format import percent, whole
 from bottleneck.results.records import Result
 
 
-def charts(result: Result) -> Iterator[Section]:
-    """What was found: ladder, one step, gains."""
-    for chart in draw_charts(result):
-        yield from _section(chart)
-
-
-def steps(result: Result) -> Iterator[Section]:
-    """Single steps of the job."""
-    return _section(step_chart(result))
-
-
 def blocks(result: Result) -> Iterator[Section]:
     """Every block."""
-    return _section(block_chart(result))
-
-
-def timeline(result: Result) -> Iterator[Section]:
-    """Utilisation over time."""
-    return _section(draw_timeline(result), "timeline")
-
-
-def _section(chart: Chart | None, kind: Literal["chart", "timeline"] = "chart") -> Iterator[Section]:
-    if chart is not None:
-        yield Section(chart.title, (Figure(kind, chart), Paragraph(chart.note, "note")))
+    plot = plot_blocks(result)
+    if plot is not None:
+        yield Section(plot.title, (Figure("blocks", plot), Paragraph(plot.note, "note")))
 
 
 def flamegraph(result: Result) -> Iterator[Section]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, Literal, TypeGuard
 
 from bottleneck.analysis import settings
-from bottleneck.results.format import known, long_duration, number, plural, whole
+from bottleneck.results.format import known, number, plural, whole
 from bottleneck.results.names import RAW, SYNC, is_cpu
 from bottleneck.results.records import Result, State
 from bottleneck.results.tuning import TuningResult
@@ -45,40 +44,6 @@ def _facts(result: Measured) -> Iterator[str]:
         yield f"batch {number(batch)}"
     if _is_number(workers):
         yield f"{number(workers)} worker{'' if workers == 1 else 's'}"
-
-
-def job_line(result: Measured) -> str:
-    """What was measured, as far as it is known."""
-    pipeline = result.pipeline
-    named = [str(pipeline[key]) for key in ("target", "dataset", "model") if pipeline.get(key)]
-    parts = [name if "/" in name or ":" in name else name.rpartition(".")[2] for name in named]
-    parts += filter(None, [ranks_in_words(result)])
-    size, workers = settings.positive(pipeline, "batch_size"), settings.number(pipeline, "num_workers")
-    parts += [f"batch size {size:g}"] if size is not None else []
-    parts += [plural(int(workers), "worker")] if workers is not None else []
-    return ", ".join(parts)
-
-
-def machine_line(result: Measured) -> str:
-    """Device and cores."""
-    device, name = (result.environment.get(key) for key in ("device", "device_name"))
-    cores = settings.positive(result.environment, "cpu_cores_available")
-    parts = [f"{name} ({device})" if name and device else str(name or device or "")]
-    parts += [f"{cores:g} CPU {'core' if cores == 1 else 'cores'}"] if cores is not None else []
-    return ", ".join(filter(None, parts))
-
-
-def measured_line(created: str, seconds: float) -> str:
-    """When, and how long it took."""
-    return f"{date_line(created)}, in {long_duration(seconds)}"
-
-
-def date_line(created: str) -> str:
-    """When, to the minute."""
-    try:
-        return f"{datetime.fromisoformat(created.replace('Z', '+00:00')):%Y-%m-%d %H:%M} UTC"
-    except ValueError:  # a file may hold any text
-        return created
 
 
 def ranks_in_words(result: Measured) -> str:

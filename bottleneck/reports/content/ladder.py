@@ -65,7 +65,7 @@ def ladder(result: Result) -> Iterator[Section]:
         Column("cached at", "name"),
         Column("stage", "name"),
         Column(rate_unit(result), "number"),
-        Column("", "bar", on=("verbose",)),
+        Column("", "bar", on=("verbose", "html")),
         Column("step", "number"),
         Column("adds", "number"),
         Column("finding", "finding"),

@@ -18,12 +18,12 @@ from bottleneck.reports.content.job import job_name, standing
 from bottleneck.reports.content.ladder import ladder, not_measured, step_bars, step_table
 from bottleneck.reports.content.loop import loop
 from bottleneck.reports.content.operators import operators
-from bottleneck.reports.content.overview import overview
 from bottleneck.reports.content.payload import moved_bytes, payload
-from bottleneck.reports.content.ranks import ranks
+from bottleneck.reports.content.ranks import all_ranks, ranks
 from bottleneck.reports.content.stages import stages
 from bottleneck.reports.content.transforms import transforms
 from bottleneck.reports.content.usage import utilisation
+from bottleneck.reports.content.what_if import possible
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
 from bottleneck.results.comparison import Comparison, Sweep
 from bottleneck.results.records import Result
@@ -34,10 +34,6 @@ _Part = Callable[[Result], Iterable[Section]]
 
 def _opened(part: _Part) -> _Part:
     return lambda result: (replace(section, folded=False) for section in part(result))
-
-
-def _folded(part: _Part) -> _Part:
-    return lambda result: (replace(section, folded=True) for section in part(result))
 
 
 _MEASURED: tuple[_Part, ...] = (
@@ -82,20 +78,9 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
         verdict.cost,
     ),
     "html": (
-        *(overview, ranks, _opened(verdict.warnings), _opened(advice)),
-        *(
-            figures.charts,
-            figures.steps,
-            _folded(ladder),
-            stages,
-            loop,
-            transforms,
-            functions,
-            figures.flamegraph,
-            reading,
-            payload,
-        ),
-        *(utilisation, operators, figures.blocks, figures.timeline, not_measured, raw.setting, verdict.cost),
+        *(verdict.page_answer, ranks, step_bars, possible, _opened(verdict.warnings), _opened(advice)),
+        *(all_ranks, ladder, stages, loop, transforms, functions, figures.flamegraph, reading, payload),
+        *(utilisation, operators, figures.blocks, not_measured, raw.setting, verdict.cost),
     ),
 }
 
@@ -128,8 +113,8 @@ _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], .
         *(tuning.first_warnings, rungs.ladder, tuning.others, tuning.next_steps, tuning.before, tuning.took),
     ),
     "html": (
-        *(tuning.page_head, tuning.warnings, rungs.ladder_as_chart, tuning.changed_lines_on_a_page),
-        *(tuning.now_on_a_page, rungs.ladder, tuning.others, tuning.next_steps, tuning.before, raw.setting),
+        *(tuning.page_head, tuning.warnings, rungs.ladder_on_a_page, tuning.changed_lines_on_a_page),
+        *(tuning.now_on_a_page, tuning.others, tuning.next_steps, tuning.before, raw.setting),
         tuning.took,
     ),
 }

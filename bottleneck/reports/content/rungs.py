@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from bottleneck.reports.charts.charts import tuning_chart
 from bottleneck.reports.content.advice import promise_of
-from bottleneck.reports.document import PAGES, Bar, Column, Figure, Items, Paragraph, Section, Table
+from bottleneck.reports.document import PAGES, Bar, Column, Items, Paragraph, Section, Table
 from bottleneck.results.format import (
     count,
     duration,
@@ -56,12 +56,9 @@ def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
     yield Section("", (Table(columns, rows), Items(tuple(_facts(result.ladder)))), folded=False)
 
 
-def ladder_as_chart(result: TuningResult) -> Iterator[Section]:
-    """The drawing, and what a change costs beside its gain."""
-    chart = tuning_chart(result)
-    if chart is not None:
-        note = Paragraph(f"{chart.note} {_how(result.ladder)}", "note")
-        yield Section(chart.title, (Figure("chart", chart), note, Items(tuple(_facts(result.ladder)))), folded=False)
+def ladder_on_a_page(result: TuningResult) -> Iterator[Section]:
+    """The same table, which a page has open."""
+    return (replace(section, folded=False) for section in ladder(result))
 
 
 def altering(ladder: Sequence[Rung]) -> Iterator[str]:
@@ -79,7 +76,7 @@ def _table(result: TuningResult) -> Table:
     columns = (
         Column("change", "name"),
         Column("samples/s", "number"),
-        Column("", "bar", on=("markdown",)),
+        Column("", "bar", on=PAGES),
         Column("this step", "number"),
         Column("all together", "number"),
         Column("promised", "number"),

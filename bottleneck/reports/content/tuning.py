@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from bottleneck.analysis.advice.edits import FIRST
 from bottleneck.analysis.advice.proof import PROVING
-from bottleneck.reports.charts.card import Card, Standing
 from bottleneck.reports.content.advice import advice, first_in_words, promise_of
-from bottleneck.reports.content.job import job_facts, job_line, job_name, machine_line, measured_line, standing
+from bottleneck.reports.content.job import job_facts, job_name, standing
 from bottleneck.reports.content.ladder import step_bars
-from bottleneck.reports.content.overview import flow, held_by
-from bottleneck.reports.content.rungs import altering
 from bottleneck.reports.content.verdict import MOST_WARNINGS, STATES, headline
-from bottleneck.reports.document import TERMINAL, Column, Figure, Items, Paragraph, Section, Step, Steps, Table
+from bottleneck.reports.document import TERMINAL, Column, Items, Paragraph, Section, Step, Steps, Table
 from bottleneck.results.format import count, gain, gain_interval, known, long_duration, names, plural
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import NO_TIME, Trial, TuningResult
@@ -28,10 +26,12 @@ _CHANGE = "Change these lines"
 
 def short_answer(result: TuningResult) -> Iterator[Section]:
     """What became of it and which job it is, in one line, and the answer."""
+    yield Section("", (*_job(result), Paragraph(result.sentence)), folded=False)
+
+
+def _job(result: TuningResult) -> tuple[Paragraph, Paragraph]:
     state = {"tuned": "TUNED", "as_before": "UNCHANGED"}.get(_standing(result), "UNFINISHED")
-    job = Paragraph(f"{state}  {job_name(result)}", "state")
-    facts = Paragraph(", ".join(job_facts(result)), "note")
-    yield Section("", (job, facts, Paragraph(result.sentence)), folded=False)
+    return Paragraph(f"{state}  {job_name(result)}", "state"), Paragraph(", ".join(job_facts(result)), "note")
 
 
 def pull_request_answer(result: TuningResult) -> Iterator[Section]:
@@ -53,35 +53,12 @@ def _heading(result: TuningResult) -> str:
 
 
 def page_head(result: TuningResult) -> Iterator[Section]:
-    """The answer on a card."""
-    yield Section("", (Figure("card", card(result)),), folded=False)
+    """The same, and the answer as what the page is about."""
+    state, facts = _job(result)
+    yield Section("", (state, Paragraph(result.sentence, "answer"), facts), folded=False)
 
 
-def card(result: TuningResult) -> Card:
-    """The answer in short: throughput before and after, what was kept and what holds the job now."""
-    kept = [setting for rung in result.ladder[1:] for setting in rung.settings]
-    tried = f"{measured_line(result.created, result.seconds)}, {_tried(result.trials)}"
-    facts = (
-        ("Kept", names(kept)),
-        ("May alter", "; ".join(altering(result.ladder))),
-        ("Holds it now", held_by(result.after) if result.after is not None else ""),
-        ("Job", job_line(result)),
-        ("Machine", machine_line(result)),
-        ("Tuned", tried),
-    )
-    return Card(_standing(result), *_claim(result), tuple(fact for fact in facts if fact[1]))
-
-
-def _claim(result: TuningResult) -> tuple[str, str]:
-    if not result.ladder:
-        return "No ladder yet", result.sentence
-    before, after = (count(rung.rate.samples_per_s) for rung in (result.ladder[0], result.ladder[-1]))
-    if result.gain is None:
-        return f"{before} samples/s", result.sentence
-    return f"{before} → {after} samples/s", f"{gain_interval(result.gain)} the throughput, measured in turns."
-
-
-def _standing(result: TuningResult) -> Standing:
+def _standing(result: TuningResult) -> Literal["tuned", "as_before", "ended_early"]:
     if not result.ladder:
         return "ended_early"
     return "tuned" if len(result.ladder) > 1 else "as_before"
@@ -208,13 +185,13 @@ def now_in_full(result: TuningResult) -> Iterator[Section]:
 
 
 def now_on_a_page(result: TuningResult) -> Iterator[Section]:
-    """What holds the tuned job, and the stages that its data passes."""
+    """What holds the tuned job; in HTML also its step as bars."""
     if result.after is not None:
         title = "What holds the job now"
-        drawn = [block for section in flow(result.after) for block in section.blocks if isinstance(block, Figure)]
+        bars = [replace(block, on=("html",)) for section in step_bars(result.after) for block in section.blocks]
         told = *headline(result.after), _whose_budget(result.after)
         said = Paragraph(title, "state", on=("markdown",)), *map(Paragraph, told)
-        yield Section(title, (*said, *drawn), folded=False)
+        yield Section(title, (*said, *bars), folded=False)
 
 
 def _whose_budget(after: Result) -> str:

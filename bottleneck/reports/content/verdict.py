@@ -91,6 +91,21 @@ def short_answer(result: Result) -> Iterator[Section]:
     yield Section("", (job, facts, *map(Paragraph, headline(result))), folded=False)
 
 
+def page_answer(result: Result) -> Iterator[Section]:
+    """State and job, and the verdict in full; both efficiencies where it goes by the one over a whole epoch."""
+    job = Paragraph(f"{STATES[standing(result)]}  {job_name(result)}", "state")
+    answer, *rest = headline(result) if on_cpu(result) else [*sentences(result), *_efficiencies(result)]
+    facts = Paragraph(", ".join(job_facts(result)), "note")
+    yield Section("", (job, Paragraph(answer, "answer"), *map(Paragraph, rest), facts), folded=False)
+
+
+def _efficiencies(result: Result) -> Iterator[str]:
+    verdict = result.verdict
+    if verdict.judged_by == "epoch_efficiency":
+        within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
+        yield f"Efficiency: {within} within an epoch, {over} over a whole one."
+
+
 def pull_request_answer(result: Result) -> Iterator[Section]:
     """A heading that tells this job from others, and the answer."""
     name = job_name(result)

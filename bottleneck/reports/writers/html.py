@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from bottleneck.reports import sanitize
 from bottleneck.reports.charts.flamegraph import script
-from bottleneck.reports.document import Block, Document, Figure
+from bottleneck.reports.document import Bar, Block, Document, Figure
+from bottleneck.results.format import known
 
 if TYPE_CHECKING:
     import jinja2
@@ -83,12 +84,19 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["code"] = _code
     environment.filters["diff"] = _diff
+    environment.filters["percents"] = _percents
     environment.filters["kind"] = lambda block: type(block).__name__
     return environment
 
 
 def _clean(value: Any) -> Any:
     return sanitize.shown(value) if type(value) is str else value
+
+
+def _percents(cell: str | Bar) -> float | None:
+    """How long a bar is; None where that is not known."""
+    fraction = cell.fraction if isinstance(cell, Bar) else None
+    return round(100 * min(1.0, max(0.0, fraction)), 1) if known(fraction) else None
 
 
 def _code(text: str) -> Markup:
