@@ -19,7 +19,7 @@ _GROUPS = {
 }
 GROUP_OF = {option: group for group, options in _GROUPS.items() for option in options}
 """By the long name of an option; what is in none comes with the others."""
-_GONE = {"--card": "--card is gone: the page that --html writes begins with the answer."}
+GONE = {"--card": "--card is gone: the page that --html writes begins with the answer."}
 """What becomes of options of earlier versions."""
 
 EXAMPLES = {
@@ -61,8 +61,8 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.option_name in _GONE:
-                raise click.UsageError(_GONE[error.option_name], ctx) from None
+            if error.option_name in GONE:
+                raise click.UsageError(GONE[error.option_name], ctx) from None
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

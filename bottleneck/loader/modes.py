@@ -58,10 +58,7 @@ MOST_MARKS = 45
 PAY_SERVING = 1 << (FIRST_MARK + MOST_MARKS)
 """Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
 
-TIME_STAGES = 1 << (FIRST_MARK + MOST_MARKS + 1)
-"""Everything real, and each worker notes when it makes which stage of a batch. Never timed from outside."""
-
-ALL_AND_MARKS = (ALL | SKIP_OTHER | SKIP_COLLATE_REST | ~0 << FIRST_MARK) & ~TIME_STAGES
+ALL_AND_MARKS = ALL | SKIP_OTHER | SKIP_COLLATE_REST | ~0 << FIRST_MARK
 """What decides whether anything is served in a mode: of `ALL` alone, nothing is."""
 
 

@@ -74,7 +74,6 @@ class SwitchedLoader(RunningLoader):
         # What the workers leave for this process.
         self.reports = control.reports.read
         self.observations = control.observations.read
-        self.batches_made = control.batches_made.by_worker
         self.facts = control.facts.read
         self.stacks = control.stacks.by_worker
         self.files = control.files.read

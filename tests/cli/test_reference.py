@@ -260,10 +260,12 @@ FREE = {
 
 
 def keys_of(value, place: str = "") -> dict[str, str]:
-    """Every key inside a value, with the place where it is."""
+    """Every key inside a value that is read, with the place where it is."""
     found = {}
     if isinstance(value, dict):
         for key, item in value.items():
+            if (place, key) == ("evidence.utilisation", "series"):  # of earlier versions
+                continue
             if place not in (
                 "evidence.loader.transform_modules",
                 "evidence.model.dtypes",

@@ -11,6 +11,7 @@ import pytest
 
 import bottleneck
 from benchmarks import bench
+from bottleneck.cli.help import GONE
 from bottleneck.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,7 +109,7 @@ def test_commands_are_found_at_all():
 @pytest.mark.parametrize("page", PAGES)
 def test_every_option_in_the_text_exists(page):
     ours = [cli.get_command(click.Context(cli), name) for name in COMMANDS] + [bench.main]
-    known = set().union(*map(options_of, ours)) | OF_OTHER_TOOLS | {"--help", "--version"}
+    known = set().union(*map(options_of, ours)) | OF_OTHER_TOOLS | {"--help", "--version", *GONE}
     named = {
         option for code in re.findall(r"`([^`\n]+)`", prose_of(page)) for option in re.findall(r"--[a-z][a-z_-]+", code)
     }

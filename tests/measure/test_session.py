@@ -161,7 +161,7 @@ def test_progress_tells_phase_round_and_time():
     run_simulated(0.01, MeasureOptions(), judge=lambda _: PRECISE, on_progress=updates.append)
     phases = list(dict.fromkeys(update.phase for update in updates))
     before = ["starting workers", "recording", "observing", "warming up", "trying workers"]
-    assert phases == [*before, "trying out", "measuring", "watching steps", "tracing"]
+    assert phases == [*before, "trying out", "measuring", "tracing"]
     measuring = [update for update in updates if update.phase == "measuring"]
     assert {update.round for update in measuring} == {1, 2, 3, 4, 5, 6}
     assert "raw" in {update.experiment for update in measuring}
@@ -259,10 +259,6 @@ def test_a_whole_diagnosis_with_workers(dataset):
     evidence = outcome.measurement.evidence
     assert evidence.wait_s.p50 <= evidence.wait_s.p99
     assert evidence.first_batch_s > 0
-    watched = evidence.watched
-    assert len(watched.steps) >= 4
-    assert {batch.worker for batch in watched.batches} == {0, 1}
-    assert all(0 < sum(b.stages_s.values()) <= 1.001 * (b.end_s - b.begin_s) for b in watched.batches)
     assert outcome.measurement.cost.cache_bytes > 0
     assert not workers_left()
 

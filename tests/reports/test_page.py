@@ -95,7 +95,7 @@ def test_a_comparison_begins_with_its_answer():
     compared = compare(make_device_bound_result(), make_result(), labels=("main", "pr"), force=True)
     page = render(compared, "html")
     assert page.count(escape(compared.sentence)) == 1
-    assert page.index(f'<h1>{escape(compared.sentence)}</h1>') < page.index("<h2")
+    assert page.index(f"<h1>{escape(compared.sentence)}</h1>") < page.index("<h2")
 
 
 def test_before_and_after_come_before_the_rest():

@@ -99,7 +99,7 @@ def test_a_long_table_that_is_not_folded_is_cut():
 def test_only_the_first_answer_is_the_heading_of_the_page():
     answers = (Section("", (Paragraph("first", "answer"),)), Section("Part", (Paragraph("second", "answer"),)))
     page = render_html(Document(answers, "the title"))
-    assert '<h1>first</h1>' in page
+    assert "<h1>first</h1>" in page
     assert "<summary><h2>Part</h2></summary>\n<p>second</p>" in page
     assert "<title>the title</title>" in page
 

@@ -29,6 +29,7 @@ def from_file(seen):
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: path.stem)
 def test_what_was_saved_before_is_said_to_the_letter(path):
     before, after = json.loads(path.read_bytes())["evidence"], json.loads(to_json(load(path)))["evidence"]
+    before["utilisation"].pop("series", None)  # read by nobody any more
 
     def unsaid(old, new):
         """What the new one says and the old one does not."""

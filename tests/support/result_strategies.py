@@ -5,20 +5,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from bottleneck.results.evidence import (
-    BatchWatched,
     Contention,
     Evidence,
     LoaderFacts,
     RanksTogether,
     SourcePlace,
     Stalls,
-    StepSeen,
-    StepWatched,
     Straggler,
     Sync,
     TransformSeen,
     Utilisation,
-    Watched,
 )
 from bottleneck.results.ranks import Rank, RankExperiment
 from bottleneck.results.records import (
@@ -143,20 +139,6 @@ EVIDENCE = st.builds(
     first_batch_s=st.none() | NUMBERS,
     receiving_s_per_batch=st.none() | st.integers(-(2**53), 2**53) | NUMBERS,
     stalls=st.builds(Stalls, count=st.none() | COUNTS, lost_share=st.none() | NUMBERS),
-    steps=tuples_of(st.builds(StepSeen, wait_s=st.none() | NUMBERS, work_s=st.none() | NUMBERS)),
-    watched=st.builds(
-        Watched,
-        steps=tuples_of(st.builds(StepWatched, **dict.fromkeys(("begin_s", "wait_s", "work_s"), st.none() | NUMBERS))),
-        batches=tuples_of(
-            st.builds(
-                BatchWatched,
-                worker=st.none() | COUNTS,
-                begin_s=st.none() | NUMBERS,
-                end_s=st.none() | NUMBERS,
-                stages_s=st.none() | st.dictionaries(NAMES, NUMBERS, max_size=3),
-            )
-        ),
-    ),
     loader=st.builds(LoaderFacts, transform_modules=st.dictionaries(st.text(), st.text(), max_size=3)),
     transforms=tuples_of(st.builds(TransformSeen, name=st.none() | NAMES, share=st.none() | NUMBERS)),
     transforms_note=st.none() | st.text(),

@@ -40,22 +40,16 @@ class StageFrames(Work):
         return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
 
     def _run_sample(self, function: Function, *args: Any) -> Any:
-        return self._run(self._base_stage(), self.plan.marks.sample, function, *args)
-
-    def _base_stage(self) -> str:
         # With `tail`, code outside the cuts loads before the augmentation and finishes after it, in the same frame.
-        return base_stage(self.plan, of_tail=UNKNOWN_STAGE)
+        return self._run(base_stage(self.plan, of_tail=UNKNOWN_STAGE), self.plan.marks.sample, function, *args)
 
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
         self._calls = StageCalls(self._tape, self.plan, marked)
         with self._tape.answered_by(self._answer):
-            return self._run_in(stage, function, args, {})
+            return run_in_stage(stage, function, args, {})
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._calls.run(site, self._run_in, function, args, kwargs)
-
-    def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return run_in_stage(stage, function, args, kwargs)
+        return self._calls.run(site, run_in_stage, function, args, kwargs)
 
 
 def run_in_stage(stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

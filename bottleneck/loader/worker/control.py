@@ -11,7 +11,6 @@ import shutil
 from typing import Any
 
 from bottleneck.loader import modes
-from bottleneck.loader.observe.batch_made import BatchMade
 from bottleneck.loader.observe.file_watch import NotedFiles
 from bottleneck.loader.observe.observation import Observation
 from bottleneck.loader.observe.stack_sampler import SampledStacks
@@ -46,8 +45,6 @@ class Control:
         """What the workers have found out while recording."""
         self.observations: Mailbox[Observation] = Mailbox(self._folder, "observation")
         """What they have measured of their batches while observing."""
-        self.batches_made: Mailbox[list[BatchMade]] = Mailbox(self._folder, "made")
-        """When they made their last batches, while that is noted."""
         self.facts: Mailbox[WorkerFacts] = Mailbox(self._folder, "facts")
         """What they report of themselves; each does so with its first observation."""
         self.stacks: Mailbox[SampledStacks] = Mailbox(self._folder, "stacks")

@@ -19,7 +19,6 @@ from bottleneck.loader import modes, requests
 from bottleneck.loader.observe.file_watch import FileWatch
 from bottleneck.loader.observe.observer import Observer
 from bottleneck.loader.observe.stack_sampler import StackSampler
-from bottleneck.loader.observe.stage_clock import StageClock
 from bottleneck.loader.observe.stage_frames import StageFrames
 from bottleneck.loader.record.cutting import callables_at, install, step_aside
 from bottleneck.loader.record.plan import Report
@@ -98,7 +97,6 @@ class Engine:
             lambda: [*callables_at(dataset, self.sites), ("collate_fn", self.collate_fn)],
         )  # fmt: skip
         self._stage_frames = StageFrames(user_code, tape)
-        self._stage_clock = StageClock(user_code, tape, self.control.batches_made)
         self._work: Work = user_code
         step_aside(tape.cuts, aside=True)
 
@@ -108,7 +106,6 @@ class Engine:
             (modes.RECORD, self._recorder),
             (modes.OBSERVE, self._observer),
             (modes.NAME_FRAMES, self._stage_frames),
-            (modes.TIME_STAGES, self._stage_clock),
         ):
             if mode & bits:
                 return work
@@ -138,7 +135,7 @@ class Engine:
         self._plan_version = self.control.plan_version
         plan = self.control.read_plan()
         self._server.use_plan(plan)
-        self._observer.plan = self._stage_frames.plan = self._stage_clock.plan = plan
+        self._observer.plan = self._stage_frames.plan = plan
         if self._user_code.in_worker:
             # Else the user's own collections of garbage would go through what is recorded here.
             gc.freeze()

@@ -13,7 +13,7 @@ import numpy as np
 # The tail of the binomial distribution behind scipy.stats.binom.sf, without the import time of scipy.stats.
 from scipy.special import bdtrc
 
-from bottleneck.results.evidence import Stalls, StepSeen, Waits
+from bottleneck.results.evidence import Stalls, Waits
 from bottleneck.results.records import Block
 
 WATCH_S, WATCH_SHARE = 3.0, 0.05
@@ -34,8 +34,6 @@ _FEWEST_GAPS = 4
 """Distances between stalls that it takes to know a period."""
 _TOLERANCE = 0.1
 """How far a distance may be from the period, as a part of it; a batch at least is allowed beyond short ones."""
-_MOST_STEPS = 64
-"""Steps that are kept one by one."""
 _CHANCE = 0.01
 """Chance of seeing as regular stalls where there is no period, over all periods that were looked for."""
 
@@ -132,12 +130,3 @@ def describe_waits(waits_s: Sequence[float], blocks: Sequence[Block], workers: i
     parts = [waits_s[end - block.batches : end] for end, block in zip(ends, blocks, strict=True)]
     stalls = find_stalls(parts, sum(block.seconds for block in blocks), workers)
     return summarise_waits(waits_s), stalls or Stalls()
-
-
-def describe_steps(steps_s: Sequence[tuple[float, float]]) -> tuple[StepSeen, ...]:
-    """Return the evidence on single steps.
-
-    Args:
-        steps_s: The wait for the batch, and what the whole step took, step after step [s].
-    """
-    return tuple(StepSeen(wait_s=wait, work_s=max(0.0, whole - wait)) for wait, whole in steps_s[:_MOST_STEPS])

@@ -16,7 +16,6 @@ from bottleneck.measure.explain_errors import job_failures, one_line
 from bottleneck.measure.facts.batch_waits import (
     WATCH_S,
     WATCH_SHARE,
-    describe_steps,
     describe_waits,
     find_stalls,
     worth_watching,
@@ -26,12 +25,6 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import TraceRequest, TraceResult, trace
-from bottleneck.measure.passes.watch_steps import (
-    WATCH_STEPS_S,
-    WATCH_STEPS_SHARE,
-    WATCH_STEPS_SHARE_OF_REST,
-    watch_steps,
-)
 
 
 @dataclass(frozen=True)
@@ -45,8 +38,6 @@ class Passes:
     options: MeasureOptions
     budget_s: float
     """Of the whole diagnosis."""
-    budget_ends_s: float
-    """When that is spent, by the clock of the bench."""
     tell: Callable[[str], None]
     trains: bool = True
     """Steps may be made: not where other ranks would have to make them too."""
@@ -58,7 +49,6 @@ class Passes:
         note_waits(self.bench, self.ledger)
         if self.trains:
             self._watch_stalls()
-            self._watch_steps()
         elif self.options.trace:
             self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks no rank trains by itself.")
         self._look_into_steps(device_bound=device_bound)
@@ -80,18 +70,6 @@ class Passes:
         if seen is not None:
             stalls = replace(stalls, period_batches=seen.period_batches, period_s=seen.period_s)
             self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
-
-    def _watch_steps(self) -> None:
-        """Look at what the workers do while the job runs."""
-        if self.ledger.ladder is None:
-            return
-        self.tell("watching steps")
-        step_s = self.ledger.seconds_per_batch(self.ledger.ladder.raw)
-        left_s = self.budget_ends_s - self.bench.clock()
-        limit_s = min(WATCH_STEPS_S, WATCH_STEPS_SHARE * self.budget_s, WATCH_STEPS_SHARE_OF_REST * left_s)
-        with self._all_is_measured("steps-not-watched", "There are no lanes of the workers."):
-            watched = watch_steps(self.bench, limit_s, step_s)
-            self.ledger.evidence = replace(self.ledger.evidence, watched=watched)
 
     @contextmanager
     def _all_is_measured(self, id_: str, lost: str) -> Iterator[None]:
@@ -140,5 +118,4 @@ def note_waits(bench: Bench, ledger: Ledger) -> None:
     if raw is not None and ledger.evidence.wait_s.count is None and bench.waits_s.get(raw):
         blocks = ledger.blocks.get(raw, [])
         waits, stalls = describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)
-        steps = describe_steps(bench.raw_steps_s)
-        ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls, steps=steps)
+        ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls)

@@ -25,7 +25,6 @@ from bottleneck.measure.usage.machine import MachineUsage
 from bottleneck.measure.usage.nvml import GpuUsage, NoGpuError
 from bottleneck.measure.usage.sampler import UsageSampler
 from bottleneck.measure.usage.samples import UsageSamples
-from bottleneck.measure.usage.series import utilisation_series
 from bottleneck.measure.usage.summary import summarise_utilisation
 from bottleneck.results.evidence import Utilisation as Used
 
@@ -139,5 +138,4 @@ class Utilisation:
             made = summarise_utilisation(
                 found, ladder, interval_s=self._interval_s, usable_cores=usable_cores(), cache_bytes=cache_bytes
             )
-            made = replace(made, series=utilisation_series(found, ladder))
         return replace(made, missing=(*found.missing, *self._missing))

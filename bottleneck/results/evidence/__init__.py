@@ -40,18 +40,15 @@ from bottleneck.results.evidence.step import (
     TrainingSeen,
 )
 from bottleneck.results.evidence.usage import (
-    BlocksOverTime,
     Cores,
     ExperimentUsage,
     GpuUsage,
     MainProcess,
-    MemoryOverTime,
     SharedMemory,
-    UsageSeries,
     Utilisation,
     WorkersUsage,
 )
-from bottleneck.results.evidence.waits import BatchWatched, EpochGap, Stalls, StepSeen, StepWatched, Waits, Watched
+from bottleneck.results.evidence.waits import EpochGap, Stalls, Waits
 from bottleneck.results.values import Count, Interval, Quantity
 
 
@@ -95,10 +92,6 @@ class Evidence:
     blocks_repeated: Count | None = left_out()
     wait_s: Waits = left_out(Waits())
     stalls: Stalls = left_out(Stalls())
-    steps: tuple[StepSeen, ...] = left_out(())
-    """Steps of the job in its last block, in their order: the first of them."""
-    watched: Watched = left_out(Watched())
-    """Outside of the timed blocks."""
     trace: Traces = left_out(Traces())
     model: ModelFacts = left_out(ModelFacts())
     loop_s_per_batch: Quantity | None = None

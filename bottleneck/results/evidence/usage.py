@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta
-
-from bottleneck.results.evidence.fields import MOST_ROWS, left_out, null
+from bottleneck.results.evidence.fields import left_out, null
 from bottleneck.results.values import Count, Quantity
 
 
@@ -100,42 +97,6 @@ class SharedMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlocksOverTime:
-    """A block, or some neighbours, in a series over time."""
-
-    begin_s: Quantity | None = None
-    """From the beginning of the first block, as is the end."""
-    end_s: Quantity | None = None
-    name: str | None = None
-    """The experiment; None where several share the row."""
-    mode: str | None = None
-    cores_busy: Quantity | None = None
-    cores_job: Quantity | None = None
-    disk_read_bytes_per_s: Quantity | None = None
-    gpu_busy_share: Quantity | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryOverTime:
-    """Memory of the workers at one moment."""
-
-    time_s: Quantity | None = None
-    """From the beginning of the first block."""
-    private_bytes: Quantity | None = None
-    shared_bytes: Quantity | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsageSeries:
-    """What was used over time."""
-
-    blocks_per_row: Count | None = None
-    """Neighbours that share a row."""
-    blocks: Annotated[tuple[BlocksOverTime, ...], Meta(max_length=MOST_ROWS)] = ()
-    memory: Annotated[tuple[MemoryOverTime, ...], Meta(max_length=MOST_ROWS)] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Utilisation:
     """What the machine and the processes of the job did while blocks were measured."""
 
@@ -147,5 +108,4 @@ class Utilisation:
     workers: WorkersUsage = null(WorkersUsage())
     shared_memory: SharedMemory = null(SharedMemory())
     gpu_other_processes: Count | None = None
-    series: UsageSeries = left_out(UsageSeries())
     missing: tuple[str, ...] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bottleneck.results.values import Count, Quantity
@@ -23,44 +22,6 @@ class EpochGap:
     """Whether the workers are; None without workers."""
     batches: Quantity | None = None
     """Batches of an epoch; a partial one counts as its part."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepSeen:
-    """One step of the job as the main process saw it, right behind the one before."""
-
-    wait_s: Quantity | None = None
-    """For its batch."""
-    work_s: Quantity | None = None
-    """For all else: transfer and train step. A device may work on meanwhile and afterwards."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepWatched(StepSeen):
-    """A step with its place in time."""
-
-    begin_s: Quantity | None = None
-    """When the main process asks for its batch."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchWatched:
-    """A batch as its worker made it."""
-
-    worker: Count | None = None
-    begin_s: Quantity | None = None
-    """Negative where it was begun before the first step."""
-    end_s: Quantity | None = None
-    stages_s: Mapping[str, Quantity] | None = None
-    """What went into which stage, all samples together."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """Some steps of the job, and the batches that its workers made meanwhile, by one clock: 0 is the first step."""
-
-    steps: tuple[StepWatched, ...] = ()
-    batches: tuple[BatchWatched, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
