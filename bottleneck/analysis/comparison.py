@@ -14,7 +14,7 @@ from bottleneck.analysis.stopping import loss
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError
 from bottleneck.results.codec import to_measurement
-from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange, Sweep
+from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange
 from bottleneck.results.format import count, gain_interval, percent_interval
 from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
@@ -68,28 +68,6 @@ def compare(
         unlike=unlike,
         warnings=tuple(_doubts(changes, sides)),
     )
-
-
-def sweep(results: Sequence[Result], *, labels: Sequence[str], force: bool = False) -> Sweep:
-    """Set any number of results beside each other, each against the first.
-
-    Args:
-        results: At least two, in the order in which they are shown.
-        labels: What they are called.
-        force: Compare also what is unlike.
-
-    Raises:
-        UsageError: The results are of unlike machines or pipelines, and it is not forced.
-    """
-    unlike = differences(results)
-    _refuse_unlike(unlike, labels, force=force)
-    readings, rates = [read(to_measurement(result)) for result in results], [_coupled_rates(r) for r in results]
-    changes = []
-    for label, reading, rate in zip(labels, readings, rates, strict=True):
-        change = _change(RAW, (rates[0], rate), (readings[0], reading), len(results) - 1)
-        changes.append(Change(label, change.base, change.head, change.speedup, change.finding))
-    sides = tuple(_side(result, label) for result, label in zip(results, labels, strict=True))
-    return Sweep(SCHEMA_VERSION, "sweep", this_tool(), sides, tuple(changes), _best_sentence(sides), unlike)
 
 
 def lost_throughput(comparison: Comparison) -> Interval | None:
@@ -216,15 +194,6 @@ def _bottleneck_sentence(base: Side, head: Side) -> str:
     if before == after:
         return f"The bottleneck is still {after}."
     return f"The bottleneck was {before} and is now {after}."
-
-
-def _best_sentence(sides: Sequence[Side]) -> str:
-    known = [side for side in sides if side.samples_per_s is not None]
-    if not known:
-        return "None of the results has a throughput of the job as it is."
-    best = max(known, key=lambda side: side.samples_per_s or 0.0)
-    holds = f"; its bottleneck is {best.bottleneck}" if best.bottleneck else ""
-    return f"The highest throughput is that of {best.label}: {count(best.samples_per_s or 0.0)} samples/s{holds}."
 
 
 def _doubts(changes: Sequence[Change], sides: tuple[Side, Side]) -> list[str]:

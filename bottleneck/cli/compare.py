@@ -15,15 +15,11 @@ from bottleneck.cli.outputs import STANDARD_OUTPUT, check_writable, refuse_to_re
 from bottleneck.cli.printing import print_report, say
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.reports.render import FORMATS, for_terminal, render
-from bottleneck.results.comparison import Comparison, Sweep
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.format import percent, percent_interval
 
 
-@click.command(
-    "compare",
-    cls=Command,
-    epilog="More than two results make one table, each against the first.",
-)
+@click.command("compare", cls=Command)
 @click.argument("results", metavar="BASE.json HEAD.json", nargs=-1, required=True)
 @click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="Format of the report."
@@ -44,8 +40,8 @@ def compare_command(
     """Compare saved results: what is faster in HEAD than in BASE, what is slower, and what is the bottleneck now."""
     if len(results) < 2:
         raise UsageError("Only one result was given.", "Give two: bottleneck compare BASE.json HEAD.json")
-    if allowed_loss is not None and len(results) > 2:
-        raise UsageError("--fail-on-regression compares two results.", f"Leave out {len(results) - 2} of them.")
+    if len(results) > 2:
+        raise UsageError(f"{len(results)} results were given.", "Compare two at a time: compare BASE.json HEAD.json")
     refuse_two_from_standard_input(results)
     if output != STANDARD_OUTPUT:
         refuse_to_replace(output, results, "a result that is read")
@@ -55,19 +51,15 @@ def compare_command(
         print_report(for_terminal(compared))
     else:
         write_rendered(render(compared, format_), output)
-    if allowed_loss is None or isinstance(compared, Sweep):
-        return ExitStatus.OK
-    return _gate(compared, allowed_loss)
+    return ExitStatus.OK if allowed_loss is None else _gate(compared, allowed_loss)
 
 
-def _compare(paths: Sequence[str], *, force: bool) -> Comparison | Sweep:
-    from bottleneck.analysis.comparison import compare, sweep  # numpy and scipy, which --help does not need
+def _compare(paths: Sequence[str], *, force: bool) -> Comparison:
+    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help does not need
 
-    loaded = [read_result(path) for path in paths]
+    base, head = (read_result(path) for path in paths)
     labels = short_labels(paths)
-    if len(loaded) == 2:
-        return compare(loaded[0], loaded[1], labels=(labels[0], labels[1]), force=force)
-    return sweep(loaded, labels=labels, force=force)
+    return compare(base, head, labels=(labels[0], labels[1]), force=force)
 
 
 def short_labels(paths: Sequence[str]) -> list[str]:

@@ -46,7 +46,6 @@ EXAMPLES = {
     "compare": (
         "bottleneck compare base.json head.json",
         "bottleneck compare base.json head.json --fail-on-regression 5%",
-        "bottleneck compare workers-*.json",
     ),
     "doctor": ("bottleneck doctor",),
     "demo": ("bottleneck demo", "bottleneck demo --budget 20s"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bottleneck.errors import UsageError
 from bottleneck.results.codec import to_json
-from bottleneck.results.comparison import Comparison, Sweep
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "html", "json")
 
-Reported = Result | Comparison | Sweep | TuningResult
+Reported = Result | Comparison | TuningResult
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:

@@ -11,7 +11,7 @@ import os
 from typing import Any, NoReturn
 
 from bottleneck.errors import ResultFileError
-from bottleneck.results.comparison import Comparison, Sweep
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.decoding import REMEDY, read_result, read_tuning
 from bottleneck.results.encoding import indented, plain_document
 from bottleneck.results.files import GIVE_A_RESULT, check_size, read_text, write_text
@@ -30,7 +30,7 @@ from bottleneck.results.tuning import TuningResult
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def to_json(result: Result | Comparison | Sweep | TuningResult) -> str:
+def to_json(result: Result | Comparison | TuningResult) -> str:
     """A record as JSON of version 1, indented by two, its keys in the order of the contract.
 
     An interval with a bound that is not finite is unknown and becomes null, as does such a number inside
@@ -40,7 +40,7 @@ def to_json(result: Result | Comparison | Sweep | TuningResult) -> str:
         BottleneckError: Another number is not finite; a fault of ours.
     """
     record = next(
-        kind for kind in (Result, Comparison, Sweep, TuningResult) if isinstance(result, kind)
+        kind for kind in (Result, Comparison, TuningResult) if isinstance(result, kind)
     )  # not what adds to it
     text = indented(plain_document(result, record))
     # A path that is not UTF-8 holds lone surrogates, which no file takes; JSON escapes them as Python does.

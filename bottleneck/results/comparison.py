@@ -81,17 +81,3 @@ class Comparison:
     stages: tuple[StageChange, ...]
     unlike: tuple[Difference, ...]
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """More than two results, in the order given, each against the first."""
-
-    schema_version: int
-    kind: Literal["sweep"]
-    tool: Tool
-    sides: tuple[Side, ...]
-    changes: tuple[Change, ...]
-    """The job as it is, in each result; `name` is the label of the result."""
-    sentence: str
-    unlike: tuple[Difference, ...]

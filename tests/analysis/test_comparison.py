@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.analysis.comparison import compare, differences, lost_throughput, sweep
+from bottleneck.analysis.comparison import compare, differences, lost_throughput
 from bottleneck.errors import UsageError
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, measure
 
@@ -156,11 +156,3 @@ def test_what_a_change_may_change_is_not_unlike(part, key, values):
 def test_lost_throughput_has_its_bounds_the_right_way_round():
     lost = lost_throughput(compare(diagnosed(AUGMENT_BOUND), diagnosed(scaled(AUGMENT_BOUND, 1.25), seed=1)))
     assert 0.17 < lost.low < lost.estimate < lost.high < 0.23
-
-
-def test_a_sweep_sets_each_result_against_the_first():
-    jobs = [AUGMENT_BOUND, MENDED, scaled(AUGMENT_BOUND, 1.5)]
-    swept = sweep([diagnosed(job, seed=n) for n, job in enumerate(jobs)], labels=["two", "four", "eight"])
-    assert [change.finding for change in swept.changes] == ["within_noise", "faster", "slower"]
-    assert [side.label for side in swept.sides] == ["two", "four", "eight"]
-    assert swept.sentence.startswith("The highest throughput is that of four: ")

@@ -186,7 +186,6 @@ RECORDS = {
     r"`blocks\[\]`": records.Block,
     "Interval": records.Interval,
     "Comparison": comparison.Comparison,
-    "Sweep": comparison.Sweep,
     "Side": comparison.Side,
     "Change": comparison.Change,
     r"`stages\[\]` of a comparison": comparison.StageChange,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bottleneck.analysis.comparison import compare, sweep
+from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, ResultFileError
 from bottleneck.reports.render import FORMATS, render
@@ -69,12 +69,6 @@ def test_a_saved_result_can_be_compared_with_todays(path, good, capsys):
         assert run(["compare", str(path), str(good), "--force", "--format", form]) == ExitStatus.OK
     assert run(["report", str(good), "--base", str(path), "--force", "--format", "markdown"]) == ExitStatus.OK
     assert capsys.readouterr().err == ""
-
-
-def test_saved_results_make_a_table_beside_todays(good, capsys):
-    assert run(["compare", *map(str, SAVED), str(good), "--force"]) == ExitStatus.OK
-    shown = capsys.readouterr().out
-    assert all(path.stem[:4] in shown for path in SAVED)
 
 
 # --- what is no result ------------------------------------------------------------------------------------
@@ -230,10 +224,9 @@ def is_shown_or_refused(text: str) -> None:
         return
     base = make_result()
     compared = [compare(base, result, force=True), compare(result, base, force=True)]
-    table = sweep([result, base, result], labels=["a", "b", "c"], force=True)
     for form in FORMATS:
         assert render(result, form).encode()
-        for each in (*compared, table):
+        for each in compared:
             assert render(each, form).encode()
     assert len(render(result, "markdown", compared[0])) < 65_536
     assert from_json(render(result, "json")) == result

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.analysis.comparison import compare, sweep
+from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
 from bottleneck.cli.printing import prepare_streams
 from bottleneck.reports.document import Link
@@ -41,9 +41,6 @@ RESULTS = {
 }
 COMPARISONS = {
     "comparison": lambda: compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True),
-    "sweep": lambda: sweep(
-        [make_result(), make_device_bound_result(), make_empty_result()], labels=["2", "4", "8"], force=True
-    ),
 }
 TUNINGS = {"tuning": make_tuning}
 SAVED = GOLDEN.parent / "saved" / "v1-6-traces-and-profile.json"
@@ -84,7 +81,6 @@ OTHERS = {
     "input_bound-100_columns.txt": lambda: for_terminal(make_result()).plain(100),
     "input_bound-plain_characters.txt": plain_characters,
     "comparison-40_columns.txt": lambda: for_terminal(COMPARISONS["comparison"]()).plain(40),
-    "sweep-40_columns.txt": lambda: for_terminal(COMPARISONS["sweep"]()).plain(40),
     "tuning-verbose.txt": lambda: for_terminal(make_tuning(), verbose=True).plain(),
     "tuning-40_columns.txt": lambda: for_terminal(make_tuning()).plain(40),
     "tuning_without_a_gain.txt": lambda: render(make_tuning_without_a_gain(), "text"),

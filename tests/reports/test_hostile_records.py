@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from test_hostile_text import ANCHOR, HOSTILE, structure
 
-from bottleneck.analysis.comparison import compare, sweep
+from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
 from bottleneck.reports.render import render
 from bottleneck.results.codec import from_json, load, save
@@ -120,9 +120,8 @@ def documents(text: str, form: str) -> tuple[str, ...]:
     other = replace(result, pipeline={**result.pipeline, "batch_size": text}, environment=elsewhere)
     labels = f"{ANCHOR} {text} base", f"{ANCHOR} {text} head"
     compared = compare(result, other, labels=labels, force=True)
-    table = sweep([result, other, result], labels=[*labels, text], force=True)
     tuned = hostile_tuning(text)
-    made = (render(result, form), render(compared, form), render(table, form), render(tuned, form))
+    made = (render(result, form), render(compared, form), render(tuned, form))
     return (*made, render(result, "markdown", compared)) if form == "markdown" else made
 
 

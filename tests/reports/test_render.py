@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.analysis.comparison import compare, sweep
+from bottleneck.analysis.comparison import compare
 from bottleneck.errors import UsageError
 from bottleneck.reports.content.job import on_cpu
 from bottleneck.reports.content.verdict import headline
@@ -45,10 +45,10 @@ def test_an_unknown_format_is_refused():
 
 def test_a_comparison_on_the_cpu_tells_no_share_of_the_device():
     on_a_cpu = [replace(make_result(), environment={"device": "cpu"}) for _ in range(2)]
-    compared, swept = compare(*on_a_cpu), sweep(on_a_cpu, labels=("a", "b"))
+    compared = compare(*on_a_cpu)
     mixed = compare(make_result(), on_a_cpu[0], force=True)
     for format in ("text", "markdown"):
-        assert "the device" not in render(compared, format) + render(swept, format)
+        assert "the device" not in render(compared, format)
         assert "the device can do" in render(mixed, format)
 
 

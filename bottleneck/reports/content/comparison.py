@@ -1,4 +1,4 @@
-"""A comparison of two results, and a sweep over several."""
+"""A comparison of two results."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from bottleneck.reports.content.job import job_facts, job_name
 from bottleneck.reports.content.verdict import headline
 from bottleneck.reports.document import Column, Items, Paragraph, Section, Table
-from bottleneck.results.comparison import Change, Comparison, Difference, Side, Sweep
+from bottleneck.results.comparison import Change, Comparison, Difference, Side
 from bottleneck.results.format import (
     UNKNOWN,
     count,
     duration,
     gain,
     gain_interval,
-    percent,
     percent_interval,
     rate_with_half_width,
     time_interval,
@@ -24,7 +23,7 @@ from bottleneck.results.records import Interval, Result
 _HIGHER_IS_BETTER = "Samples per second with the train step; in brackets, 95 % intervals."
 
 
-def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[Section]:
+def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]:
     """What is faster, what is slower, and what became the bottleneck.
 
     Args:
@@ -32,20 +31,15 @@ def changes(compared: Comparison | Sweep, *, as_part: bool = False) -> Iterator[
         as_part: It is shown in the report of the later result, with less unfolded.
     """
     title = "Before and after" if as_part else ""
-    if isinstance(compared, Sweep) or as_part:
+    if as_part:
         yield Section(title, (Paragraph(compared.sentence, "answer"),), folded=False)
     else:
         heading = Paragraph(_heading(compared.throughput, compared.head.label), "heading", on=("markdown",))
         yield Section("", (heading, Paragraph(compared.sentence, "answer")), folded=False)
-    sides = compared.sides if isinstance(compared, Sweep) else (compared.base, compared.head)
+    sides = compared.base, compared.head
     labels = [side.label for side in sides]
-    warnings = () if isinstance(compared, Sweep) else compared.warnings
-    doubts = Items((*warnings, *_unlike(compared.unlike, labels)), "Warning", warn=True)
+    doubts = Items((*compared.warnings, *_unlike(compared.unlike, labels)), "Warning", warn=True)
     yield Section("Warnings about the comparison", (doubts,), folded=False)
-    if isinstance(compared, Sweep):
-        note = Paragraph(f"{_HIGHER_IS_BETTER} Each against the first.", "note")
-        yield Section("Results", (_sweep_table(compared), note), folded=False)
-        return
     yield Section("Verdicts", (_verdicts(sides),), folded=False)
     yield Section(
         "Experiments",
@@ -162,22 +156,3 @@ def _experiment_row(change: Change) -> tuple[str, ...]:
 
 def _finding(change: Change) -> str:
     return UNKNOWN if change.finding is None else change.finding.replace("_", " ")
-
-
-def _sweep_table(compared: Sweep) -> Table:
-    share = () if _all_on_cpu(compared.sides) else (Column("of the device", "number"),)
-    columns = (
-        Column("result", "name"),
-        Column("samples/s", "number"),
-        Column("change", "interval"),
-        Column("finding", "finding"),
-        *share,
-        Column("bottleneck"),
-    )
-    rows = []
-    for at, (side, change) in enumerate(zip(compared.sides, compared.changes, strict=True)):
-        against = (gain_interval(change.speedup), _finding(change)) if at else ("", "")
-        efficiency = _share(side)
-        shares = (percent(efficiency.estimate if efficiency else None),) if share else ()
-        rows.append((side.label, count(side.samples_per_s), *against, *shares, _bottleneck(side)))
-    return Table(columns, tuple(rows))

@@ -25,7 +25,7 @@ from bottleneck.reports.content.transforms import transforms
 from bottleneck.reports.content.usage import utilisation
 from bottleneck.reports.content.what_if import possible
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
-from bottleneck.results.comparison import Comparison, Sweep
+from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
@@ -125,6 +125,6 @@ def tuning_document(result: TuningResult, form: str) -> Document:
     return Document(tuple(section for part in _TUNING_OUTLINES[form] for section in part(result)), "bottleneck tune")
 
 
-def comparison_document(compared: Comparison | Sweep) -> Document:
+def comparison_document(compared: Comparison) -> Document:
     """The report of a comparison, the same in every format."""
     return Document(tuple(changes(compared)))
