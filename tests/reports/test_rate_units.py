@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.reports.charts.charts import draw_charts
 from bottleneck.reports.render import render
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 
@@ -32,8 +31,3 @@ def test_what_is_counted_is_said_in_all_reports(job, batch_size, samples):
     unknown = (batch_size, samples) == (None, 1)
     for report in (result.verdict.sentence, *(render(result, kind) for kind in ("text", "markdown", "html"))):
         assert ("batches/s" in report, "samples/s" in report) == (unknown, not unknown)
-
-
-def test_charts_say_it_too():
-    titles = [chart.note for chart in draw_charts(given_whole(AUGMENT_BOUND, None))]
-    assert titles[0].startswith("Batches per second")

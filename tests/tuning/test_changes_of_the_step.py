@@ -175,9 +175,9 @@ def test_a_fused_optimizer_goes_on_with_images_in_channels_last():
     model = network()
     given = job(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.1, fused=True))
     batch = next(iter(given.make_loader()))
-    make_train_step(given, CPU)(batch)
+    make_train_step(given)(batch)
     changed = build(given, (Setting(BY_NAME["channels_last"]),))
-    losses = [[float(make_train_step(each, CPU)(batch).detach()) for _ in range(3)] for each in (given, changed)]
+    losses = [[float(make_train_step(each)(batch).detach()) for _ in range(3)] for each in (given, changed)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     for each, last in ((given, False), (changed, True)):
         (moments,) = (state for state in each.optimizer.state.values() if state["exp_avg"].dim() == 4)
@@ -254,7 +254,7 @@ def test_graphs_that_are_replayed_give_their_memory_back_unless_compiled_code_is
     def run(mode):
         setting = Setting(BY_NAME["compile"], mode)
         compiled.calls = 0
-        make_train_step(build(job(), (setting,)), CPU)(batch)
+        make_train_step(build(job(), (setting,)))(batch)
         return (setting,)
 
     run("default")
@@ -287,7 +287,7 @@ def test_many_variants_are_compiled_one_after_the_other(monkeypatch):
     torch.compiler.reset()
     for width in range(4, 4 + limit + 2):
         given = job(model=nn.Sequential(nn.Flatten(), nn.Linear(192, width)), optimizer=None)
-        make_train_step(build(given, (Setting(BY_NAME["compile"], "default"),)), CPU)(next(iter(given.make_loader())))
+        make_train_step(build(given, (Setting(BY_NAME["compile"], "default"),)))(next(iter(given.make_loader())))
     assert len(made) == limit + 2
     assert config.cache_size_limit == limit
     torch.compiler.reset()
