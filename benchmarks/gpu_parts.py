@@ -218,6 +218,9 @@ def _images_on_the_device(note: Note, given: Pipeline) -> None:
 # --- planted bottlenecks -----------------------------------------------------------------------------------
 
 
+_PLANTED = ("augment_spin", "device_bound")
+
+
 class DeviceStep:
     """Keeps the device busy for a time, and the host not at all: launched, not waited for."""
 
@@ -252,9 +255,10 @@ def move_in_place(batch: dict[str, torch.Tensor], device: torch.device) -> dict[
 
 
 def planted(note: Note, seconds: float, folder: Path) -> None:
-    """Diagnose jobs with a planted bottleneck, and one whose transfer changes its own batch."""
-    each_s = max(8.0, seconds / 4 - 3)
-    for name in ("augment_spin", "device_bound"):
+    """Diagnose jobs with a planted bottleneck, and a copy that changes its own batch next to one that does not."""
+    copies = (("moves_in_place", move_in_place), ("default_transfer", None)) if CUDA else ()
+    each_s = max(8.0, seconds / (len(_PLANTED) + len(copies)) - 3)
+    for name in _PLANTED:
         job = find_planted(name)
         step = DeviceStep(job.step_s)
         fields = job.build(device=str(DEVICE), train_step=step, pin_memory=CUDA)
@@ -263,16 +267,14 @@ def planted(note: Note, seconds: float, folder: Path) -> None:
         right = (result.verdict.state, result.verdict.bottleneck) == (job.state, job.bottleneck)
         events_ms = 1e3 * device_seconds(partial(step, None)) if CUDA else None
         note(name, holds=right, planted=job.bottleneck, step_ms_by_events=events_ms, **_facts(result))
-    if not CUDA:
-        return
-    for name, move in (("moves_in_place", move_in_place), ("default_transfer", None)):
+    for name, move in copies:
         fields = {
             "dataset": Blocks(224), "train_step": DeviceStep(0.01), "to_device": move, "device": DEVICE,
-            "batch_size": 256, "num_workers": 12, "pin_memory": False, "drop_last": True,
+            "batch_size": 64, "num_workers": 8, "pin_memory": False, "drop_last": True,
         }  # fmt: skip
         result = diagnose(fields, quick=True, budget=each_s)
         _keep(folder, name, result.to_json())
-        batch = torch.rand(256, 3, 224, 224)
+        batch = torch.rand(64, 3, 224, 224)
         copy_s = min(device_seconds(partial(batch.to, DEVICE)) for _ in range(5))
         copy = _stage(result, "copy")
         cost = copy.cost_s_per_batch if copy is not None else None
@@ -307,10 +309,10 @@ def trial(settings: Settings, note: Note, seconds: float, folder: Path) -> None:
     peak = torch.cuda.max_memory_allocated() if CUDA else 0
     note("plain_loops", job=str(settings), samples_per_s=before, on_device=on_device, peak_bytes=peak)
     used_s = time.perf_counter() - began_s
-    # The same plain loop again needs over half of what the first two took.
+    # The same plain loop again needs over half of what the first two took, and a diagnosis ends a little late.
     phases = _Phases()
     result = diagnose(
-        Job(settings, DEVICE, make_model).fields(), budget=max(6.0, seconds - 1.8 * used_s), progress=phases.note
+        Job(settings, DEVICE, make_model).fields(), budget=max(6.0, 0.95 * seconds - 1.9 * used_s), progress=phases.note
     )
     _keep(folder, str(settings), result.to_json())
     note("where_the_time_went", **phases.seconds())
@@ -338,10 +340,10 @@ def scripts(note: Note, seconds: float, folder: Path) -> None:
         script = str(Path("benchmarks") / "scripts" / f"{name}.py")
         facts: dict[str, Any] = {}
         if name == "gpu_prefetch":
-            _run_script([sys.executable, script, str(counted)], 0.25 * seconds)
+            _run_script([sys.executable, script, str(counted)], 0.18 * seconds)
             facts["wrong_images_without_us"], _ = _counted(counted)
         began_s = time.perf_counter()
-        status, errors = _run_script([*command, script, str(counted)], max(10.0, 0.37 * seconds - 1))
+        status, errors = _run_script([*command, script, str(counted)], max(10.0, 0.41 * seconds - 1))
         facts |= {"status": status, "took_s": round(time.perf_counter() - began_s, 1)}
         holds = status == 0
         if result.exists():
