@@ -222,7 +222,8 @@ def main(seconds: float, out: Path, names: tuple[str, ...], child: str | None) -
     out.mkdir(parents=True, exist_ok=True)
     parts = _chosen(names)
     left = parts if names else [part for part in parts if part.name not in ended(read_lines(out))]
-    append_line(out, "machine", "call", seconds=seconds, at=datetime.datetime.now(datetime.timezone.utc).isoformat())
+    at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    append_line(out, "machine", "call", seconds=seconds, at=at, parts=[part.name for part in left])
     run_parts(left, out, seconds, has_cuda=torch.cuda.is_available())
     click.echo((out / PAGE).read_text(encoding="utf-8"))
 
