@@ -32,8 +32,9 @@ from bottleneck.script.loop_time import LoopTime
 from bottleneck.script.moves import Moves
 from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from bottleneck.script.ranks import OwnRanks, check_group
+from bottleneck.script.source import Source
 from bottleneck.script.trained import Optimizers, models_of
-from bottleneck.script.watch import Source, Watch
+from bottleneck.script.watch import Watch
 
 _STEP = LRScheduler.step
 _PLAN_ENDED = "Tried to step"
@@ -195,7 +196,7 @@ class Diagnosing:
             return error
         if error is not None and not isinstance(error, SystemExit):
             return _raised(error, "The script raised before it was measured")
-        if not self._watch.saw_a_loader and self._own_ranks.has_started_any:
+        if not self._watch.sources and self._own_ranks.has_started_any:
             return MeasurementError(
                 "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
                 "started are not watched.",
@@ -203,7 +204,7 @@ class Diagnosing:
             )
         status = _exit_status(error)
         ended = f" before it ended with exit status {status}" if status else ""
-        if not self._watch.saw_a_loader:
+        if not self._watch.sources:
             remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
             return MeasurementError(
                 f"The script made no pass over a DataLoader of PyTorch's{ended}.", _BY_ITSELF if status else remedy

@@ -1,7 +1,8 @@
-"""Every pass over a DataLoader, seen where it begins.
+"""Every pass over a DataLoader, seen where it begins: where an iterator of PyTorch's is made.
 
-Wrappers and frameworks come through `DataLoader.__iter__`. A class may also begin its passes by itself, as torchdata's
-StatefulDataLoader does: then its own `__iter__` is the place.
+A loader comes there by `DataLoader.__iter__`, by `_get_iterator` in an `__iter__` of its own, or without being a
+DataLoader at all, as fastai's does. An iterator that a class keeps over its epochs is made once: there, its own
+`__iter__` says that the next one begins.
 """
 
 from __future__ import annotations
@@ -13,58 +14,83 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-Begin = Callable[[DataLoader[Any]], Iterator[Any]]
+from bottleneck.script.stream import lent_dataset, lent_loader
 
-ORIGINAL: Begin = DataLoader.__iter__
+Begin = Callable[[Any], Iterator[Any]]
+
+_open: Callable[[Any, Begin], Iterator[Any] | None] | None = None
+"""Gives the iterator, or None for PyTorch's own, while `Passes` is entered; None outside of it."""
+
+
+def _make(kind: type, /, *arguments: Any, **named: Any) -> Any:
+    """The `__new__` of PyTorch's iterators."""
+    loader = arguments[0] if arguments else named.get("loader")
+
+    def begin(_: Any) -> Any:
+        made: Any = object.__new__(kind)
+        made.__init__(*arguments, **named)
+        return made
+
+    found = _open(loader, begin) if _open is not None and loader is not None else None
+    return object.__new__(kind) if found is None else found
 
 
 class Passes:
     """While it is entered, each pass over a DataLoader begins with `open`.
 
     Args:
-        open: Gets the loader and what begins a pass over it; gives the iterator.
-        opened: The class of what `open` gives.
+        open: Gets the loader and what begins a pass over it; gives the iterator, or None where this pass is of no
+            interest.
+        begun: Gets a loader of a class with an `__iter__` of its own, when that is called.
     """
 
-    def __init__(self, open: Callable[[DataLoader[Any], Begin], Any], opened: type) -> None:
-        self._open, self._opened = open, opened
+    def __init__(
+        self, open: Callable[[DataLoader[Any], Begin], Iterator[Any] | None], begun: Callable[[DataLoader[Any]], None]
+    ) -> None:
+        self._open, self._begun = open, begun
         self._originals: dict[type, Begin] = {}
-        self._by_themselves: set[type] = set()
+        self._lent: dict[int, tuple[Any, Any]] = {}
 
     def __enter__(self) -> Passes:
+        global _open  # noqa: PLW0603 - there is one door
         replace = self._replace
 
         def made(cls: Any, /, **options: Any) -> None:
             super(DataLoader, cls).__init_subclass__(**options)  # type: ignore[misc]  # a class below it
             replace(cls)
 
-        DataLoader.__iter__ = lambda loader: self._open(loader, ORIGINAL)  # type: ignore[method-assign]  # until the end
+        _open = self._open_any
+        # It stays: a class whose __new__ is taken away again refuses all arguments.
+        _BaseDataLoaderIter.__new__ = _make  # type: ignore[assignment, method-assign]
         DataLoader.__init_subclass__ = classmethod(made)  # type: ignore[assignment]  # until the end
         for kind in _below(DataLoader):
             self._replace(kind)
         return self
 
     def __exit__(self, *_: object) -> None:
-        DataLoader.__iter__ = ORIGINAL  # type: ignore[method-assign, assignment]  # as it was
+        global _open  # noqa: PLW0603 - there is one door
+        _open = None
         del DataLoader.__init_subclass__
         for kind, original in self._originals.items():
             kind.__iter__ = original  # type: ignore[attr-defined]  # as it was
 
+    def _open_any(self, loader: Any, begin: Begin) -> Iterator[Any] | None:
+        if not isinstance(loader, DataLoader):
+            # Kept, so that no other gets its identity.
+            _, dataset = self._lent.setdefault(id(loader.dataset), (loader.dataset, lent_dataset(loader)))
+            loader = lent_loader(loader, dataset)
+        return self._open(loader, begin)
+
     def _replace(self, kind: type) -> None:
-        """See the passes of a class that begins them by itself, and not around PyTorch's way."""
+        """See where a class with an `__iter__` of its own begins a pass, be it over an iterator that it keeps."""
         original: Begin | None = vars(kind).get("__iter__")
         if original is None or kind in self._originals:
             return
 
         @functools.wraps(original)
         def begin(loader: DataLoader[Any]) -> Any:
-            if kind in self._by_themselves:
-                return self._open(loader, original)
-            found = original(loader)
-            if isinstance(found, self._opened) or not isinstance(found, _BaseDataLoaderIter):
-                return found
-            self._by_themselves.add(kind)
-            return self._open(loader, lambda _: found)
+            self._begun(loader)
+            return original(loader)
 
         self._originals[kind] = original
         kind.__iter__ = begin  # type: ignore[attr-defined]  # until the end

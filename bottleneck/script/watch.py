@@ -7,13 +7,13 @@ Until the training loader is known its batches are the real ones, and those of a
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,11 +22,13 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.errors import UsageError
+from bottleneck.loader.clone import held_iterators
 from bottleneck.measure.facts.unread import has_compiled
 from bottleneck.measure.loop import Loop
 from bottleneck.script import batches as wrapped
 from bottleneck.script.moves import Moves
 from bottleneck.script.passes import Begin, Passes
+from bottleneck.script.source import Source, alike
 from bottleneck.script.stream import stream_loader
 
 _SURE_STEPS = 10
@@ -41,39 +43,6 @@ _BESIDE_SHARE = 0.1
 train once for several steps of its discriminator."""
 
 
-@dataclass(eq=False)
-class Source:
-    """What gives batches to a loop: a dataset, by whatever loaders, as some are made anew for each epoch."""
-
-    loader: DataLoader[Any]
-    """The last one with a batch that an optimizer's step followed; before that, the first one."""
-    given_by: WatchedIterator | None = None
-    """What gave the last batch since the last step of the optimizer."""
-    per_step: list[int] = field(default_factory=list)
-    """Of each step of the optimizer before which it gave any: how many batches."""
-    is_wrapped: bool = False
-    """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
-    waited_s: float = 0.0
-    """How long the loop waited for its batches."""
-    passes: int = 0
-    """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
-    steps_beside: int = 0
-    """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
-    moves: Moves = field(default_factory=Moves)
-    """What the loop does with the parts of its batches."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of the optimizer before each of which it gave a batch."""
-        return len(self.per_step)
-
-    @property
-    def starts_workers_for_each_batch(self) -> bool:
-        """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
-        anew = self.loader.num_workers > 0 and not self.loader.persistent_workers
-        return anew and self.passes >= sum(self.per_step)
-
-
 class WatchedIterator(_BaseDataLoaderIter):
     """The iterator of a DataLoader, until the diagnosis feeds the loop in its place.
 
@@ -86,17 +55,38 @@ class WatchedIterator(_BaseDataLoaderIter):
         begin: Gives its batches.
     """
 
+    def __new__(cls, *_: object) -> WatchedIterator:
+        return object.__new__(cls)
+
     def __init__(self, watch: Watch, source: Source, loader: DataLoader[Any], begin: Begin) -> None:
         # PyTorch's own is not wanted.
-        self._watch, self._source, self.loader = watch, source, loader
+        self._watch, self._source, self.loader, self._begin = watch, source, loader, begin
         self.given = 0
         """Batches since the last step of the optimizer."""
         self.trains = False
         """A step of an optimizer has followed on one of its batches."""
         if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
             source.moves = Moves()
+        self._batches: Any = None
+        self._start()
+
+    def _start(self) -> None:
         # Workers would start for nothing where the diagnosis feeds the loop already.
-        self._batches = None if watch.is_fed(source) and self.may_train else begin(loader)
+        if not (self._watch.is_fed(self._source) and self.may_train):
+            self._batches = self._begin(self.loader)
+
+    def begin_pass(self) -> None:
+        """Note that another pass begins over what a loader has kept: it need not be one of the training."""
+        self.given, self.trains = 0, False
+
+    def _reset(self, *arguments: Any, **named: Any) -> None:
+        """Begin another pass with the same workers, as PyTorch's loader asks for where they persist."""
+        self._watch.pass_begins()
+        self.begin_pass()
+        if self._batches is None:
+            self._start()
+        elif not (self._watch.is_fed(self._source) and self.may_train):
+            self._batches._reset(*arguments, **named)
 
     @property
     def may_train(self) -> bool:
@@ -104,7 +94,7 @@ class WatchedIterator(_BaseDataLoaderIter):
         if self._source.is_wrapped:
             return True
         known = self.loader.dataset is self._source.loader.dataset
-        return self.trains or (known and torch.is_grad_enabled() and _alike(self.loader, self._source.loader))
+        return self.trains or (known and torch.is_grad_enabled() and alike(self.loader, self._source.loader))
 
     def __iter__(self) -> WatchedIterator:
         return self
@@ -113,7 +103,8 @@ class WatchedIterator(_BaseDataLoaderIter):
         return len(self.loader)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_batches"], name)
+        batches, source = self.__dict__.get("_batches"), self.__dict__.get("_source")
+        return getattr(getattr(source, "ended", None) if batches is None else batches, name)
 
     def __next__(self) -> Any:
         self._watch.stop_learning()
@@ -126,6 +117,7 @@ class WatchedIterator(_BaseDataLoaderIter):
         began = time.perf_counter()
         batch = next(self._batches)
         self._watch.note_wait(self._source, time.perf_counter() - began)
+        self._source.batches += 1
         self._watch.note_batch()
         self.given += 1
         if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
@@ -136,20 +128,12 @@ class WatchedIterator(_BaseDataLoaderIter):
 
     def _close(self) -> None:
         """Stop the workers: those of the diagnosis have taken their place."""
+        if self._batches is None:
+            return
         stop = getattr(self._batches, "_shutdown_workers", None)
-        self._batches = None
+        self._source.ended, self._batches = self._batches, None
         if stop is not None:
             stop()
-            # Those that the loader keeps from epoch to epoch are gone with them.
-            self.loader._iterator = None
-
-
-def _alike(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
-    """Whether two loaders of a dataset can be those of two epochs."""
-    return one is other or all(
-        function(one) == function(other)
-        for function in (type, lambda it: it.batch_size, lambda it: it.num_workers, lambda it: type(it.sampler))
-    )
 
 
 class Watch:
@@ -187,7 +171,7 @@ class Watch:
         self._streams: dict[int, DataLoader[Any]] = {}
         self._process = os.getpid()
         self._hook: Any = None
-        self._passes = Passes(self._begin_pass, WatchedIterator)
+        self._passes = Passes(self._begin_pass, self._begin_again)
         self.refuse: Callable[[UsageError], None] = _raise
         """Gets why the loader that is wanted cannot be diagnosed."""
         self.lacking: Callable[[], None] = lambda: None
@@ -195,8 +179,9 @@ class Watch:
         self._batches_given = 0
 
     @property
-    def saw_a_loader(self) -> bool:
-        return bool(self._sources)
+    def sources(self) -> list[Source]:
+        """What has been iterated, in the order in which that began."""
+        return [source for _, source in list(self._sources.values())]  # another thread may ask
 
     def __enter__(self) -> Watch:
         self._process = os.getpid()
@@ -214,19 +199,54 @@ class Watch:
         if self._hook is not None:
             self._hook.remove()
 
-    def _begin_pass(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
-        if self.is_measuring() or os.getpid() != self._process:  # a child has our hooks, and nobody that it feeds
-            return begin(loader)
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether it is the diagnosis that asks, or a child: that has our hooks, and nobody that it feeds."""
+        return self.is_measuring() or os.getpid() != self._process
+
+    def pass_begins(self) -> None:
+        """Note that a pass over any loader begins."""
         self.stop_learning()
         self.loop.breaks += 1
+
+    def _begin_pass(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any] | None:
+        if self._is_elsewhere:
+            return None
+        self.pass_begins()
         return WatchedIterator(self, self._source_of(loader), loader, begin)
+
+    def _begin_again(self, loader: DataLoader[Any]) -> None:
+        """Note that a loader begins a pass in a way of its own, be it over an iterator that it has kept."""
+        if self._is_elsewhere:
+            return
+        self.pass_begins()
+        for name in held_iterators(loader):
+            if isinstance(kept := vars(loader)[name], WatchedIterator):
+                kept.begin_pass()
 
     def _open(self, batches: Any) -> Iterator[Any]:
         """Return the iterator of what `bottleneck.watch` has wrapped."""
-        is_loader = isinstance(batches, DataLoader)
-        loader = batches if is_loader else self._streams.setdefault(id(batches), stream_loader(batches))
+        if not isinstance(batches, DataLoader) or id(batches) in self._streams:
+            return self._open_stream(batches, lambda _: iter(batches))
+        source = self._source_of(batches)
+        source.is_wrapped = True
+        found = iter(batches)
+        return found if isinstance(found, WatchedIterator) else self._check_seen(batches, source, found)
+
+    def _open_stream(self, batches: Any, begin: Begin) -> Iterator[Any]:
+        loader = self._streams.setdefault(id(batches), stream_loader(batches))
         self._source_of(loader).is_wrapped = True
-        return iter(batches) if is_loader else self._begin_pass(loader, lambda _: iter(batches))
+        found = self._begin_pass(loader, begin)
+        return begin(loader) if found is None else found
+
+    def _check_seen(self, loader: DataLoader[Any], source: Source, found: Iterator[Any]) -> Iterator[Any]:
+        """Iterate a DataLoader that has an iterator of its own: as a stream, where that does not go by PyTorch's."""
+        asked = source.batches
+        given = itertools.chain(list(itertools.islice(found, 1)), found)
+        if source.batches == asked and not self.is_fed(source):
+            source.is_wrapped = False
+            yield from self._open_stream(loader, lambda _: given)
+        yield from given
 
     def _source_of(self, loader: DataLoader[Any]) -> Source:
         if self._fed is not None and id(loader.dataset) not in self._sources:
@@ -241,13 +261,13 @@ class Watch:
         # Within a backward pass on a device, that is a thread of autograd's.
         if torch._C._current_graph_task_id() == -1:
             self.trains_in = threading.get_ident()
-        if self.optimizer_steps == _LONG and not self.saw_a_loader and os.getpid() == self._process:
+        if self.optimizer_steps == _LONG and not self.sources and os.getpid() == self._process:
             self.lacking()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
         elif id(optimizer) not in self._optimizers:
             return  # of another training
-        for _, source in self._sources.values():
+        for source in self.sources:
             self.count_step(source)
 
     def count_step(self, source: Source) -> None:

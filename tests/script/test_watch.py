@@ -1,11 +1,13 @@
 """The training loader is the one between whose batches an optimizer steps."""
 
+import copy
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
 import bottleneck
 from bottleneck.errors import UsageError
@@ -235,7 +237,7 @@ def test_a_validation_before_the_training_is_no_part_of_the_loop(loop):
 def test_loaders_of_the_diagnosis_are_not_watched(loop):
     loop.watch.is_measuring = lambda: True
     assert type(iter(loader_of(1))).__module__.startswith("torch")
-    assert not loop.watch.saw_a_loader
+    assert loop.watch.sources == []
 
 
 def test_what_a_loader_keeps_is_known_for_an_iterator(loop):
@@ -297,7 +299,7 @@ def test_an_evaluation_after_every_other_step_is_no_loader_of_the_loop(loop):
 
 def test_without_an_optimizer_nothing_is_fed(loop):
     assert "fed" not in list(loader_of(1, batches=10))
-    assert (loop.watch.saw_a_loader, loop.watch.optimizer_steps) == (True, 0)
+    assert ([source.batches for source in loop.watch.sources], loop.watch.optimizer_steps) == ([10], 0)
 
 
 @pytest.fixture
@@ -400,14 +402,132 @@ def test_a_loader_that_begins_its_passes_by_itself_is_fed(loop):
     assert type(loop.began[0][0].loader) is ByItself
 
 
+class Endless(DataLoader):
+    """Keeps its iterator over all epochs, whose sampler never ends, as ultralytics' InfiniteDataLoader does."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", Again(self.batch_sampler))
+        self.iterator = None
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        if self.iterator is None:
+            self.iterator = self._get_iterator()
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Again:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from self.sampler
+
+
+def endless(value=1, batches=4):
+    return Endless(TensorDataset(torch.full((2 * batches,), float(value))), batch_size=2)
+
+
+def test_a_loader_that_keeps_its_iterator_is_fed_through_it(loop):
+    loader, validation, given = endless(), endless(2, batches=3), []
+    for _ in range(2):
+        given += loop.train(loader)
+        breaks = loop.watch.loop.breaks
+        assert "fed" not in evaluate(validation)
+        assert loop.watch.loop.breaks > breaks
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    assert loop.began[0][0].loader is loader
+
+
+def test_an_evaluation_on_a_training_loader_that_keeps_its_iterator_is_left_alone(loop):
+    loader = endless(batches=20)
+    loop.train(itertools.islice(loader, 2))
+    evaluate(loader)
+    loop.train(itertools.islice(loader, 2))
+    assert loop.began[0][0].steps == 3
+
+
+def test_a_loader_that_resets_its_iterator_is_fed_over_its_epochs(loop):
+    # Guards: PyTorch's own where workers persist, and torchdata's.
+    class Resets(DataLoader):
+        def __iter__(self):
+            if self._iterator is None:
+                self._iterator = self._get_iterator()
+            else:
+                self._iterator._reset(self)
+            return self._iterator
+
+    loader = Resets(TensorDataset(torch.zeros(4)), batch_size=2)
+    given = [batch for _ in range(4) for batch in loop.train(itertools.islice(loader, 2))]
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    assert loop.watch.loop.breaks >= 4
+    # It is asked for a state in the loop, and for what it has of its workers.
+    assert iter(loader)._num_yielded == 1
+    assert not hasattr(iter(loader), "_workers")
+
+
+class FakeLoader:
+    """What PyTorch's iterator asks of a loader: all that fastai's hands over."""
+
+    _IterableDataset_len_called, _auto_collation, drop_last, in_order = None, False, False, True
+    _index_sampler, generator, prefetch_factor, multiprocessing_context = itertools.count(), None, 2, None
+    _dataset_kind, worker_init_fn, persistent_workers, pin_memory_device = _DatasetKind.Iterable, None, False, ""
+    pin_memory, num_workers, timeout = False, 0, 0
+
+    def __init__(self, made_by):
+        self.dataset, self.made_by = self, made_by
+
+    def __iter__(self):
+        return self.made_by.create_batches()
+
+    def collate_fn(self, batch):
+        return batch
+
+
+class OwnLoader:
+    """No DataLoader, but it builds PyTorch's iterators, as fastai's loader does."""
+
+    def __init__(self, dataset):
+        self.dataset, self.fake = dataset, FakeLoader(self)
+
+    def create_batches(self):
+        return (self.dataset[number][0] for number in range(len(self.dataset)))
+
+    def __iter__(self):
+        for batch in _SingleProcessDataLoaderIter(self.fake):
+            yield batch if isinstance(batch, str) else batch + 1
+
+
+def test_a_loader_that_is_no_dataloader_is_fed_through_its_iterator(loop):
+    loader, given = OwnLoader(TensorDataset(torch.zeros(2))), []
+    for _ in range(4):
+        given += loop.train(loader)
+        assert "fed" not in evaluate(OwnLoader(TensorDataset(torch.zeros(3))))
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    described = loop.began[0][0].loader
+    assert (type(described.dataset).__name__, described.batch_size) == ("TensorDataset", None)
+    assert list(described.dataset) == [0.0, 0.0]
+    # A worker_init_fn finds what it looks for, in a worker that is spawned, too.
+    assert described.dataset.made_by is loader
+    assert type(copy.copy(described.dataset)).__name__ == "TensorDataset"
+    assert loop.watch.names == ["0 (TensorDataset)", "1 (TensorDataset)"]
+
+
 def test_afterwards_loaders_are_as_before():
-    before = DataLoader.__iter__, ByItself.__iter__
+    before = ByItself.__iter__
     with Loop().watch:
-        assert DataLoader.__iter__ is not before[0]
-        assert ByItself.__iter__ is not before[1]
-    assert (DataLoader.__iter__, ByItself.__iter__) == before
+        assert ByItself.__iter__ is not before
+        assert not isinstance(iter(loader_of(1)), _SingleProcessDataLoaderIter)
+    assert ByItself.__iter__ is before
     assert "__init_subclass__" not in vars(DataLoader)
-    loader_of(1).__iter__()
+    for loader in (loader_of(1), ByItself(loader_of(1).dataset), endless()):
+        assert len(list(loader)) == len(loader)
+    assert type(iter(loader_of(1))) is _SingleProcessDataLoaderIter
 
 
 @pytest.mark.parametrize(
@@ -449,6 +569,23 @@ def test_wrapped_batches_need_no_optimizer(batches, name):
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
     [(source, optimizers)] = loop.began
     assert (type(source.loader.dataset).__name__, optimizers) == (name, ())
+
+
+class Unseen(DataLoader):
+    """Has an iterator of its own that does not go through PyTorch's."""
+
+    def __iter__(self):
+        return (self.collate_fn([self.dataset[at] for at in batch]) for batch in self.batch_sampler)
+
+
+@pytest.mark.parametrize("kind", [Endless, Unseen])
+def test_a_wrapped_loader_with_an_iterator_of_its_own_needs_no_optimizer(kind):
+    loop, loader = Loop(), kind(TensorDataset(torch.zeros(10)), batch_size=2)
+    with loop.watch:
+        given = [batch for _ in range(2) for batch in itertools.islice(bottleneck.watch(loader), 4)]
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    [(source, _)] = loop.began
+    assert type(source.loader) is (kind if kind is Endless else DataLoader)
 
 
 def test_wrapped_batches_are_fed_rather_than_a_loader_that_trains(loop):
