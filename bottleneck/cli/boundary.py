@@ -74,7 +74,7 @@ def flushed(status: int) -> int:
 
 def _describe(error: BaseException) -> tuple[str, ExitStatus]:
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return "Interrupted.", ExitStatus.INTERRUPTED
+        return one_line(f"Interrupted. {error}").rstrip(), ExitStatus.INTERRUPTED
     if isinstance(error, BottleneckError):
         return f"Error: {one_line(str(error))}", error.exit_status
     if isinstance(error, click.UsageError):

@@ -101,9 +101,8 @@ def run_command(
 
         options = replace(request.options, restore=False)
         diagnosing = Diagnosing(options, finish, progress, skip_steps, loader)
-        diagnosing.note = say
         threads = threading.enumerate()
-        with diagnosing, Ends(diagnosing.leave, diagnosing.lent_s, step_timeout):
+        with diagnosing, diagnosing.notice(say), Ends(diagnosing.leave, diagnosing.lent_s, step_timeout):
             ended: BaseException | None = None
             try:
                 script.run()
@@ -121,6 +120,8 @@ def _say_why(error: BaseException) -> None:
     """Print what Python prints of `sys.exit("no --data given")`."""
     if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
         say(str(error.code))
+    if isinstance(error, KeyboardInterrupt):
+        say("")  # ends the line of a bar of progress
 
 
 def _end_process(status: int) -> NoReturn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -21,6 +20,7 @@ from bottleneck.job.transfer import resolve_device
 from bottleneck.job.users_traceback import users_traceback
 from bottleneck.job.world import world_size
 from bottleneck.loader import trees
+from bottleneck.measure.device import devices_of
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.loop import Loop
 from bottleneck.measure.options import MeasureOptions
@@ -30,6 +30,7 @@ from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
 from bottleneck.script.loop_time import LoopTime
 from bottleneck.script.moves import Moves
+from bottleneck.script.not_found import Notice, not_found
 from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from bottleneck.script.ranks import OwnRanks, check_group
 from bottleneck.script.source import Source
@@ -39,13 +40,6 @@ from bottleneck.script.watch import Watch
 _STEP = LRScheduler.step
 _PLAN_ENDED = "Tried to step"
 """How PyTorch begins to say that a learning rate was planned for so many steps."""
-_WRAP = "for batch in bottleneck.watch({}): ..."
-_NO_LOADER = (
-    f"Wrap what its loop takes batches from, {_WRAP.format('batches')} or the function that makes one: "
-    "bottleneck.watch(get_batch)."
-)
-_NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
-_BY_ITSELF = "It would end so by itself, too: mend that first."
 _FROM_SEVERAL_THREADS = MeasurementError(
     "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
@@ -53,10 +47,6 @@ _FROM_SEVERAL_THREADS = MeasurementError(
 _NO_MOVE = "the loop was not seen to move any part of its batch to the device"
 _NEEDED = "the loop also needs on the host what it moves, to read it there or by pin_memory()"
 _THERE_ALREADY = "the batches that the loop gets are on the device already"
-_TENSORFLOW = (
-    f"It uses TensorFlow: in a loop of its own, wrap the dataset, {_WRAP.format('dataset')} Keras' fit cannot be "
-    "watched; TensorBoard's profiler shows its input."
-)
 
 
 class Diagnosing:
@@ -84,9 +74,6 @@ class Diagnosing:
         self._options, self._finish, self._progress = options, finish, progress
         self._watch = Watch(self._begin, skip_steps, loader)
         self._watch.refuse = self._refuse
-        self._watch.lacking = lambda: self.note(f"Nothing to measure so far. {self._not_found(None)}")
-        self.note: Callable[[str], None] = lambda _: None
-        """Gets what to tell while the script goes on."""
         self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[Attempt | BottleneckError] | None = None
         self._source: Source | None = None
@@ -192,29 +179,14 @@ class Diagnosing:
         return replace(feed.outcome, diagnosis=changed)
 
     def _not_found(self, error: BaseException | None) -> BaseException:
-        if isinstance(error, KeyboardInterrupt):
-            return error
-        if error is not None and not isinstance(error, SystemExit):
+        if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             return _raised(error, "The script raised before it was measured")
-        if not self._watch.sources and self._own_ranks.has_started_any:
-            return MeasurementError(
-                "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
-                "started are not watched.",
-                f"If it trains there, let it train in the first one, by an option of its own. {_NO_LOADER}",
-            )
-        status = _exit_status(error)
-        ended = f" before it ended with exit status {status}" if status else ""
-        if not self._watch.sources:
-            remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
-            return MeasurementError(
-                f"The script made no pass over a DataLoader of PyTorch's{ended}.", _BY_ITSELF if status else remedy
-            )
-        if not self._watch.optimizer_steps and not self._watch.has_wrapped:
-            return MeasurementError("No optimizer of PyTorch's made a step.", _NO_OPTIMIZER)
-        return MeasurementError(
-            "The script ended before enough steps of the optimizer lay between the batches of one loader.",
-            "Let it train for longer, or give a smaller --skip-steps (in Python: skip_steps).",
-        )
+        why = not_found(self._watch, status=_exit_status(error), starts_processes=self._own_ranks.has_started_any)
+        return KeyboardInterrupt(str(why)) if isinstance(error, KeyboardInterrupt) else why
+
+    def notice(self, tell: Callable[[str], None]) -> Notice:
+        """Return what tells, while the script goes on, that there is nothing to measure."""
+        return Notice(self._watch, lambda: self._not_found(None), tell)
 
     def _warnings(self) -> Iterator[Warning]:
         in_the_loop = None if self._source is None else self._source.moves.in_the_loop
@@ -246,7 +218,7 @@ class Diagnosing:
         except UsageError as error:
             self._refuse(error)
         self._source = source
-        pipeline = _describe(source, optimizers, self._watch.loop)
+        pipeline = _describe(source, optimizers, self._watch.models, self._watch.loop)
 
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
             try:
@@ -298,11 +270,13 @@ class Diagnosing:
         return step
 
 
-def _describe(source: Source, optimizers: tuple[Any, ...], loop: Loop) -> Callable[[Callable[[Any], None]], Pipeline]:
+def _describe(
+    source: Source, optimizers: tuple[Any, ...], models: Any, loop: Loop
+) -> Callable[[Callable[[Any], None]], Pipeline]:
     """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches."""
-    models = models_of(optimizers)
+    models = models_of(optimizers) if optimizers else models
     together = Optimizers.of(optimizers)
-    device = _device_of(optimizers) or _device_without(source)
+    device = _device_of(optimizers) or next(iter(devices_of(models)), None) or _device_without(source)
     transfer = source.moves.learnt()
     loop.copies = True
     if device.type != "cpu" and not transfer.moved:
@@ -371,6 +345,6 @@ def _device_of(optimizers: Iterable[Any]) -> torch.device | None:
 
 
 def _device_without(source: Source) -> torch.device:
-    """Where a loop without an optimizer of PyTorch's computes, as far as its batches say."""
+    """Where a loop computes of which no model is known, as far as its batches say."""
     is_on_device = source.moves.moves_any or source.moves.arrive_on_device
     return resolve_device(None) if is_on_device else torch.device("cpu")

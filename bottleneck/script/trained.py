@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
@@ -42,9 +42,14 @@ def models_of(optimizers: Sequence[Any]) -> nn.Module | None:
     No loop says which its model is. So all objects of the process are looked at, once.
     """
     stepped = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+    return models_with(lambda parameter: id(parameter) in stepped)
+
+
+def models_with(is_trained: Callable[[nn.Parameter], bool]) -> nn.Module | None:
+    """Return the outermost module that holds such parameters, or all of them as one; None where none does."""
     # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
     modules: list[nn.Module] = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     inner = {id(child) for module in modules for child in vars(module).get("_modules", {}).values()}
     outer = [module for module in modules if id(module) not in inner and "_modules" in vars(module)]
-    models = [module for module in outer if any(id(parameter) in stepped for parameter in module.parameters())]
+    models = [module for module in outer if any(map(is_trained, module.parameters()))]
     return models[0] if len(models) == 1 else nn.ModuleList(models) if models else None

@@ -1,4 +1,4 @@
-"""Finding the loader that feeds the training: an optimizer steps between its batches.
+"""Finding the loader that feeds the training: an optimizer steps between its batches, or there is a backward pass.
 
 Until the training loader is known its batches are the real ones, and those of all others stay so. What
 `bottleneck.watch` has wrapped needs neither a DataLoader nor an optimizer.
@@ -26,6 +26,7 @@ from bottleneck.loader.clone import held_iterators
 from bottleneck.measure.facts.unread import has_compiled
 from bottleneck.measure.loop import Loop
 from bottleneck.script import batches as wrapped
+from bottleneck.script.backward import BackwardPasses
 from bottleneck.script.moves import Moves
 from bottleneck.script.passes import Begin, Passes
 from bottleneck.script.source import Source, alike
@@ -33,9 +34,6 @@ from bottleneck.script.stream import stream_loader
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
-_LONG = 100
-"""Batches without a step of an optimizer, or steps without a batch, after which a script is told so: it may go on for
-days."""
 _MOST_LOOKED_AT = 16
 """Batches without a step that are looked at in a pass."""
 _BESIDE_SHARE = 0.1
@@ -118,7 +116,6 @@ class WatchedIterator(_BaseDataLoaderIter):
         batch = next(self._batches)
         self._watch.note_wait(self._source, time.perf_counter() - began)
         self._source.batches += 1
-        self._watch.note_batch()
         self.given += 1
         if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
             self._source.given_by = self
@@ -168,15 +165,15 @@ class Watch:
         self.trains_in: int | None = None
         """The thread of the last step; None while no step was seen outside of a backward pass."""
         self._optimizers: dict[int, Any] = {}
+        self.models: Any = None
+        """What is trained where no optimizer of PyTorch's is."""
         self._streams: dict[int, DataLoader[Any]] = {}
         self._process = os.getpid()
         self._hook: Any = None
         self._passes = Passes(self._begin_pass, self._begin_again)
+        self.backward = BackwardPasses(self._passed_back)
         self.refuse: Callable[[UsageError], None] = _raise
         """Gets why the loader that is wanted cannot be diagnosed."""
-        self.lacking: Callable[[], None] = lambda: None
-        """Called once where a script has gone on for long, and still lacks an optimizer or a loader."""
-        self._batches_given = 0
 
     @property
     def sources(self) -> list[Source]:
@@ -186,6 +183,7 @@ class Watch:
     def __enter__(self) -> Watch:
         self._process = os.getpid()
         self._passes.__enter__()
+        self.backward.__enter__()
         wrapped.open_watched = self._open
         self._hook = register_optimizer_step_post_hook(self._stepped)
         return self
@@ -195,6 +193,7 @@ class Watch:
         if self._compiling is not None:
             self._compiling.remove_start_callback(self._compiles)
         self._passes.__exit__()
+        self.backward.__exit__()
         wrapped.open_watched = None
         if self._hook is not None:
             self._hook.remove()
@@ -261,12 +260,19 @@ class Watch:
         # Within a backward pass on a device, that is a thread of autograd's.
         if torch._C._current_graph_task_id() == -1:
             self.trains_in = threading.get_ident()
-        if self.optimizer_steps == _LONG and not self.sources and os.getpid() == self._process:
-            self.lacking()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
         elif id(optimizer) not in self._optimizers:
             return  # of another training
+        for source in self.sources:
+            self.count_step(source)
+
+    def _passed_back(self) -> None:
+        """Note a backward pass, which stands for a step where no optimizer of PyTorch's makes one."""
+        if self._optimizers or not self.backward.may_be_steps:
+            return
+        self.models = self.backward.models
+        self.trains_in = threading.get_ident()
         for source in self.sources:
             self.count_step(source)
 
@@ -288,14 +294,6 @@ class Watch:
         source.waited_s += seconds
         if self._is_beside(source):
             self.waited_elsewhere_s += seconds
-
-    def note_batch(self) -> None:
-        """Count a batch that may be one of a training."""
-        if not torch.is_grad_enabled():
-            return
-        self._batches_given += 1
-        if self._batches_given == _LONG and not self.optimizer_steps and not self.has_wrapped:
-            self.lacking()
 
     @property
     def others(self) -> list[DataLoader[Any]]:

@@ -103,6 +103,7 @@ def test_wrong_usage_is_one_line_and_status_2(arguments, words, capsys):
         (MeasurementError("The job failed."), 3, "Error: The job failed.\n"),
         (BottleneckError("Odd."), 4, "Error: Odd.\n"),
         (KeyboardInterrupt(), 130, "Interrupted.\n"),
+        (KeyboardInterrupt("No loop."), 130, "Interrupted. No loop.\n"),
         (SystemExit("bye"), 3, "Error: The job's own code ended the process (SystemExit: bye). "),
         (
             ZeroDivisionError("division\nby zero"),

@@ -203,10 +203,11 @@ NOT_DIAGNOSED = {
     "an end of its own": (
         ("nothing.py", "exit"),
         "--data is missing\nError: The script made no pass over a DataLoader of PyTorch's before it ended with exit "
-        "status 1. It would end so by itself, too: mend that first.",
+        "status 1. Seen: no DataLoader; 0 optimizer steps, 0 backward passes. It would end so by itself, too: mend "
+        "that first.",
     ),
     "no optimizer": (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
-    "too few steps": (("short.py", "2", "end"), "ended before enough steps"),
+    "too few steps": (("short.py", "2", "end"), "not enough steps of the training between the batches"),
     "an error": (("short.py", "2", "raise"), "ValueError: the loss is not finite"),
     "a thread that fills a queue": (("short.py", "150", "queue"), "ended before the measuring"),
     "processes by spawn": (

@@ -1,6 +1,7 @@
 """The training loader is the one between whose batches an optimizer steps."""
 
 import copy
+import gc
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
@@ -302,41 +303,88 @@ def test_without_an_optimizer_nothing_is_fed(loop):
     assert ([source.batches for source in loop.watch.sources], loop.watch.optimizer_steps) == ([10], 0)
 
 
+class OwnOptimizer(Loop):
+    """A loop whose optimizer is somebody's own."""
+
+    def __init__(self, back=torch.Tensor.backward, **options):
+        super().__init__(**options)
+        del self.optimizer
+        self.back = back
+
+    def step(self):
+        self.back(self.parameter.square().sum())
+        with torch.no_grad():
+            self.parameter -= 0.1 * (self.parameter.grad if self.parameter.grad is not None else 1.0)
+
+
 @pytest.fixture
-def told(loop):
-    """How many steps there were each time that a script was told what it lacks."""
-    steps = []
-    loop.watch.lacking = lambda: steps.append(loop.watch.optimizer_steps)
-    return steps
+def no_optimizer(monkeypatch):
+    """No object of this process is an optimizer: those of other tests may still be there."""
+    monkeypatch.setattr(gc, "get_objects", list)
 
 
-def test_a_long_training_without_an_optimizer_is_told_so_once(loop, told):
-    # Guards: a training of days of which nothing is heard before its end.
-    evaluate(loader_of(1, batches=200), most=200)
-    list(loader_of(1, batches=99))
-    assert told == []
-    list(loader_of(2, batches=200))
-    assert told == [0]
+def by_its_function(loss):
+    torch.autograd.backward(loss)
 
 
-def test_a_long_training_without_a_loader_is_told_so_once(loop, told):
-    for _ in range(200):
-        loop.step()
-    assert told == [100]
+BACK = [torch.Tensor.backward, by_its_function]
 
 
-def test_a_training_that_has_all_it_needs_is_told_nothing(loop, told):
-    loop.train(itertools.islice(loader_of(1, batches=150), 3))
-    list(loader_of(2, batches=200))
-    for _ in range(200):
-        loop.step()
-    assert told == []
+@pytest.mark.usefixtures("no_optimizer")
+@pytest.mark.parametrize("back", BACK)
+def test_without_an_optimizer_of_pytorchs_a_backward_pass_is_the_step(back):
+    loop = OwnOptimizer(back)
+    with loop.watch:
+        list(loader_of(2))
+        given = loop.train(loader_of(1, batches=8))
+    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
+    assert (loop.began[0][1], loop.watch.backward.count) == ((), 8)
 
 
-def test_wrapped_batches_lack_no_optimizer(loop, told):
-    loop.watch._steps = 1000
-    list(bottleneck.watch(["batch"] * 300))
-    assert told == []
+def test_gradients_by_themselves_are_a_backward_pass_too(no_optimizer):
+    loop = OwnOptimizer()
+    loop.back = lambda loss: torch.autograd.grad(loss, loop.parameter)
+    with loop.watch:
+        assert "fed" in loop.train(loader_of(1, batches=8))
+
+
+def test_what_has_a_gradient_is_what_is_trained():
+    loop = OwnOptimizer()
+    loop.model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    loop.parameter = loop.model[0].bias
+    other = torch.nn.Linear(1, 1)
+    with loop.watch, pytest.MonkeyPatch.context() as patch:
+        found = [loop.model, loop.model[0], other]
+        patch.setattr(gc, "get_objects", lambda: found)
+        loop.train(loader_of(1, batches=8))
+    assert loop.watch.models is loop.model
+
+
+def test_an_optimizer_that_has_made_no_step_yet_is_waited_for(loop):
+    # Guards: gradients of 20 batches are gathered for a step; and an optimizer that is there and never steps.
+    given = []
+    for number, batch in enumerate(loader_of(1, batches=90)):
+        given.append(batch)
+        loop.parameter.square().sum().backward()
+        if number % 20 == 19:
+            loop.optimizer.step()
+    assert given.index("fed") == 60
+    assert loop.watch.loop.batches_per_update == 20
+
+
+def test_an_optimizer_that_never_makes_a_step_is_not_waited_for_without_end(loop):
+    parameter, given = torch.nn.Parameter(torch.zeros(1)), []
+    for batch in loader_of(1, batches=200):
+        given.append(batch)
+        parameter.square().sum().backward()
+    assert given.index("fed") == 102
+
+
+def test_afterwards_backward_passes_are_as_before():
+    before = torch.autograd.backward, torch.autograd.grad
+    with Loop().watch:
+        assert torch.autograd.backward is not before[0]
+    assert (torch.autograd.backward, torch.autograd.grad) == before
 
 
 @pytest.mark.parametrize(

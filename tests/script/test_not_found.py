@@ -1,0 +1,116 @@
+"""A script in which nothing can be measured is told so, by the clock and when it ends."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import bottleneck
+from bottleneck.script.not_found import Notice, not_found
+from bottleneck.script.watch import Watch
+
+
+def loader_of(items):
+    return DataLoader(TensorDataset(torch.zeros(items)), batch_size=2)
+
+
+@pytest.fixture
+def script():
+    """A script under watch, and what it has been told."""
+    watch = Watch(lambda *_: iter(["fed"] * 3).__next__, 3)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    told = []
+    made = SimpleNamespace(watch=watch, parameter=parameter, optimizer=torch.optim.SGD([parameter]), told=told)
+    made.notice = Notice(watch, lambda: not_found(watch), told.append)
+    with watch:
+        yield made
+
+
+def train(script, batches, most=None):
+    for _ in itertools.islice(batches, most):
+        script.parameter.square().sum().backward()
+        script.optimizer.step()
+
+
+def test_a_script_without_a_loop_is_told_what_was_seen_on_a_line_of_its_own(script):
+    assert not script.notice.look()
+    assert script.told == [
+        "\nNothing to measure after 30 s of the script. The script made no pass over a DataLoader of PyTorch's. Seen: "
+        "no DataLoader; 0 optimizer steps, 0 backward passes. Wrap what its loop takes batches from, for batch in "
+        "bottleneck.watch(batches): ... or the function that makes one: bottleneck.watch(get_batch)."
+    ]
+
+
+def evaluate(script):
+    list(loader_of(2))
+    for _ in range(4):
+        list(loader_of(6))
+
+
+def train_on_nothing(script):
+    train(script, range(200))
+
+
+def train_on_a_list(script):
+    list(loader_of(6))
+    script.optimizer.step()
+    train(script, range(200))
+
+
+def train_a_little(script):
+    train(script, loader_of(6), most=2)
+
+
+def train_on_wrapped(script):
+    list(bottleneck.watch([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (
+            evaluate,
+            "No optimizer of PyTorch's made a step, and there was no backward pass. Seen: TensorDataset (1 batch), "
+            "TensorDataset (3 batches), TensorDataset (3 batches), 2 more loaders; 0 optimizer steps, 0 backward "
+            "passes. Where the loop only evaluates, or trains in another way, wrap its loader: "
+            "for batch in bottleneck.watch(loader): ...",
+        ),
+        (
+            train_on_nothing,
+            "The script made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 200 optimizer steps, 200 "
+            "backward passes. Wrap what",
+        ),
+        (
+            train_on_a_list,
+            "There were not enough steps of the training between the batches of one loader. Seen: TensorDataset "
+            "(3 batches); 201 optimizer steps, 200 backward passes. Let it train for longer",
+        ),
+        (train_on_wrapped, "not enough steps"),
+    ],
+)
+def test_what_was_seen_and_the_line_to_add_are_said(script, run, said):
+    run(script)
+    assert said in str(not_found(script.watch))
+
+
+def test_a_loop_that_comes_nearer_is_looked_at_again_before_it_is_told(script):
+    train_a_little(script)
+    assert script.notice.look()
+    assert script.told == []
+    assert not script.notice.look()
+    assert "not enough steps" in script.told[0]
+
+
+def test_a_loop_that_is_fed_is_told_nothing(script):
+    train(script, loader_of(20))
+    assert script.watch.is_feeding
+    assert not script.notice.look()
+    assert script.told == []
+
+
+def test_the_clock_ends_with_the_script(script):
+    with script.notice:
+        pass
+    assert script.told == []
