@@ -47,6 +47,11 @@ def _copy(loader: DataLoader[Any], requests: Any, hang_s: float, state: dict[str
     return clone
 
 
+def keeps_workers(loader: DataLoader[Any]) -> bool:
+    """Whether the workers of a loader go on from epoch to epoch, by its argument or by an iterator that it keeps."""
+    return bool(loader.persistent_workers or held_iterators(loader))
+
+
 def held_iterators(loader: DataLoader[Any]) -> list[str]:
     """Names of the attributes in which a subclass of the loader keeps an iterator of PyTorch's."""
     state = loader.__dict__.items()

@@ -82,7 +82,8 @@ class RunningLoader:
     def _worker_iterator(self) -> Any:
         """PyTorch's own iterator, also where a subclass of the loader wraps it in one of its own."""
         inner = getattr(self._loader, "_iterator", None)
-        return inner if inner is not None else self._iterator
+        kept = held_iterators(self._loader) if inner is None else ()
+        return vars(self._loader)[kept[0]] if kept else self._iterator if inner is None else inner
 
     def next_batch(self) -> tuple[Any, int]:
         """Return the next batch as the loader gives it, and its number of samples; `LoaderEnded` if there is none."""
@@ -174,7 +175,7 @@ class RunningLoader:
                 stop_workers(iterator, kill=not drained)
         finally:
             del iterator
-            self._loader.__dict__.update(dict.fromkeys(self._held), _iterator=None)
+            self._loader.__dict__.update(dict.fromkeys(held_iterators(self._loader)), _iterator=None)
             self._engine.close()
             self._control.close()
             self._watch = None  # it holds the iterator

@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from bottleneck.job.description import Pipeline
+from bottleneck.loader.clone import keeps_workers
 from bottleneck.measure.ladder import Arm, Ladder
 
 _SHOWN = {
@@ -52,7 +53,7 @@ def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str |
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
         "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
+        "persistent_workers": keeps_workers(loader),
         "drop_last": bool(loader.drop_last),
         "in_order": bool(getattr(loader, "in_order", True)),
         "start_method": getattr(context, "_name", None) if context is not None else None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
+from bottleneck.loader.clone import keeps_workers
 from bottleneck.script.moves import Moves
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Source:
     @property
     def starts_workers_for_each_batch(self) -> bool:
         """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
-        anew = self.loader.num_workers > 0 and not self.loader.persistent_workers
+        anew = self.loader.num_workers > 0 and not keeps_workers(self.loader)
         return anew and self.passes >= sum(self.per_step)
 
 

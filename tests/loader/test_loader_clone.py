@@ -5,13 +5,16 @@ import itertools
 import multiprocessing
 import pickle
 
+import psutil
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from bottleneck.job.cuts import find_sites
+from bottleneck.job.description import Pipeline
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure.describe import describe_pipeline
 from tests.loader.staged_datasets import (
     INDEX,
     LOAD_CALL,
@@ -128,6 +131,36 @@ def test_a_subclass_with_another_signature_and_an_iterator_of_its_own():
         recorded = column(take(wrapped, "after_collate", 20), INDEX)
         assert all(index % 2 == 0 for index in recorded)
         assert not column(take(wrapped, "raw", 4), INDEX) & recorded
+
+
+class KeepsItsIterator(DataLoader):
+    """Makes it for the first batch, as ultralytics' InfiniteDataLoader does."""
+
+    iterator = None
+
+    def __iter__(self):
+        if self.iterator is None:
+            self.iterator = self._get_iterator()
+        for _ in range(3):
+            yield next(self.iterator)
+
+
+@pytest.mark.integration
+def test_workers_of_an_iterator_that_a_subclass_makes_late_are_known_and_end():
+    with switched(KeepsItsIterator(Traced(length=400), batch_size=2, num_workers=1)) as wrapped:
+        take(wrapped, "raw", 7)
+        [worker] = [psutil.Process(pid) for pid in wrapped.workers]
+        assert wrapped.arrived() is not None
+    assert not worker.is_running()
+
+
+def test_workers_that_go_on_with_an_iterator_that_is_kept_are_persistent():
+    # Guards: the advice to set persistent_workers=True, and a wait for workers that nobody starts.
+    loader = KeepsItsIterator(Traced(length=40), batch_size=2)
+    pipeline = Pipeline.from_loader(loader, train_step=print)
+    assert not describe_pipeline(pipeline, loader)["persistent_workers"]
+    next(iter(loader))
+    assert describe_pipeline(pipeline, loader)["persistent_workers"]
 
 
 @pytest.mark.integration

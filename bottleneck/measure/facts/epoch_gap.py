@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from bottleneck.job.loader_arguments import is_pytorchs
 from bottleneck.loader import modes
+from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.results.evidence import EpochGap
@@ -47,7 +48,7 @@ def describe_epoch_gap(
     Returns:
         None for a stream of persistent workers, which begins again in a way that only its dataset knows.
     """
-    persistent_workers = bool(user_loader.persistent_workers)
+    persistent_workers = keeps_workers(user_loader)
     if loader.num_workers and persistent_workers and loader.iterable:
         return None
     anew = not persistent_workers if loader.num_workers else None

@@ -19,6 +19,7 @@ from bottleneck.job.handles import find_tokenizers
 from bottleneck.job.key_paths import parse_path, resolve
 from bottleneck.job.python_objects import count_objects
 from bottleneck.job.start_method import start_method_of
+from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.observe.pixels import Pixels
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker.user_code import fetches_batches
@@ -108,7 +109,7 @@ def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: 
     if not growing or isinstance(loader.dataset, IterableDataset):
         return
     kept, again = growing[0], running.order.epochs_begun > 1
-    if not loader.persistent_workers:
+    if not keeps_workers(loader):
         if again:
             ledger.evidence = replace(ledger.evidence, loader=replace(ledger.evidence.loader, forgotten=kept))
         return
