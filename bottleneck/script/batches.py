@@ -54,8 +54,8 @@ class Watched(Generic[T]):
 def watch(batches: Iterable[T] | Callable[[], T]) -> Watched[T]:
     """Let the loop over these batches be the one that is diagnosed, by `bottleneck run` or `bottleneck.diagnosing`.
 
-    For batches that come from no DataLoader, and for loops in which no optimizer of PyTorch's steps. Outside of a
-    diagnosis the batches are iterated as they are.
+    For batches that come from no DataLoader, and for loops without a backward pass of PyTorch's, as an
+    evaluation is. Outside of a diagnosis the batches are iterated as they are.
 
     Args:
         batches: An iterable of batches, a DataLoader among others, or a function that makes a batch.

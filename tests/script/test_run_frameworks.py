@@ -33,3 +33,17 @@ def test_the_loop_of_a_framework_is_diagnosed(tmp_path, arguments):
     assert "the end" not in done.stderr
     assert not list(scratch.glob("pymp-*"))  # of a worker that was killed, such as those that timm's loader keeps
     assert not {warning["id"] for warning in result["warnings"]} & {"several-loaders", "loop-breaks-off"}
+
+
+@pytest.mark.parametrize("name", ["ultralytics", "fastai"])
+def test_a_framework_with_a_loader_of_its_own_is_diagnosed(tmp_path, name):
+    # Guards: neither comes by DataLoader.__iter__; both validate and save after each epoch.
+    environment = {**QUIET, "YOLO_CONFIG_DIR": str(tmp_path)}
+    script = SCRIPTS / f"with_{name}.py"
+    done, result = diagnosed(tmp_path, script, budgets=("20s", "60s"), env=environment)
+    assert done.returncode == 0, done.stderr
+    assert result["verdict"]["state"] == "input_bound"
+    assert result["pipeline"]["dataset"] == {"ultralytics": "YOLODataset", "fastai": "Datasets"}[name]
+    assert result["pipeline"]["persistent_workers"] == (name == "ultralytics")
+    assert "the end" not in done.stderr
+    assert "several-loaders" not in {warning["id"] for warning in result["warnings"]}
