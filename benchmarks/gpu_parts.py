@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -173,11 +174,13 @@ def changes(note: Note, seconds: float, _folder: Path) -> None:
             continue
         _synchronize()
         before, began_s = torch.cuda.memory_allocated(), time.perf_counter()
+        open_it = partial(open_lane, build(given, (setting,)), seconds, whole_epochs=change.whole_epochs)
         try:
-            open_it = partial(open_lane, build(given, (setting,)), seconds, whole_epochs=change.whole_epochs)
             facts: dict[str, Any] = {"samples_per_s": round(_rate_of(open_it)), "as_given": round(given_rate)}
         except Exception as error:  # noqa: BLE001 - what fails on a GPU is what is looked for
             facts = {"raised": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
+        del open_it  # holds the changed job, which may have a model of its own
+        gc.collect()
         kept = torch.cuda.memory_allocated() - before
         took_s = round(time.perf_counter() - began_s, 1)
         note(setting.label, **facts, kept_bytes=kept, took_s=took_s, holds="raised" not in facts and kept <= 2**20)

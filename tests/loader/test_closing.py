@@ -1,5 +1,6 @@
 """Stopping is quiet, bounded in time and complete, whatever the workers are doing; the leak check sees the rest."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -46,6 +48,24 @@ def closed(loader, act=None):
 @pytest.mark.parametrize("experiment", ["after_collate", "raw", modes.RECORD | modes.ALL])
 def test_in_every_mode(experiment):
     assert closed(plain(Traced()), lambda wrapped: take(wrapped, experiment, 3)) < BOUND_S
+
+
+def test_a_worker_may_be_asked_again_as_python_ends():
+    # Guards: older versions of torch do, and printed a traceback for each worker of a diagnosis.
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=int)
+    worker.start()
+    stop_workers(
+        SimpleNamespace(
+            _workers=[worker],
+            _index_queues=[],
+            _worker_result_queue=context.Queue(),
+            _shutdown_workers=worker.join,
+        ),
+        kill=False,
+    )
+    worker.join(timeout=1)
+    assert not worker.is_alive()
 
 
 @pytest.mark.parametrize("options", [{"num_workers": 0}, {"pin_memory": True}, {"persistent_workers": True}], ids=str)
