@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,10 @@ from bottleneck.job.settings import LARGEST_BYTES, parse_duration
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.results.comparison import Comparison
-from bottleneck.results.records import Measurement, Result
+from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
     from bottleneck.job.description import Pipeline
-    from bottleneck.results.stacks import StackProfile
     from bottleneck.results.traces import TraceFile
 
 
@@ -72,8 +71,8 @@ class Attempt:
     """What was measured, be it only a part."""
     failure: BaseException | None
     """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
-    profile: StackProfile | None = None
-    """What the workers' code does; None where it was not asked for, or failed."""
+    profile_files: Mapping[str, str] = field(default_factory=dict)
+    """Flamegraphs and the like by their names; none where they were not asked for, or failed."""
     traces: tuple[TraceFile, ...] = ()
     """The traces that were asked for and could be made."""
     leads: bool = True
@@ -92,8 +91,8 @@ class Attempt:
         """
         from bottleneck.reports.writers.files import write_profile, write_traces
 
-        if flamegraph is not None and self.profile is not None:
-            yield from write_profile(self.profile, flamegraph)
+        if flamegraph is not None and self.profile_files:
+            yield from write_profile(self.profile_files, flamegraph)
         if trace is not None and self.traces:
             yield from write_traces(self.traces, trace)
 
@@ -227,19 +226,8 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or (lambda _: None))
-    measurement = _with_profile(outcome.measurement, outcome.profile)
-    diagnosis = Diagnosis(**vars(analyse(measurement)))
-    return Attempt(diagnosis, outcome.failure, outcome.profile, outcome.traces, outcome.leads)
-
-
-def _with_profile(measurement: Measurement, profile: StackProfile | None) -> Measurement:
-    """Return the measurement with the functions that take the most time among its evidence."""
-    if profile is None:
-        return measurement
-    from bottleneck.analysis.advice.hotspots import summarise_profile
-
-    found = summarise_profile(profile, [span.name for span in measurement.stages])
-    return replace(measurement, evidence=replace(measurement.evidence, profile=found))
+    diagnosis = Diagnosis(**vars(analyse(outcome.measurement)))
+    return Attempt(diagnosis, outcome.failure, outcome.profile_files, outcome.traces, outcome.leads)
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:

@@ -36,8 +36,6 @@ OBSERVE = 1 << 12
 
 NAME_FRAMES = 1 << 13
 """Everything real, under frames that are named after their stages, for a profiler. Never timed."""
-SAMPLE_STACKS = 1 << 14
-"""With `NAME_FRAMES`: each worker samples its own stack."""
 
 NOTE_FILES = 1 << 7
 """Everything real, and the files noted that are opened on the way. Never timed."""

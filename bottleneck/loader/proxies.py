@@ -78,7 +78,7 @@ class WorkerInit:
         keep_quiet_about_broken_receivers()
         info = get_worker_info()
         engine = info.dataset.engine  # type: ignore[union-attr]  # in a worker
-        if engine.sample_rate_hz is not None:
+        if engine.allows_tracing:
             allow_tracing()
         object.__setattr__(info, "dataset", engine.user_dataset)
         if self._worker_init_fn is not None:

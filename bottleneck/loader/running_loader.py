@@ -176,7 +176,6 @@ class RunningLoader:
         finally:
             del iterator
             self._loader.__dict__.update(dict.fromkeys(held_iterators(self._loader)), _iterator=None)
-            self._engine.close()
             self._control.close()
             self._watch = None  # it holds the iterator
             if not self._shared_handles:

@@ -37,7 +37,7 @@ class SwitchedLoader(RunningLoader):
         loader: The user's loader; it is not changed.
         sites: Where its dataset could be cut.
         hang_s: Seconds without a batch after which the workers count as hung.
-        sample_rate_hz: How often stacks are sampled for a profile; None: there will be none.
+        allows_tracing: Workers let any process of the user look into them, for a profile.
         notes_files: The files that the workers open will be asked for.
         checking_s: What each worker may take to check that its recordings replay.
     """
@@ -49,7 +49,7 @@ class SwitchedLoader(RunningLoader):
         seed: int,
         hang_s: float,
         *,
-        sample_rate_hz: float | None = None,
+        allows_tracing: bool = False,
         notes_files: bool = False,
         checking_s: float = math.inf,
     ) -> None:
@@ -64,7 +64,7 @@ class SwitchedLoader(RunningLoader):
             iterable=isinstance(loader.dataset, IterableDataset),
             can_skip_batches=self.can_skip_batches,
             checking_s=checking_s,
-            sample_rate_hz=sample_rate_hz,
+            allows_tracing=allows_tracing,
             handles=self.handles,
             notes_files=notes_files and loader.num_workers > 0,
         )  # fmt: skip
@@ -75,7 +75,6 @@ class SwitchedLoader(RunningLoader):
         self.reports = control.reports.read
         self.observations = control.observations.read
         self.facts = control.facts.read
-        self.stacks = control.stacks.by_worker
         self.files = control.files.read
 
     # --- switching -----------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from bottleneck.results.records import (
     StageSpan,
     Warning,
 )
-from bottleneck.results.stacks import StackProfile
 from bottleneck.results.traces import TraceFile
 
 
@@ -35,7 +34,7 @@ class Ledger:
         self.blocks: dict[Arm, list[Block]] = {}
         self.evidence = Evidence()
         self._warnings: dict[tuple[str, str], Warning] = {}
-        self.profile: StackProfile | None = None
+        self.profile_files: Mapping[str, str] = {}
         self.traces: tuple[TraceFile, ...] = ()
         self.cost = Cost(0.0, 0, 0, 0)
         self.ranks: tuple[Rank, ...] = ()

@@ -17,7 +17,7 @@ class ProfileOptions:
     Attributes:
         rate_hz: Samples a second.
         native: Frames of C and C++ code too.
-        idle: Draw the threads of the user's code also while they wait for something to do.
+        idle: Draw threads in flamegraphs also while they wait.
     """
 
     rate_hz: int = 100

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -63,7 +63,6 @@ from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.measure.visit import Counters
 from bottleneck.measure.warm_up import make_bench
 from bottleneck.results.records import Cost, Measurement
-from bottleneck.results.stacks import StackProfile
 from bottleneck.results.traces import TraceFile
 
 _RECORDING_SHARE = 0.06
@@ -76,7 +75,8 @@ class Outcome:
 
     measurement: Measurement
     failure: BaseException | None = None
-    profile: StackProfile | None = None
+    profile_files: Mapping[str, str] = field(default_factory=dict)
+    """The content of py-spy's files by their names."""
     traces: tuple[TraceFile, ...] = ()
     leads: bool = True
     """What was measured is the job's; that of a rank that follows is a part of it."""
@@ -132,7 +132,7 @@ def measure(
             _note_early_end(failure, group, ledger)
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
-    return Outcome(ledger.measurement(), failure, ledger.profile, ledger.traces, _leads(group))
+    return Outcome(ledger.measurement(), failure, ledger.profile_files, ledger.traces, _leads(group))
 
 
 def _left_as_found(

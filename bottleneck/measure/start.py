@@ -38,7 +38,7 @@ def open_loader(
     try:
         return SwitchedLoader(
             loader, sites, options.seed, _HANG_S,
-            sample_rate_hz=options.profile.rate_hz if options.profile is not None else None,
+            allows_tracing=options.profile is not None,
             notes_files=options.cold, checking_s=_CHECKING_SHARE * budget_s,
         )  # fmt: skip
     except OSError as error:

@@ -130,11 +130,10 @@ class Steps(_Block):
 
 @dataclass(frozen=True)
 class Figure(_Block):
-    """A drawing, which the page has a macro for."""
+    """The plot of all blocks, which the page has a macro for."""
 
-    kind: Literal["blocks", "flamegraph"]
     drawing: Any
-    """A `BlockPlot` or a `Flamegraph`."""
+    """A `BlockPlot`."""
     on: tuple[Form, ...] = field(default=("html",), kw_only=True)
 
 

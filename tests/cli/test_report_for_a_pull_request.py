@@ -54,14 +54,14 @@ def test_unlike_results_need_force(tmp_path, files, capsys):
 
 def test_files_beside_the_result_are_linked(tmp_path, files, capsys):
     (tmp_path / "flames of head").mkdir()
-    for name in ("report.html", "flames of head/workers.svg", "flames of head/worker-0.svg", "notes.txt"):
+    for name in ("report.html", "flames of head/worker-0.svg", "flames of head/worker-1.svg", "notes.txt"):
         (tmp_path / name).write_text("x")
     url = "https://example.org/runs/42/"
     assert run(["report", files[1], "--format", "markdown", "--link-prefix", url]) == 0
     links = capsys.readouterr().out.splitlines()[-1]
     assert links == (
         "[Report with charts](https://example.org/runs/42/report.html) · "
-        "[Flamegraph of the workers](https://example.org/runs/42/flames%20of%20head/workers.svg)"
+        "[Flamegraph of a worker](https://example.org/runs/42/flames%20of%20head/worker-0.svg)"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,10 @@ def test_every_schema_version_is_among_the_saved_results():
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: path.stem)
 def test_nothing_that_was_saved_is_lost_but_what_nobody_reads(path):
     saved, kept = json.loads(path.read_bytes()), json.loads(to_json(load(path)))
-    assert set(missing(saved, kept)) <= {".evidence.utilisation.series"}
+    gone = {re.sub(r"\[\d+\]", "[]", place) for place in missing(saved, kept)}
+    assert gone <= {
+        ".evidence.utilisation.series", ".evidence.profile.stacks", ".evidence.profile.functions[].waiting_share",
+    }  # fmt: skip
 
 
 def missing(saved, kept, place="") -> list[str]:

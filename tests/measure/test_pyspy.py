@@ -35,19 +35,21 @@ def victim():
 
 
 def run(program, pid, seconds=1, grace_s=3.0, **options):
-    return record(program, (pid,), PySpyOptions(seconds, 100, **options), lambda: time.sleep(0.01), grace_s)[pid]
+    return record(
+        program, (pid,), PySpyOptions("flamegraph", seconds, 100, **options), lambda: time.sleep(0.01), grace_s
+    )[pid]
 
 
 def test_what_it_writes_is_returned(fake, victim):
-    program = fake('while [ "$1" != --output ]; do shift; done; echo "f (a.py:1) 7" > "$2"')
-    assert run(program, victim).text == "f (a.py:1) 7\n"
+    program = fake('while [ "$1" != --output ]; do shift; done; echo "<svg/>" > "$2"')
+    assert run(program, victim).text == "<svg/>\n"
 
 
 def test_options_reach_it(fake, victim, tmp_path):
     program = fake(f'echo "$@" > {tmp_path}/given; exit 1')
     run(program, victim, seconds=3, native=True, idle=True, pauses=False)
     given = (tmp_path / "given").read_text()
-    assert f"--pid {victim} --format raw" in given
+    assert f"--pid {victim} --format flamegraph" in given
     assert "--rate 100 --duration 3 " in given
     assert all(option in given for option in ("--native", "--idle", "--nonblocking"))
 
@@ -61,6 +63,11 @@ def test_missing_permission_is_told_with_its_remedy(fake, victim):
 def test_a_failure_is_told_in_its_own_words(fake, victim):
     failure = run(fake('echo "py-spy> Sampling" >&2; echo "Error: no Python here" >&2; exit 1'), victim).failure
     assert failure == "it failed with status 1 (Error: no Python here)"
+
+
+def test_a_flamegraph_without_a_sample_is_told_with_what_shows_more(fake, victim):
+    script = 'echo "Error: Failed to write flamegraph" >&2; echo "Reason: No stack counts found" >&2; exit 1'
+    assert "--idle shows those that wait" in run(fake(script), victim).failure
 
 
 def test_one_that_writes_nothing_is_a_failure(fake, victim):
@@ -96,7 +103,7 @@ def test_one_that_hangs_is_ended_while_the_loader_gives_nothing(fake, victim, mo
         original = subprocess.Popen.kill
         patched.setattr(subprocess.Popen, "kill", lambda self: (ended_s.append(time.monotonic()), original(self)))
         started = time.monotonic()
-        record(program, (victim,), PySpyOptions(1, 100), fake_batch.wait, 0.2)
+        record(program, (victim,), PySpyOptions("flamegraph", 1, 100), fake_batch.wait, 0.2)
     assert ended_s[0] - started < 3.5
 
 
@@ -105,7 +112,7 @@ def test_an_exception_meanwhile_leaves_nothing_behind(fake, victim):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        record(fake("exec sleep 60"), (victim,), PySpyOptions(1, 100), interrupt)
+        record(fake("exec sleep 60"), (victim,), PySpyOptions("flamegraph", 1, 100), interrupt)
 
 
 def test_it_is_found_beside_python_or_on_the_path(monkeypatch, tmp_path, fake):

@@ -1,4 +1,4 @@
-"""The pages in a real browser: they open from disk, ask for nothing, fit, and their flamegraph zooms and searches."""
+"""The pages in a real browser: they open from disk, ask for nothing, fit, and can be read by everybody."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pytest
 from test_hostile_text import HOSTILE, everywhere
 
 from bottleneck.analysis.comparison import compare
-from bottleneck.reports.charts.flamegraph import render_flamegraph
 from bottleneck.reports.document import Document, Section, Step, Steps
 from bottleneck.reports.render import render
 from bottleneck.reports.writers.html import render_html
 from bottleneck.results.comparison import Comparison
-from bottleneck.results.stacks import Frame, Stack
+from bottleneck.results.evidence import FunctionSeen
 from tests.support.browser import Page, find_chromium, open_browser
-from tests.support.page_results import BLEND, COLLATE, COMPOSE, GET, make_page_result, make_profile
+from tests.support.page_results import make_page_result
 from tests.support.rank_results import make_ranks_result, make_sync_bound_result
 from tests.support.results_factory import (
     make_device_bound_result,
@@ -35,9 +34,6 @@ needs_chromium = pytest.mark.skipif(
 )
 
 NARROW, PHONE, WIDE = 360, 390, 1280
-SHARES = (
-    "[...document.querySelectorAll('.box:not(.hidden)')].map(b => [b.dataset.label, b.getBoundingClientRect().width])"
-)
 DRAWINGS = (Path(__file__).parent.parent / "support" / "drawings.js").read_text(encoding="utf-8")
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SETTLED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -114,20 +110,6 @@ def cut_off(page: Page) -> list[str]:
     )
 
 
-def widths(page: Page) -> dict[str, float]:
-    """The boxes that are shown, by label."""
-    return dict(page.evaluate(SHARES))
-
-
-def everything(page: Page) -> list[str]:
-    """Every box, shown or not, by label."""
-    return page.evaluate("[...document.querySelectorAll('.box')].map(b => b.dataset.label)")
-
-
-def box(frame: Frame) -> str:
-    return f'.box[data-label="{frame.function} ({frame.file}:{frame.line})"]'
-
-
 @needs_chromium
 @pytest.mark.leaks("one browser serves the tests of this class; the last test of this file sees to its end")
 class TestInOneBrowser:
@@ -141,7 +123,7 @@ class TestInOneBrowser:
         assert titles == [
             "Step", "What if", "Warnings", "What to do next", "Contents", "Ladder",
             "Cost, exposure and gain of each stage", "Single transforms", "Functions with the most own time",
-            "Flamegraph of the workers", "Waiting and reading", "What one batch holds",
+            "Waiting and reading", "What one batch holds",
             "Cores, disk, network and device in each experiment", "Blocks, round by round",
             "Not measured", "Environment", "Pipeline",
         ]  # fmt: skip
@@ -149,7 +131,7 @@ class TestInOneBrowser:
             "[...document.querySelectorAll('svg')].map(s => { const r = s.getBoundingClientRect(); "
             "return [r.width, r.height]; })"
         )
-        assert len(sizes) == 2
+        assert len(sizes) == 1
         assert all(width > 500 and 50 < height < 600 for width, height in sizes)
 
     @pytest.mark.parametrize("width", [NARROW, WIDE])
@@ -243,77 +225,6 @@ class TestInOneBrowser:
             "-old(1)\n", "+new(1)\n",
         ]  # fmt: skip
 
-    def test_a_click_on_a_function_zooms_and_the_button_resets(self, report):
-        before = widths(report)
-        blend = "blend (PIL/Image.py:3751)"
-        report.click(box(BLEND))
-        zoomed = widths(report)
-        assert before[blend] < 0.5 * before["all"] < 0.9 * zoomed[blend]
-        assert set(zoomed) < set(before)
-        assert "faded" in report.evaluate(f"document.querySelector('{box(GET)}').className.baseVal")
-        report.click("button.reset")
-        assert widths(report) == before
-        assert report.evaluate("getComputedStyle(document.querySelector('button.reset')).display") == "none"
-
-    def test_letters_of_the_flamegraph_keep_their_size(self, report):
-        for width in (WIDE, NARROW, WIDE):
-            report.resize(width)
-            report.evaluate(SETTLED)
-            scale = "s => s.getBoundingClientRect().width / s.viewBox.baseVal.width"
-            assert report.evaluate(f"({scale})(document.querySelector('.flamegraph'))") == pytest.approx(1.0, abs=0.01)
-
-    def test_search_highlights_and_tells_the_share(self, report):
-        report.click("input.search")
-        report.type("TORCHVISION")
-        found = report.evaluate("[...document.querySelectorAll('.found')].map(b => b.dataset.label.split(' ')[0])")
-        assert sorted(found) == ["ColorJitter.forward", "Compose.__call__", "RandomResizedCrop.forward"]
-        assert report.evaluate("document.querySelector('.share').textContent") == "found: 90.0 % of the samples"
-        fills = "new Set([...document.querySelectorAll('.found rect')].map(r => getComputedStyle(r).fill))"
-        assert report.evaluate(f"[...{fills}]") == ["rgb(209, 84, 227)"]
-        report.evaluate(
-            "(s => { s.value = ''; s.dispatchEvent(new Event('input')); })(document.querySelector('.search'))"
-        )
-        assert report.evaluate("document.querySelectorAll('.found').length") == 0
-        assert report.evaluate("document.querySelector('.share').textContent") == ""
-
-    def test_keys_walk_through_the_flamegraph(self, report):
-        focused = "document.activeElement.dataset.label"
-        report.evaluate("document.querySelector('.flamegraph .box[tabindex=\"0\"]').focus()")
-        assert report.evaluate(focused) == "all"
-        seen = []
-        for key in ("ArrowUp", "ArrowRight", "ArrowLeft", "ArrowUp", "Enter", "ArrowDown"):
-            report.press(key)
-            seen.append(report.evaluate(focused).split(" ")[0])
-        assert seen == [f"{frame.function}" for frame in (GET, COLLATE, GET, COMPOSE, COMPOSE, GET)]
-        assert set(widths(report)) < {"all", *everything(report)}
-        report.press("Escape")
-        assert set(widths(report)) == set(everything(report))
-
-    def test_what_only_passes_on_within_libraries_is_folded(self, page, tmp_path):
-        call, inner = Frame("Module._call_impl", "torch/nn/modules/module.py", 7), Frame("resize", "torch/x.py", 8)
-        stacks = (Stack((GET, COMPOSE, call, inner), "augment", 95, 95), Stack((GET, COMPOSE), "augment", 5, 5))
-        page.open(written(tmp_path, make_page_result(make_profile(stacks))))
-        unfold(page)
-        labels = "[...document.querySelectorAll('.box:not(.hidden)')].map(b => b.dataset.label.split(' ')[0])"
-        assert page.evaluate(labels) == ["all", GET.function, COMPOSE.function]
-        page.click(".fold")
-        assert page.evaluate(labels) == ["all", *(frame.function for frame in (GET, COMPOSE, call, inner))]
-        assert page.errors == []
-
-    def test_a_link_may_search(self, page, tmp_path):
-        page.open(written(tmp_path, make_page_result()), fragment="#search=blend")
-        assert page.evaluate("document.querySelector('.share').textContent") == "found: 45.0 % of the samples"
-        page.open(written(tmp_path, make_page_result(), "other.html"), fragment="#search=%")
-        assert page.errors == []
-
-    def test_without_script_the_flamegraph_is_static(self, page, tmp_path):
-        page.open(written(tmp_path, make_page_result()), script=False)
-        page.evaluate(UNFOLD)
-        assert page.evaluate("document.querySelectorAll('.flamegraph .box').length") == 10
-        assert page.evaluate("document.querySelector('.controls').getBoundingClientRect().height") == 0
-        assert "blend" in page.evaluate(f"document.querySelector('{box(BLEND)} text').textContent")
-        assert page.evaluate("document.documentElement.scrollWidth") <= WIDE
-
     def test_the_dark_page_is_dark_and_can_be_read(self, report):
         def colours():
             style = "getComputedStyle(document.body)"
@@ -328,7 +239,7 @@ class TestInOneBrowser:
     def test_in_print_everything_is_there_but_the_controls(self, report):
         assert report.pdf().startswith(b"%PDF")
         report.emulate(dark=True, medium="print")
-        assert report.evaluate("getComputedStyle(document.querySelector('.controls')).display") == "none"
+        assert report.evaluate("getComputedStyle(document.querySelector('.unfold')).display") == "none"
         report.evaluate("document.querySelectorAll('details').forEach(part => { part.open = false; })")
         assert report.evaluate("document.querySelector('#ladder table').getBoundingClientRect().height") > 100
         assert report.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
@@ -339,21 +250,18 @@ class TestInOneBrowser:
     def test_a_hostile_page_runs_nothing(self, page, tmp_path):
         attack = '</script></style><img src=x onerror="window.hit=1"><script>window.hit=1</script>`|'
         hostile = everywhere(attack)
-        frames = [Frame(text, text, 1) for text in (attack, *HOSTILE)]
-        profile = make_profile(tuple(Stack((GET, frame), attack, 10, 5) for frame in frames))
-        shown = make_page_result(profile).evidence
+        functions = tuple(
+            FunctionSeen(function=text, file=text, line=1, stage=attack, own_share=0.1) for text in (attack, *HOSTILE)
+        )
+        shown = make_page_result(functions).evidence
         evidence = replace(hostile.evidence, profile=shown.profile, utilisation=shown.utilisation)
         page.open(written(tmp_path, replace(hostile, evidence=evidence)), width=NARROW)
         assert page.evaluate("window.hit") is None
-        assert page.evaluate("document.querySelectorAll('img, iframe, link, script').length") == 2  # our scripts
+        assert page.evaluate("document.querySelectorAll('img, iframe, link, script').length") == 1  # our script
         assert page.evaluate("[...document.querySelectorAll('a')].every(a => a.getAttribute('href')[0] === '#')")
         unfold(page)
         assert (page.errors, len(page.requests)) == ([], 1)
-        assert page.evaluate("document.querySelectorAll('.box').length") == len(frames) + 2
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
-        page.click("input.search")
-        page.type("onerror")
-        assert page.evaluate("document.querySelector('.share').textContent").startswith("found:")
 
     def test_the_policy_stops_what_escaping_would_miss(self, page, tmp_path):
         broken = render(make_page_result(), "html").replace(
@@ -364,19 +272,7 @@ class TestInOneBrowser:
         assert any("x.png" in url for url in page.requests)
         assert page.refused == len(page.requests) - 1
         assert len(page.errors) >= 2  # the browser says that it refused the image and the script
-        assert page.evaluate("document.querySelectorAll('.flamegraph.fluid').length") == 1  # ours runs
-
-    def test_the_file_of_a_flamegraph_zooms_too(self, page, tmp_path):
-        stacks = make_profile().workers[0].stacks
-        path = written(tmp_path, render_flamegraph(stacks, "Worker 0", "note"), "workers.svg")
-        page.open(path, width=WIDE, fragment="#search=PIL")
-        assert page.evaluate("document.querySelector('.share').textContent") == "found: 54.0 % of the samples"
-        before = widths(page)
-        page.click(box(BLEND))
-        assert set(widths(page)) < set(before)
-        page.click(".reset")
-        assert widths(page) == before
-        assert page.errors == []
+        assert page.evaluate("document.querySelectorAll('.unfold:not(.hidden)').length") == 1  # ours runs
 
     def test_a_comparison_opens_and_fits(self, page, tmp_path):
         for width in (NARROW, WIDE):

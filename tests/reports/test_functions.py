@@ -9,7 +9,7 @@ from tests.support.results_factory import EVIDENCE, evidence_of, make_result
 
 
 def row(function, stage, own_share, **more):
-    return {"function": function, "file": "data.py", "line": 7, "own_share": own_share, "waiting_share": 0.25,
+    return {"function": function, "file": "data.py", "line": 7, "own_share": own_share,
             "stage": stage, **more}  # fmt: skip
 
 
@@ -38,14 +38,14 @@ def test_the_terminal_shows_all_where_the_bottleneck_has_none():
 
 
 def test_the_sampler_inside_the_workers_is_told():
-    assert "in-process" in report("markdown", *ROWS, sampler="in-process")
+    assert "a sampler inside the workers" in report("markdown", *ROWS, sampler="in-process")
 
 
 @pytest.mark.parametrize("form", ["markdown", "html"])
 def test_other_formats_show_all(form):
     text = report(form, *ROWS, row("tiny", "load", 0.001))
     assert "Functions with the most own time" in text
-    assert all(name in text for name in ("crop_6", "read", "glue", "data.py:7", "25 %"))
+    assert all(name in text for name in ("crop_6", "read", "glue", "data.py:7"))
     assert "tiny" not in text
 
 

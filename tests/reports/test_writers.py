@@ -106,7 +106,7 @@ def test_only_the_first_answer_is_the_heading_of_the_page():
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_drawing_is_for_pages(form):
-    assert list(of(Figure("flamegraph", "<svg/>")).shown(form)) == []
+    assert list(of(Figure("<svg/>")).shown(form)) == []
 
 
 def test_everything_that_a_page_shows_is_cleaned_and_escaped():

@@ -29,7 +29,11 @@ def from_file(seen):
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: path.stem)
 def test_what_was_saved_before_is_said_to_the_letter(path):
     before, after = json.loads(path.read_bytes())["evidence"], json.loads(to_json(load(path)))["evidence"]
-    before["utilisation"].pop("series", None)  # read by nobody any more
+    # Read by nobody any more.
+    before["utilisation"].pop("series", None)
+    before["profile"].pop("stacks", None)
+    for function in before["profile"]["functions"]:
+        function.pop("waiting_share")
 
     def unsaid(old, new):
         """What the new one says and the old one does not."""
@@ -67,10 +71,6 @@ def test_what_was_saved_before_is_said_to_the_letter(path):
         (
             {"model": {"device_capability": "8.0"}},
             "evidence.model.device_capability: expected `array",
-        ),
-        (
-            {"profile": {"stacks": {"seen": [{"frames": "x"}]}}},
-            "evidence.profile.stacks.seen[0].frames: expected",
         ),
         ({"ranks": {"world": -1}}, "evidence.ranks.world: expected `int` >= 0"),
         ({"ranks": {"straggler": {"rank": 1, "host": "a"}}}, "evidence.ranks.straggler.device is missing"),

@@ -1,38 +1,26 @@
-"""Results with everything that a page can show, a flamegraph among it. Fixed numbers, no clock."""
+"""Results with everything that a page can show, the functions of a profile among it. Fixed numbers, no clock."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from bottleneck.analysis.advice.hotspots import summarise_profile
+from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.records import Result
-from bottleneck.results.stacks import Frame, Stack, StackProfile, WorkerStacks
 from tests.support.results_factory import evidence_of, make_result
 
-GET = Frame("Photos.__getitem__", "train.py", 20)
-OPEN = Frame("open_photograph", "train.py", 31)
-DECODE = Frame("ImageFile.load", "PIL/ImageFile.py", 296)
-COMPOSE = Frame("Compose.__call__", "torchvision/transforms/transforms.py", 93)
-JITTER = Frame("ColorJitter.forward", "torchvision/transforms/transforms.py", 1268)
-BLEND = Frame("blend", "PIL/Image.py", 3751)
-CROP = Frame("RandomResizedCrop.forward", "torchvision/transforms/transforms.py", 962)
-LOOK_UP = Frame("LookUpMask.__call__", "train.py", 55)
-COLLATE = Frame("default_collate", "torch/utils/data/_utils/collate.py", 337)
-
-STACKS = (
-    Stack((GET, COMPOSE, JITTER, BLEND), "augment", 180, 178),
-    Stack((GET, COMPOSE, JITTER), "augment", 30, 30),
-    Stack((GET, COMPOSE, CROP), "augment", 90, 90),
-    Stack((GET, COMPOSE, LOOK_UP), "augment", 60, 6),
-    Stack((GET, OPEN, DECODE), "load", 36, 30),
-    Stack((COLLATE,), "collate", 4, 4),
+TRANSFORMS = "torchvision/transforms/transforms.py"
+FUNCTIONS = tuple(
+    FunctionSeen(function=function, file=file, line=line, stage=stage, own_share=share)
+    for function, file, line, stage, share in (
+        ("blend", "PIL/Image.py", 3751, "augment", 0.45),
+        ("RandomResizedCrop.forward", TRANSFORMS, 962, "augment", 0.225),
+        ("LookUpMask.__call__", "train.py", 55, "augment", 0.15),
+        ("ImageFile.load", "PIL/ImageFile.py", 296, "load", 0.09),
+        ("ColorJitter.forward", TRANSFORMS, 1268, "augment", 0.075),
+        ("default_collate", "torch/utils/data/_utils/collate.py", 337, "collate", 0.01),
+    )
 )
-
-
-def make_profile(stacks: tuple[Stack, ...] = STACKS) -> StackProfile:
-    """What a profiler saw in two workers alike."""
-    return StackProfile("py-spy", 100, 4.0, (WorkerStacks(0, stacks), WorkerStacks(1, stacks)))
 
 
 def make_usage() -> dict[str, Any]:
@@ -51,11 +39,12 @@ def make_usage() -> dict[str, Any]:
     }
 
 
-def make_page_result(profile: StackProfile | None = None) -> Result:
+def make_page_result(functions: tuple[FunctionSeen, ...] = FUNCTIONS) -> Result:
     """A complete diagnosis whose page has every part."""
     result = make_result()
-    stages = [stage.name for stage in result.stages]
     seen = evidence_of({"utilisation": make_usage()})
-    profiled = summarise_profile(profile or make_profile(), stages)
-    evidence = replace(result.evidence, profile=profiled, utilisation=seen.utilisation)
+    profile = Profile(
+        sampler="py-spy", rate_hz=100, seconds=2.0, samples=800, processes=2, in_workers=True, functions=functions
+    )
+    evidence = replace(result.evidence, profile=profile, utilisation=seen.utilisation)
     return replace(result, evidence=evidence)

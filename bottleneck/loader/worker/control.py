@@ -13,7 +13,6 @@ from typing import Any
 from bottleneck.loader import modes
 from bottleneck.loader.observe.file_watch import NotedFiles
 from bottleneck.loader.observe.observation import Observation
-from bottleneck.loader.observe.stack_sampler import SampledStacks
 from bottleneck.loader.record.change_watch import Change
 from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan, Report
@@ -47,8 +46,6 @@ class Control:
         """What they have measured of their batches while observing."""
         self.facts: Mailbox[WorkerFacts] = Mailbox(self._folder, "facts")
         """What they report of themselves; each does so with its first observation."""
-        self.stacks: Mailbox[SampledStacks] = Mailbox(self._folder, "stacks")
-        """The stacks that they have sampled; left when the mode asks for no more."""
         self.files: Mailbox[NotedFiles] = Mailbox(self._folder, "files")
         """The files that they have opened; left when the mode asks for no more."""
         self._faults: Mailbox[list[Fault | Change]] = Mailbox(self._folder, "faults")

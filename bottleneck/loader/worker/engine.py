@@ -18,7 +18,6 @@ from bottleneck.job.handles import Handle
 from bottleneck.loader import modes, requests
 from bottleneck.loader.observe.file_watch import FileWatch
 from bottleneck.loader.observe.observer import Observer
-from bottleneck.loader.observe.stack_sampler import StackSampler
 from bottleneck.loader.observe.stage_frames import StageFrames
 from bottleneck.loader.record.cutting import callables_at, install, step_aside
 from bottleneck.loader.record.plan import Report
@@ -53,15 +52,14 @@ class Engine:
     """Nothing need be sent in the place of a batch that will be discarded."""
     checking_s: float = math.inf
     """What it may take to check that recordings replay."""
-    sample_rate_hz: float | None = None
-    """How often stacks are sampled while that is asked for; None: there will be no profile."""
+    allows_tracing: bool = False
+    """Whether workers let any process of the user look into them, for a profile."""
     handles: tuple[Handle, ...] = ()
     """What the dataset held open before the workers were started."""
     notes_files: bool = False
     """Whether the files that are opened will be asked for; in workers only."""
 
     def __post_init__(self) -> None:
-        self._sampler: StackSampler | None = None
         self._file_watch: FileWatch | None = None
         self._reported_facts = self._started = False
         self._first_sizes: dict[str, int] | None = None
@@ -121,7 +119,7 @@ class Engine:
         mode, before = self.control.mode, self._mode
         if mode != before:
             self._server.look_for_changes(whole=bool(mode & modes.CHECK))
-            self._switch_watchers(mode)
+            self._switch_file_watch(mode)
         if new_plan or mode != before:
             self._mode = self._user_code.mode = self._server.mode = mode
             work = self._work_for(mode)
@@ -140,16 +138,8 @@ class Engine:
             # Else the user's own collections of garbage would go through what is recorded here.
             gc.freeze()
 
-    def _switch_watchers(self, mode: int) -> None:
-        """Start what watches the user's code beside the loader, or leave what it has found for the main process."""
-        if bool(mode & modes.SAMPLE_STACKS) != (self._sampler is not None):
-            if self._sampler is None:
-                assert self.sample_rate_hz is not None
-                self._sampler = StackSampler(self.sample_rate_hz)
-                self._sampler.start()
-            else:
-                self.control.stacks.write(self._user_code.number, self._sampler.stop())
-                self._sampler = None
+    def _switch_file_watch(self, mode: int) -> None:
+        """Start noting which files are opened, or leave what was noted for the main process."""
         if self.notes_files and bool(mode & modes.NOTE_FILES) != (self._file_watch is not None):
             if self._file_watch is None:
                 self._file_watch = FileWatch()
@@ -157,11 +147,6 @@ class Engine:
             else:
                 self.control.files.write(self._user_code.number, self._file_watch.stop())
                 self._file_watch = None
-
-    def close(self) -> None:
-        if self._sampler is not None:
-            self._sampler.stop()
-            self._sampler = None
 
     def _report_facts(self) -> None:
         """Report once what this process has become by making a batch: libraries are imported late."""

@@ -103,8 +103,10 @@ class Passes:
         if self.options.profile is None:
             return
         self.tell("profiling")
-        profiled = profile(self.bench.loader, self.options.profile, self.budget_s, self.bench.clock)
-        self.ledger.profile = profiled.profile
+        spans = self.ledger.ladder.spans if self.ledger.ladder is not None else ()
+        profiled = profile(self.bench.loader, self.options.profile, self.budget_s, [span.name for span in spans])
+        self.ledger.profile_files = profiled.files
+        self.ledger.evidence = replace(self.ledger.evidence, profile=profiled.evidence)
         self._warn(profiled.warnings)
 
     def _warn(self, warnings: Any) -> None:

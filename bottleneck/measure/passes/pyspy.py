@@ -15,18 +15,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+FileFormat = Literal["flamegraph", "speedscope"]
 GRACE_S = 6.0
 """How long starting, reading symbols and writing may take beyond the sampling."""
 _LAST_WORDS_S = 1.0
 """How long py-spy may take to end after SIGINT; it writes what it has then."""
 _FORBIDDEN = re.compile(r"permission denied|operation not permitted|EPERM|try running again with sudo", re.IGNORECASE)
+_EMPTY = "No stack counts found"
+"""What it says where it saw no thread compute."""
 
 
 @dataclass(frozen=True)
 class PySpyOptions:
-    """How py-spy samples."""
+    """How py-spy samples, and what it writes."""
 
+    format: FileFormat
     seconds: int
     rate_hz: int
     native: bool = False
@@ -39,7 +44,7 @@ class PySpyOptions:
 
 @dataclass(frozen=True)
 class PySpyOutput:
-    """What py-spy left of one process: the text of its stacks, or why there is none."""
+    """What py-spy left of one process: the text of its file, or why there is none."""
 
     text: str = ""
     failure: str = ""
@@ -80,7 +85,7 @@ class Recording:
 
     def _start(self, program: str, pid: int) -> subprocess.Popen[bytes]:
         options = self._options
-        command = [program, "record", "--pid", str(pid), "--format", "raw", "--function", "--full-filenames"]
+        command = [program, "record", "--pid", str(pid), "--format", options.format, "--function"]
         command += ["--rate", str(options.rate_hz), "--duration", str(options.seconds)]
         command += ["--output", str(self._folder / f"{pid}.txt")]
         command += ["--native"] * options.native + ["--idle"] * options.idle + ["--nonblocking"] * (not options.pauses)
@@ -152,6 +157,8 @@ def why_py_spy_fails(program: str, pid: int, limit_s: float) -> str:
 def _explain(log: str, status: int) -> str:
     if _FORBIDDEN.search(log):
         return f"it may not look into the process; {remedy_for_permission()}"
+    if _EMPTY in log:
+        return "no thread computed while it looked; --idle shows those that wait, too"
     lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith("py-spy>")]
     return f"it failed with status {status}" + (f" ({lines[0][:200]})" if lines else "")
 

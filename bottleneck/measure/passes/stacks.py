@@ -1,116 +1,79 @@
-"""Stacks as profilers give them, cut down to the user's code."""
+"""From the stacks that py-spy sampled to the user's functions that take the most time by themselves."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from bottleneck.job.code_origin import is_ours
-from bottleneck.loader.observe.stack_sampler import SampledStacks
 from bottleneck.loader.observe.stage_frames import stage_of_frame
-from bottleneck.results.stacks import Frame, Stack
+from bottleneck.results.evidence import FunctionSeen
+from bottleneck.results.names import span_of
 
-RawFrames = tuple[tuple[str, str, int | None], ...]
-_FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)", re.DOTALL)
+Frame = tuple[str, str, int | None]
+"""Function, file, and the line in which the function begins; None for native code."""
+Stacks = Counter[tuple[Frame, ...]]
+"""How often each stack was sampled, from the outermost frame inwards."""
+OwnSamples = Counter[tuple[Frame, str | None]]
+"""How often each function was the innermost one of a stage; None where the stack does not show the stage."""
+
+MOST_FUNCTIONS = 50
+_ADDRESS = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
 _LIBRARY = re.compile(r".*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[^/\\]*)[/\\]", re.DOTALL)
 _NATIVE = re.compile(r"\.(?:so|dylib|dll)(?:\.[\d.]+)?$")
 _HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:[\\/]Users[\\/])[^/\\]+[/\\]")
 _THREAD_STARTS = ("Thread._bootstrap", "_bootstrap")
 _MACHINERY = ("torch/utils/data/_utils/", "multiprocessing/queues.py", "multiprocessing/resource_sharer.py")
 """Files whose frames tell the threads of the loader from those of the user's code."""
-_THREAD_FILES = ("threading.py", "concurrent/futures/thread.py")
+_THREAD_FILES = ("threading.py", "concurrent/futures/thread.py", "/queue.py", "/selectors.py")
+"""Files in which threads begin, and wait for something to do."""
 _SHOWN_PARTS = 3
 """Parts of a path from elsewhere that are kept."""
 
 
-@dataclass(frozen=True)
-class RawStack:
-    """A stack as a profiler gave it: function, file and line of each frame, and numbers of samples as in `Stack`."""
-
-    frames: RawFrames
-    samples: float
-    computing: float | None = None
-
-
-def parse_collapsed(text: str) -> list[RawStack]:
-    """Read stacks written one a line: frames between semicolons, then the number of samples."""
-    stacks = []
-    for line in text.splitlines():
-        joined, _, count = line.rpartition(" ")
-        if joined and count.isdigit():
-            stacks.append(RawStack(tuple(_parse_frame(frame) for frame in joined.split(";")), float(count)))
-    return stacks
+def read_speedscope(text: str) -> Stacks:
+    """The stacks of all threads of one process, from py-spy's file for speedscope."""
+    document = json.loads(text)
+    frames = [(frame["name"], frame["file"] or "", frame["line"] or None) for frame in document["shared"]["frames"]]
+    samples = (tuple(sample) for thread in document["profiles"] for sample in thread["samples"])
+    return Counter({tuple(frames[at] for at in sample): count for sample, count in Counter(samples).items()})
 
 
-def _parse_frame(text: str) -> tuple[str, str, int | None]:
-    match = _FRAME.fullmatch(text)
-    if match is None:
-        return text, "", None
-    line = match["line"]
-    return match["function"], match["file"], int(line) if line is not None else None
-
-
-def from_sampler(sampled: SampledStacks) -> list[RawStack]:
-    """Return what a sampler inside a worker saw."""
-    return [RawStack(frames, float(seen.count), seen.computing) for frames, seen in sampled.stacks.items()]
-
-
-def join_passes(all_threads: Iterable[RawStack], busy: Iterable[RawStack]) -> list[RawStack]:
-    """Put together what two passes of the same length saw.
+def count_own_samples(processes: Iterable[Stacks], *, other_threads: bool) -> OwnSamples:
+    """Count the samples of the user's code by what was innermost in it.
 
     Args:
-        all_threads: Stacks of threads whether they computed or waited.
-        busy: Those of threads that computed.
+        processes: What was sampled.
+        other_threads: Count the threads that the user's code started, while they compute, too.
     """
-    return [
-        *(RawStack(stack.frames, stack.samples, 0.0) for stack in all_threads),
-        *(RawStack(stack.frames, 0.0, stack.samples) for stack in busy),
+    own: OwnSamples = Counter()
+    for stacks in processes:
+        for frames, count in stacks.items():
+            kept, stage = _users_part(frames, other_threads)
+            if kept:
+                own[_innermost_named(kept), stage] += count
+    return own
+
+
+def _users_part(frames: tuple[Frame, ...], other_threads: bool) -> tuple[tuple[Frame, ...], str | None]:
+    """Return the frames of the user's code, none if there are none, and their stage."""
+    stages = [
+        (at, stage) for at, (name, file, _) in enumerate(frames) if (stage := stage_of_frame(name, file)) is not None
     ]
-
-
-def cut_stacks(
-    found: Iterable[RawStack], working_folder: Path, *, other_threads: bool = False, idle: bool = False
-) -> tuple[Stack, ...]:
-    """Cut stacks at the worker's loop and at our own frames, so that the user's code is the base.
-
-    Args:
-        found: The stacks of one process.
-        working_folder: Files in it are named relative to it.
-        other_threads: Keep the threads that the user's code started; those of the loader are dropped anyway.
-        idle: Keep these threads also while they wait for something to do.
-    """
-    cut: dict[tuple[tuple[Frame, ...], str | None], tuple[float, float | None]] = {}
-    for seen in found:
-        stack = seen
-        kept = _cut(stack.frames, other_threads)
-        if kept is None:
-            continue
-        frames, stage, in_stage = kept
-        if not in_stage and not idle:
-            stack = replace(stack, samples=stack.computing or 0.0)
-        key = tuple(Frame(name, shorten(file, working_folder), line) for name, file, line in frames), stage
-        samples, computing = cut.get(key, (0.0, 0.0))
-        unknown = computing is None or stack.computing is None
-        cut[key] = samples + stack.samples, None if unknown else (computing or 0.0) + (stack.computing or 0.0)
-    return tuple(Stack(*key, *counted) for key, counted in cut.items())
-
-
-def _cut(frames: RawFrames, other_threads: bool) -> tuple[RawFrames, str | None, bool] | None:
-    """Return the frames of the user's code, their stage and whether a stage called them; None if there are none."""
-    named = [(position, stage_of_frame(name, file)) for position, (name, file, _) in enumerate(frames)]
-    stages = [(position, stage) for position, stage in named if stage is not None]
     if stages:
-        first, last = stages[0][0], stages[-1][1]
-        kept = tuple(frame for frame in frames[first + 1 :] if not is_ours(frame[1]))
-        return (kept, last or None, True) if kept else None
-    starts = [position for position, (name, _, _) in enumerate(frames) if name in _THREAD_STARTS]
+        inside = frames[stages[0][0] + 1 :]
+        return tuple(frame for frame in inside if not is_ours(frame[1])), stages[-1][1] or None
+    starts = [at for at, (name, _, _) in enumerate(frames) if name in _THREAD_STARTS]
     if not other_threads or not starts or any(_is_machinery(file) for _, file, _ in frames):
-        return None
-    kept = tuple(frame for frame in frames[starts[0] :] if not _slashed(frame[1]).endswith(_THREAD_FILES))
-    return (kept, None, False) if kept else None
+        return (), None
+    in_python = [file for _, file, line in frames if line is not None]
+    if in_python and _slashed(in_python[-1]).endswith(_THREAD_FILES):
+        return (), None  # it waits for something to do
+    return tuple(frame for frame in frames[starts[0] :] if not _slashed(frame[1]).endswith(_THREAD_FILES)), None
 
 
 def _is_machinery(file: str) -> bool:
@@ -119,6 +82,30 @@ def _is_machinery(file: str) -> bool:
 
 def _slashed(file: str) -> str:
     return file.replace("\\", "/")
+
+
+def _innermost_named(frames: tuple[Frame, ...]) -> Frame:
+    """Native code without symbols shows as an address; its time is that of what called it."""
+    return next((frame for frame in reversed(frames) if not _ADDRESS.fullmatch(frame[0])), frames[-1])
+
+
+def find_functions(own: OwnSamples, working_folder: Path, stages: Collection[str] = ()) -> tuple[FunctionSeen, ...]:
+    """The functions with the most own time first.
+
+    Args:
+        own: Their samples.
+        working_folder: Files in it are named relative to it.
+        stages: The stages that are measured; the work of others is part of one of them.
+    """
+    joined: OwnSamples = Counter()
+    for ((name, file, line), stage), count in own.items():
+        joined[(name, shorten(file, working_folder), line), stage and span_of(stage, stages)] += count
+    found = [
+        FunctionSeen(function=name, file=file, line=line, stage=stage, own_share=count / own.total())
+        for ((name, file, line), stage), count in joined.items()
+    ]
+    found.sort(key=lambda spot: (-(spot.own_share or 0.0), spot.file or "", spot.line or 0, spot.function or ""))
+    return tuple(found[:MOST_FUNCTIONS])
 
 
 def shorten(file: str, working_folder: Path) -> str:

@@ -38,7 +38,6 @@ def _table(title: str, functions: Sequence[FunctionSeen], on: tuple[Form, ...]) 
         Column(title, "path"),
         Column("stage", "name", on=PAGES),
         Column("own time", "number"),
-        Column("waiting", "number"),
         Column("where", "path"),
     )
     return Table(columns, tuple(map(_row, functions)), on=on)
@@ -50,11 +49,10 @@ def _row(found: FunctionSeen) -> tuple[str, ...]:
         found.function or "",
         found.stage or "",
         percent(found.own_share),
-        percent(found.waiting_share),
         file if found.line is None else f"{file}:{found.line}",
     )
 
 
 def _sampling(profile: Profile) -> str:
-    by = "a sampler inside the workers (in-process)" if profile.sampler == "in-process" else "py-spy"
+    by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
     return f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."

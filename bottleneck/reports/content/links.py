@@ -11,7 +11,7 @@ from bottleneck.reports.document import Link
 
 MAX_LINKS = 10
 _NOT_IN_ADDRESSES = " \"'<>()[]\\`|\n\r\t"
-_NAMES = {"*.html": "Report with charts", "workers.svg": "Flamegraph of the workers"}
+_NAMES = {"*.html": "Report with charts", "worker-0.svg": "Flamegraph of a worker"}
 
 
 def find_links(result_path: Path, prefix: str) -> tuple[Link, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.reports.content import figures, raw, rungs, tuning, verdict
+from bottleneck.reports.content import raw, rungs, tuning, verdict
 from bottleneck.reports.content.advice import advice, first_advice, short_advice
 from bottleneck.reports.content.comparison import changes, changes_of_job
 from bottleneck.reports.content.functions import functions
@@ -79,8 +79,8 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
     ),
     "html": (
         *(verdict.page_answer, ranks, step_bars, possible, _opened(verdict.warnings), _opened(advice)),
-        *(all_ranks, ladder, stages, loop, transforms, functions, figures.flamegraph, reading, payload),
-        *(utilisation, operators, figures.blocks, not_measured, raw.setting, verdict.cost),
+        *(all_ranks, ladder, stages, loop, transforms, functions, reading, payload),
+        *(utilisation, operators, raw.blocks, not_measured, raw.setting, verdict.cost),
     ),
 }
 

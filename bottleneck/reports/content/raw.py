@@ -7,19 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bottleneck.reports import sanitize
+from bottleneck.reports.charts.blocks import plot_blocks
 from bottleneck.reports.content.job import Measured
-from bottleneck.reports.document import Column, Section, Table
-from bottleneck.results.format import LARGEST, count, duration, long_duration, number, size, whole
-from bottleneck.results.records import Rate, Result
+from bottleneck.reports.document import Column, Figure, Paragraph, Section, Table
+from bottleneck.results.format import LARGEST, duration, number, size
+from bottleneck.results.records import Result
 
 MAX_VALUE = 300
 """Characters of a value of the environment or the pipeline that are shown."""
-
-_COLUMNS = (
-    Column("experiment", "name"),
-    Column("mode"),
-    *(Column(title, "number") for title in ("rounds", "blocks", "batches", "samples", "seconds", "slowest", "fastest")),
-)
 
 
 def setting(result: Measured) -> Iterator[Section]:
@@ -63,26 +58,7 @@ def _presentable(key: str, value: Any) -> Any:
 
 
 def blocks(result: Result) -> Iterator[Section]:
-    """The blocks of every experiment that has any, counted."""
-    measured: list[tuple[str, str, Rate | None]] = []
-    for experiment in result.experiments:
-        measured.append((experiment.name, "coupled", experiment.coupled))
-        measured.append((experiment.name, "drained", experiment.drained))
-    measured.extend((without.stage, "without", without.coupled) for without in result.without)
-    rows = tuple(_row(name, mode, rate) for name, mode, rate in measured if rate and rate.blocks)
-    yield Section("Raw blocks", (Table(_COLUMNS, rows),))
-
-
-def _row(name: str, mode: str, rate: Rate) -> tuple[str, ...]:
-    speeds = [block.samples / block.seconds for block in rate.blocks if block.seconds > 0]
-    return (
-        name,
-        mode,
-        whole(len({block.round for block in rate.blocks})),
-        whole(len(rate.blocks)),
-        whole(sum(block.batches for block in rate.blocks)),
-        whole(sum(block.samples for block in rate.blocks)),
-        long_duration(sum(block.seconds for block in rate.blocks)),
-        count(min(speeds, default=None)),
-        count(max(speeds, default=None)),
-    )
+    """Every block, in a plot."""
+    plot = plot_blocks(result)
+    if plot is not None:
+        yield Section(plot.title, (Figure(plot), Paragraph(plot.note, "note")))

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bottleneck.errors import UsageError
-from bottleneck.reports.charts.collapsed import render_collapsed
-from bottleneck.reports.charts.flamegraph import render_flamegraph
-from bottleneck.reports.charts.speedscope import render_speedscope
 from bottleneck.results.files import reason, write_bytes
-from bottleneck.results.stacks import StackProfile
 from bottleneck.results.traces import TraceFile
-
-MAIN_PROCESS = "The main process, which loads the data"
 
 
 def check_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> None:
@@ -54,13 +48,13 @@ def _refused(folder: str | os.PathLike[str], what: str, why: str) -> UsageError:
     )
 
 
-def write_profile(profile: StackProfile, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write the flamegraphs, that of all workers together first, and the stacks they are made of; return the files.
+def write_profile(files: Mapping[str, str], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the files of a profile, by their names; return them.
 
     Raises:
         UsageError: One of them could not be written.
     """
-    return _write(folder, "flamegraphs", _files(profile))
+    return _write(folder, "flamegraphs", files.items())
 
 
 def write_traces(traces: Iterable[TraceFile], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -83,22 +77,3 @@ def _write(folder: str | os.PathLike[str], what: str, files: Iterable[tuple[str,
         write_bytes(place / name, content)
         written.append(place / name)
     return tuple(written)
-
-
-def _files(profile: StackProfile) -> Iterator[tuple[str, str]]:
-    everything = [stack for worker in profile.workers for stack in worker.stacks]
-    everyone = "All workers" if profile.in_workers else MAIN_PROCESS
-    yield "workers.svg", render_flamegraph(everything, everyone, _note(profile, profile.samples))
-    for worker in profile.workers:
-        samples = sum(stack.samples for stack in worker.stacks)
-        title = f"Worker {worker.worker}" if profile.in_workers else MAIN_PROCESS
-        yield f"worker-{worker.worker}.svg", render_flamegraph(worker.stacks, title, _note(profile, samples))
-    yield "profile.speedscope.json", render_speedscope(profile)
-    yield "stacks.txt", render_collapsed(profile)
-
-
-def _note(profile: StackProfile, samples: float) -> str:
-    return (
-        f"{samples:,.0f} samples of the dataset's code by {profile.sampler} at {profile.rate_hz:g} Hz. "
-        "Dashed: mostly waiting. Click to zoom."
-    )

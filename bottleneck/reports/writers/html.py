@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.reports import sanitize
-from bottleneck.reports.charts.flamegraph import script
-from bottleneck.reports.document import Bar, Block, Document, Figure
+from bottleneck.reports.document import Bar, Block, Document
 from bottleneck.results.format import known
 
 if TYPE_CHECKING:
@@ -35,27 +34,16 @@ class _Part:
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True)
-class _Script:
-    """A script that the page's policy lets run, by its hash."""
-
-    code: str
-
-    @property
-    def hash(self) -> str:
-        return base64.b64encode(hashlib.sha256(self.code.encode("utf-8")).digest()).decode("ascii")
-
-
 def render_html(document: Document) -> str:
     """The report as one self-contained page, light or dark as the reader's system is; it ends with one newline."""
     parts = list(_parts(document))
-    figures = [block for part in parts for block in part.blocks if isinstance(block, Figure)]
-    scripts = [_Script(_PAGE_SCRIPT.read_text(encoding="utf-8"))]
-    if any(figure.kind == "flamegraph" for figure in figures):
-        scripts.append(_Script(script()))
+    script = _PAGE_SCRIPT.read_text(encoding="utf-8")
+    # The page's policy lets it run by its hash.
+    script_hash = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     page = _environment().get_template("page.html.j2")
     contents = [part for part in parts if part.title]
-    return page.render(title=document.title, parts=parts, contents=contents, scripts=scripts).strip() + "\n"
+    rendered = page.render(title=document.title, parts=parts, contents=contents, script=script, script_hash=script_hash)
+    return rendered.strip() + "\n"
 
 
 def _parts(document: Document) -> Iterator[_Part]:

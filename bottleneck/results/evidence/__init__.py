@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bottleneck.results.evidence.fields import MOST_ROWS, left_out, null
+from bottleneck.results.evidence.fields import left_out, null
 from bottleneck.results.evidence.io import Cold, Reads, ReadsOfExperiment
 from bottleneck.results.evidence.loader import (
     Handoff,
@@ -27,7 +27,7 @@ from bottleneck.results.evidence.loader import (
     WorkerThreads,
 )
 from bottleneck.results.evidence.payload import Payload, Saving, TensorSeen
-from bottleneck.results.evidence.profile import FunctionSeen, Profile, ProfileStacks, StackRow
+from bottleneck.results.evidence.profile import FunctionSeen, Profile
 from bottleneck.results.evidence.ranks import Contention, RanksTogether, Straggler, Sync
 from bottleneck.results.evidence.step import (
     LoopSeen,

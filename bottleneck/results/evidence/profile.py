@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta
-
-from bottleneck.results.evidence.fields import MOST_ROWS, Positions, left_out
-from bottleneck.results.stacks import Frame
-from bottleneck.results.values import Amount, Count, Quantity
+from bottleneck.results.values import Count, Quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,35 +13,13 @@ class FunctionSeen:
 
     function: str | None = None
     file: str | None = None
+    """Relative to the working directory, or shortened; no home directory shows."""
     line: Count | None = None
+    """Where the function begins; None for native code."""
     own_share: Quantity | None = None
-    """Its share of all samples of the user's code."""
-    waiting_share: Quantity | None = None
-    """The share of its own time in which nothing was computed."""
+    """Its share of all samples of the user's code, computing or waiting."""
     stage: str | None = None
     """The stage that it works for; None where the stacks do not show it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackRow:
-    """A stack, as positions in the list of frames."""
-
-    frames: Positions | None = None
-    """From the outermost inwards."""
-    stage: str | None = None
-    samples: Amount | None = None
-    """Computing or waiting."""
-    computing: Amount | None = None
-    """Samples in which it computed; None where that is unknown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProfileStacks:
-    """The stacks of all processes together, the heaviest."""
-
-    frames: Annotated[tuple[Frame, ...], Meta(max_length=MOST_ROWS)] = ()
-    seen: Annotated[tuple[StackRow, ...], Meta(max_length=MOST_ROWS)] = ()
-    left_out_samples: Amount | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +27,10 @@ class Profile:
     """What a profiler found in the workers' code."""
 
     sampler: str | None = None
-    """`py-spy` or `in-process`."""
+    """`py-spy`; a sampler inside the workers, `in-process`, in files of earlier versions."""
     rate_hz: Quantity | None = None
     seconds: Quantity | None = None
     samples: Quantity | None = None
     processes: Count | None = None
     in_workers: bool | None = None
     functions: tuple[FunctionSeen, ...] = ()
-    stacks: ProfileStacks = left_out(ProfileStacks())
