@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bottleneck.job import containers
 from bottleneck.loader import trees
 
 PROBING_S = 3.0
@@ -24,9 +25,14 @@ class CachedBatch:
     samples: int
 
 
+def tensors_in(leaf: Any) -> list[torch.Tensor]:
+    """Return the tensors in one leaf of a tree: itself, or those of an object that has a method `to`, as a graph."""
+    return [] if trees.is_primitive(leaf) else [tensor for _, tensor in containers.tensors(leaf)]
+
+
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """Return the tensors of a tree."""
-    return [leaf for leaf in trees.leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [tensor for leaf in trees.leaves(value) for tensor in tensors_in(leaf)]
 
 
 def tensor_bytes(value: Any) -> Counter[torch.device]:
@@ -48,13 +54,17 @@ def copy_batch(batch: Any) -> Any:
 
 
 def _copy_as_it_lies(leaf: Any) -> Any:
-    if _is_pinned(leaf):
+    if not _is_pinned(leaf):
+        return trees.copy_leaf(leaf)
+    if isinstance(leaf, torch.Tensor):
         return torch.empty_like(leaf, pin_memory=True).copy_(leaf)
-    return trees.copy_leaf(leaf)
+    copied = trees.copy_leaf(leaf)
+    return copied.pin_memory() if callable(getattr(copied, "pin_memory", None)) else copied
 
 
 def _is_pinned(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned()
+    """Whether what a leaf holds lies in pinned memory; an object may hold a few more tensors, for the host only."""
+    return any(tensor.device.type == "cpu" and tensor.is_pinned() for tensor in tensors_in(leaf))
 
 
 class BatchCache:

@@ -14,11 +14,9 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-import torch
-
 from bottleneck.job.world import ranks_of_host
 from bottleneck.loader import trees
-from bottleneck.measure.batch_cache import CachedBatch, keep_on_host, tensors_of
+from bottleneck.measure.batch_cache import CachedBatch, keep_on_host, tensors_in, tensors_of
 
 _MOST_BATCHES = 64
 _MOST_TENSORS = 128
@@ -39,9 +37,8 @@ _SHARED_MEMORY = "/dev/shm"
 def shape_of(batch: Any) -> tuple[Hashable, ...]:
     """Return what distinguishes batches of different sizes: the shapes of tensors, the types of everything else."""
     return tuple(
-        (tuple(leaf.shape), leaf.dtype)
-        if isinstance(leaf, torch.Tensor)
-        else (type(leaf), len(leaf) if isinstance(leaf, (str, bytes)) else 0)
+        tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(leaf))
+        or (type(leaf), len(leaf) if isinstance(leaf, (str, bytes)) else 0)
         for leaf in trees.leaves(batch)
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch, keep_on_host, tensors_of
+from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes, tensors_of
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,9 @@ class Pinned(torch.Tensor):
     def is_pinned(self):
         return True
 
+    def __deepcopy__(self, _memo):
+        return self.as_subclass(torch.Tensor).clone()
+
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         options = dict(kwargs or {})
@@ -175,6 +178,36 @@ def test_clones_of_pinned_batches_are_pinned():
         assert (type(batch["x"]), batch["x"].tolist()) == (Pinned, [1, 1])
         assert not batch["y"].is_pinned()
         batch["x"].zero_()
+
+
+class PinnedGraph(Graph):
+    """Pins itself, as the loader lets it do."""
+
+    def pin_memory(self):
+        self.nodes = self.nodes.as_subclass(Pinned)
+        return self
+
+
+def test_an_object_in_pinned_memory_is_kept_there_and_cloned_there():
+    # Guards: a pinned batch of graphs that is pageable in `host`, where it then takes longer to copy than in `raw`.
+    batch = [PinnedGraph(torch.ones(2)).pin_memory()]
+    assert keep_on_host(batch)[0] is batch[0]
+    [clone] = copy_batch(batch)
+    assert (type(clone.nodes), clone.nodes.tolist()) == (Pinned, [1, 1])
+    assert clone.nodes.data_ptr() != batch[0].nodes.data_ptr()
+
+
+def test_the_tensors_of_an_object_are_seen():
+    batch = {"graph": Graph(torch.ones(3, device="meta")), "y": torch.ones(2)}
+    assert [tensor.shape for tensor in tensors_of(batch)] == [(3,), (2,)]
+    assert tensor_bytes(batch) == {torch.device("meta"): 12, torch.device("cpu"): 8}
+
+
+def test_a_change_of_an_object_later_on_is_seen():
+    cache = BatchCache([CachedBatch(Graph(torch.ones(3)), 1)])
+    assert cache.probe(lambda batch: None) is False
+    cache.serve().batch.nodes.add_(1)
+    assert cache.changed_since_probe()
 
 
 def test_an_error_of_the_step_is_passed_on():

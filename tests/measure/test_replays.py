@@ -87,6 +87,19 @@ def test_shapes_tell_batches_apart_also_in_containers():
     assert len({shape_of(nested(*of)) for of in ((3, "ab"), (4, "ab"), (3, "abc"))}) == 3
 
 
+def test_shapes_tell_apart_objects_that_hold_tensors():
+    # Guards: graphs of any size taken for batches of one size, and a few of them replayed for all.
+    class Graph:
+        def __init__(self, nodes):
+            self.nodes = torch.zeros(nodes)
+
+        def to(self, device):
+            return self
+
+    assert shape_of([Graph(3)]) == shape_of([Graph(3)])
+    assert shape_of([Graph(3)]) != shape_of([Graph(4)])
+
+
 def test_a_cache_serves_what_it_is_given():
     cache = BatchCache([batch_of(25, value) for value in (0.0, 1.0, 2.0)])
     cache.serve()
