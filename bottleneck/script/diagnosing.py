@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from bottleneck.api import Attempt, attempt_diagnosis
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
+from bottleneck.job import containers
 from bottleneck.job.description import Pipeline
 from bottleneck.job.transfer import resolve_device
 from bottleneck.job.users_traceback import users_traceback
@@ -293,7 +294,14 @@ def _describe(
 
 def _with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
     """Return the step of a loop that puts other things into its batches: those of a cache are to stay as they are."""
-    return lambda batch: step(trees.map_leaves(lambda leaf: leaf, batch))
+    return lambda batch: step(trees.map_leaves(_with_attributes_of_its_own, batch))
+
+
+def _with_attributes_of_its_own(leaf: Any) -> Any:
+    if not trees.is_primitive(leaf) and containers.inside(leaf):  # such as a graph, which moves itself in place
+        with contextlib.suppress(Exception):  # any user type may refuse
+            return copy.copy(leaf)
+    return leaf
 
 
 def _why_not_copied(moves: Moves) -> str:

@@ -5,7 +5,7 @@ What the loop needs on the host stays there: labels that it counts, texts that i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,9 @@ from torch import overrides
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bottleneck.job.transfer import move_to_device
 from bottleneck.loader import trees
+from bottleneck.measure.batch_cache import tensors_in
 
 _MODES: Any = overrides  # whose stack of modes has no annotations
 _ONTO_ANOTHER = frozenset({"to", "type_as", "copy_", "__setitem__"})
@@ -29,7 +31,8 @@ _ON_THE_HOST = _IN_THE_LOOP | {
 class Moves(overrides.TorchFunctionMode):
     """Notes what a loop does with the tensors of its batches, and with what it makes of these on the host.
 
-    It notes calls between `begin` and `end`, of one thread.
+    It notes calls between `begin` and `end`, of one thread. An object with tensors in it, such as a graph, is one part
+    of its batch: it moves as a whole.
     """
 
     def __init__(self) -> None:
@@ -46,7 +49,7 @@ class Moves(overrides.TorchFunctionMode):
         self.arrive_on_device = False
         """What makes the batches has moved them already."""
         self.are_written = False
-        """The loop puts other things into the containers of its batches."""
+        """The loop puts other things into the containers and objects of its batches."""
 
     @property
     def moves_any(self) -> bool:
@@ -56,17 +59,17 @@ class Moves(overrides.TorchFunctionMode):
     def begin(self, batch: Any) -> None:
         """Look out for the tensors of one more batch, as the loader gave it."""
         leaves = trees.leaves(batch)
+        tensors = _tensors(leaves)
         if self._leaves is None:
             self._leaves = len(leaves)
         if self._leaves == len(leaves):  # in a batch of another structure, positions mean something else
-            tensors = [(at, leaf) for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
             self._has_tensors = bool(tensors)
             for at, tensor in tensors:
                 if _is_on_device(tensor):
                     self.arrive_on_device = True
                 else:
                     self._origins[tensor] = frozenset([at])
-        self._batch, self._given = batch, leaves
+        self._batch, self._given = batch, [*enumerate(leaves), *tensors]
         _MODES._push_mode(self)
 
     def end(self) -> None:
@@ -77,9 +80,10 @@ class Moves(overrides.TorchFunctionMode):
             _MODES._pop_mode()
         for mode in others:
             _MODES._push_mode(mode)
-        left = trees.leaves(self._batch)
+        leaves = trees.leaves(self._batch)
+        left = [*enumerate(leaves), *_tensors(leaves)]
         self.are_written |= len(left) != len(self._given) or any(
-            now is not then for now, then in zip(left, self._given, strict=True)
+            now is not then for (_, now), (_, then) in zip(left, self._given, strict=True)
         )
         del self._batch, self._given
 
@@ -124,6 +128,11 @@ class Moves(overrides.TorchFunctionMode):
         return f"calls {called} on parts of its batch" if called else None
 
 
+def _tensors(leaves: Sequence[Any]) -> list[tuple[int, torch.Tensor]]:
+    """Return each tensor in the leaves of a batch, with the position of its leaf."""
+    return [(at, tensor) for at, leaf in enumerate(leaves) for tensor in tensors_in(leaf)]
+
+
 def _is_on_device(tensor: torch.Tensor) -> bool:
     return tensor.device.type != "cpu"
 
@@ -140,7 +149,10 @@ class Transfer:
         self.moved, self._leaves = frozenset(moved), leaves
 
     def __call__(self, batch: Any, device: torch.device) -> Any:
-        """Return the batch with these parts on the device; one of another structure as it is."""
+        """Return the batch with these parts on the device; one of another structure as it is.
+
+        What moves itself in place is copied before, without its data.
+        """
         if not self.moved or len(trees.leaves(batch)) != self._leaves:
             return batch
         at = -1
@@ -148,6 +160,6 @@ class Transfer:
         def move(leaf: Any) -> Any:
             nonlocal at
             at += 1
-            return leaf.to(device) if at in self.moved and isinstance(leaf, torch.Tensor) else leaf
+            return move_to_device(leaf, device) if at in self.moved else leaf
 
         return trees.map_leaves(move, batch)

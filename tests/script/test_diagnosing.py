@@ -172,6 +172,25 @@ def test_what_a_loop_puts_into_its_batch_is_not_put_into_one_that_is_cached(meas
     assert [part.device.type for part in measured.batch.values()] == ["cpu", "cpu"]
 
 
+class Graph:
+    """Moves itself in place."""
+
+    def __init__(self):
+        self.nodes = torch.zeros(3)
+
+    def to(self, device):
+        self.nodes = self.nodes.to(device)
+        return self
+
+
+def test_an_object_that_moves_itself_in_place_leaves_the_cached_one_on_the_host(measured):
+    measured.batch = [Graph(), "a name"]
+    diagnosed_on_meta(lambda batch: batch[0].to("meta"), batches=bottleneck.watch([[Graph(), ""] for _ in range(20)]))
+    assert measured.batch[0].nodes.device.type == "cpu"
+    moved, _ = measured.pipeline.to_device(measured.batch, torch.device("meta"))
+    assert (moved.nodes.device.type, measured.batch[0].nodes.device.type) == ("meta", "cpu")
+
+
 def test_a_schedule_that_fails_is_not_one_that_has_ended(measured):
     step = torch.optim.lr_scheduler.LRScheduler.step
     with pytest.raises(ValueError, match="no such phase"):

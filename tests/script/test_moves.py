@@ -1,5 +1,6 @@
 """What a loop moves of a batch by itself; 'meta' stands for an accelerator."""
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,24 @@ META = torch.device("meta")
 class Labelled:
     image: torch.Tensor
     label: torch.Tensor
+
+
+class Graph:
+    """Moves itself in place, as PyTorch Geometric's does."""
+
+    def __init__(self, nodes=3):
+        self.nodes, self.edges, self.name = torch.zeros(nodes), torch.zeros(2, nodes), "a name"
+
+    def to(self, device):
+        self.nodes, self.edges = self.nodes.to(device), self.edges.to(device)
+        return self
+
+
+class Boxes(Graph):
+    """Gives another object that is on the device, as detectron2's does."""
+
+    def to(self, device):
+        return Graph.to(copy.copy(self), device)
 
 
 def learn(batch, loop):
@@ -162,6 +181,38 @@ def test_parts_of_containers_are_found():
     transfer = learn({"x": Labelled(torch.zeros(2), torch.zeros(2)), "y": [torch.ones(1)]}, loop)
     moved = transfer({"x": Labelled(torch.zeros(4), torch.zeros(4)), "y": [torch.ones(1)]}, META)
     assert (moved["x"].image.device, moved["x"].label.device.type, moved["y"][0].device.type) == (META, "cpu", "cpu")
+
+
+@pytest.mark.parametrize("kind", [Graph, Boxes])
+@pytest.mark.parametrize("move", [lambda held: held.to(META), lambda held: held.nodes.to("meta")], ids=["all", "part"])
+def test_an_object_that_holds_tensors_moves_as_a_whole_and_stays_on_the_host_itself(kind, move):
+    # Guards: a graph, of which nothing was served on the device; and cached host batches that become device batches.
+    moves = looked_at([kind(), torch.zeros(2)], lambda batch: move(batch[0]))
+    assert moves.in_the_loop is None
+    cached = [kind(nodes=5), torch.zeros(4)]
+    moved, left = moves.learnt()(cached, META)
+    assert (type(moved), moved.nodes.device, moved.edges.device, moved.name) == (kind, META, META, "a name")
+    assert left is cached[1]
+    assert (cached[0].nodes.device.type, cached[0].edges.device.type) == ("cpu", "cpu")
+
+
+def test_an_object_of_which_the_loop_needs_a_part_on_the_host_stays_there():
+    def loop(batch):
+        batch[0].nodes.to("meta")
+        batch[0].edges.tolist()
+
+    moves = looked_at([Graph(), torch.zeros(2)], loop)
+    assert (moves.moves_any, moves.learnt().moved) == (True, frozenset())
+
+
+def test_objects_that_are_on_the_device_already_are_not_moved():
+    moves = looked_at(Graph().to(META), lambda graph: graph.to(META))
+    assert (moves.arrive_on_device, moves.moves_any, moves.in_the_loop) == (True, False, None)
+
+
+@pytest.mark.parametrize(("kind", "are_written"), [(Graph, True), (Boxes, False)])
+def test_whether_an_object_moves_itself_in_place_is_seen(kind, are_written):
+    assert looked_at({"graph": kind()}, lambda batch: batch["graph"].to(META)).are_written == are_written
 
 
 def test_a_batch_of_another_structure_is_left_to_the_loop():
