@@ -72,10 +72,14 @@ class BatchCache:
 
     The same objects are handed out again and again, as long as nothing changes them. A train step that works in
     place would make the cached batch decay; from the moment that shows, each step gets a clone.
+
+    Args:
+        batches: At least one.
+        wait: Waits until a clone is made, where its reader does not.
     """
 
-    def __init__(self, batches: list[CachedBatch]) -> None:
-        self._batches = batches
+    def __init__(self, batches: list[CachedBatch], wait: Callable[[], None] = lambda: None) -> None:
+        self._batches, self._wait = batches, wait
         self._next = self._exchanged = 0
         self._watch()
         self.clones = False
@@ -96,7 +100,8 @@ class BatchCache:
         cached = self._batches[self._next]
         self._next = (self._next + 1) % len(self._batches)
         if self.clones:
-            return CachedBatch(copy_batch(cached.batch), cached.samples)
+            cached = CachedBatch(copy_batch(cached.batch), cached.samples)
+            self._wait()
         return cached
 
     def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:

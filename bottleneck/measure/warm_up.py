@@ -128,18 +128,21 @@ def make_caches(
         group: The ranks of the job, which all do the same number of steps; None for a single process.
     """
     step_to_the_end = _to_the_end(_explained(step, "device", "train step"), synchronize)
+    # A loop that copies by itself may read its batch in a stream of its own, as a prefetcher does; a clone on the
+    # device is made in the current one.
+    wait = synchronize if copying_step is not None else lambda: None
     if copies:
         moving = _explained(transfer, "host", "transfer to the device")
         nbytes = _warm_up(moving(copy_batch(kept[0].batch)), step_to_the_end)
         del kept[max(1, device_bytes() // nbytes - 1) :]
         if group is not None:
             _keep_alike(group, kept, lambda: step_to_the_end(moving(copy_batch(kept[0].batch))))
-        on_device = BatchCache([CachedBatch(moving(copy_batch(c.batch)), c.samples) for c in kept])
+        on_device = BatchCache([CachedBatch(moving(copy_batch(c.batch)), c.samples) for c in kept], wait)
         host = BatchCache(kept)
     else:
         if group is not None:
             _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
-        host = on_device = BatchCache(kept)
+        host = on_device = BatchCache(kept, wait)
     limit_s = PROBING_S if group is None else math.inf
     on_device.probe(step_to_the_end, limit_s=limit_s)
     if on_device is not host and copying_step is not None:

@@ -104,6 +104,43 @@ def test_what_is_free_on_the_device_is_looked_at_once_the_job_has_taken_what_it_
     assert events[:3] == ["step", "synchronised", "looked"]
 
 
+class Noted:
+    """Part of a batch that notes when it is cloned."""
+
+    def __init__(self, events):
+        self.events, self.uses = events, 0
+
+    def __deepcopy__(self, _memo):
+        self.events.append("cloned")
+        clone = Noted(self.events)
+        clone.uses = self.uses
+        return clone
+
+    def use(self):
+        self.uses += 1
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize(("loop_copies", "waited"), [(True, ["waited"]), (False, [])])
+@pytest.mark.parametrize(("use", "cloned"), [(lambda batch: batch[0].use(), ["cloned"]), (lambda _: None, [])])
+def test_a_loop_that_copies_by_itself_gets_no_clone_on_the_device_that_is_not_made(
+    copies, loop_copies, waited, use, cloned
+):
+    # Guards: a prefetcher that reads the clone in its own stream, while it is made in the current one.
+    events = []
+    caches = make_caches(
+        [CachedBatch([Noted(events)], 1)], copies=copies, transfer=list, step=use, device_bytes=lambda: 10_000,
+        synchronize=lambda: events.append("waited"), copying_step=use if loop_copies else None,
+    )  # fmt: skip
+    events.clear()
+    caches.device.serve()
+    assert events == (cloned + waited if cloned else [])
+    if copies:
+        events.clear()
+        caches.host.serve()
+        assert events in ([], ["cloned"])
+
+
 def test_the_report_says_whose_clones_are_in_which_number():
     def caches(transfer, step):
         kept = [CachedBatch({"x": torch.ones(10)}, 1) for _ in range(2)]
