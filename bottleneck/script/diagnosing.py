@@ -34,6 +34,7 @@ from bottleneck.script.moves import Moves
 from bottleneck.script.not_found import Notice, not_found
 from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from bottleneck.script.ranks import OwnRanks, check_group
+from bottleneck.script.saved import Saved
 from bottleneck.script.source import Source
 from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Watch
@@ -81,6 +82,7 @@ class Diagnosing:
         self._finishing = threading.Lock()
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
+        self._saved = Saved()
         self._loop_time = LoopTime(elsewhere=lambda: self._watch.waited_elsewhere_s)
 
     def __enter__(self) -> Diagnosing:
@@ -95,6 +97,7 @@ class Diagnosing:
         Diagnosing._is_entered = False
         self._watch.__exit__()
         self._own_ranks.__exit__()
+        self._saved.end()
         self._watch.next_batch = iter(()).__next__  # for iterators that are still there
         LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
         for scheduler, state in self._schedules.values():
@@ -175,7 +178,8 @@ class Diagnosing:
             found,
             verdict=of_new_workers(verdict) if self._watch.starts_workers_for_each_batch else verdict,
             evidence=replace(found.evidence, loop=seen),
-            warnings=(*found.warnings, *self._warnings()),
+            # What may do harm is not left out where there is room for a few.
+            warnings=(*self._saved.warnings(), *found.warnings, *self._warnings()),
         )
         return replace(feed.outcome, diagnosis=changed)
 
@@ -232,6 +236,7 @@ class Diagnosing:
         feed = self._feed = Feed(diagnose)
         self._watch.is_measuring = lambda: feed.runs_here
         feed.end_with_thread(_early_end(None))
+        self._saved.begin()
         LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
         def next_batch() -> Any:

@@ -4,6 +4,7 @@ import sys
 from collections import UserDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -189,6 +190,24 @@ def test_an_object_that_moves_itself_in_place_leaves_the_cached_one_on_the_host(
     assert measured.batch[0].nodes.device.type == "cpu"
     moved, _ = measured.pipeline.to_device(measured.batch, torch.device("meta"))
     assert (moved.nodes.device.type, measured.batch[0].nodes.device.type) == ("meta", "cpu")
+
+
+@pytest.mark.parametrize(("first", "named"), [(1, False), (4, True)])
+def test_what_is_saved_once_the_diagnosis_feeds_the_loop_is_listed(measured, tmp_path, monkeypatch, first, named):
+    monkeypatch.chdir(tmp_path)
+    original, outcomes, steps = torch.save, [], iter(range(1, 100))
+
+    def save_once(_batch):
+        if next(steps) == first:
+            torch.save({}, f"checkpoint-{first}.pt")
+
+    with pytest.raises(Stopped):
+        train_on_meta(stopping(outcomes), save_once)
+    warnings = {warning.id: warning.message for warning in outcomes[0]().diagnosis.warnings}
+    assert ("saved-while-measured" in warnings) == named
+    assert not named or "checkpoint-4.pt" in warnings["saved-while-measured"]
+    assert Path(f"checkpoint-{first}.pt").exists()
+    assert torch.save is original
 
 
 def test_a_schedule_that_fails_is_not_one_that_has_ended(measured):

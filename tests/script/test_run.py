@@ -84,6 +84,18 @@ def test_a_script_is_diagnosed_and_stopped(tmp_path):
     assert result["pipeline"]["source"] == "script"
 
 
+def test_what_a_script_saves_within_its_loop_is_listed(tmp_path):
+    # Guards: a checkpoint of weights that were trained on cached batches, from which the next training resumes.
+    (tmp_path / "out").mkdir()
+    script = (SCRIPTS / "plain.py", "--save-each-step", "out/step.pt")
+    done, result = run(tmp_path, *script, options=("--budget", "6s"))
+    assert done.returncode == 0, done.stderr
+    [message] = [warning["message"] for warning in result["warnings"] if warning["id"] == "saved-while-measured"]
+    assert "the training saved out/step.pt." in message
+    assert message in " ".join(done.stdout.split())
+    assert (tmp_path / "out" / "step.pt").exists()
+
+
 def test_loops_that_take_their_batches_by_hand_are_found(tmp_path):
     # Guards: a learning rate that raises after its last step, in a loop that only we make so long.
     done, result = diagnosed(tmp_path, SCRIPTS / "by_hand.py")

@@ -12,12 +12,15 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--images", type=int, default=640)
     parser.add_argument("--checkpoint", default="model.pt")
+    parser.add_argument("--save-each-step", metavar="FILE")
     arguments = parser.parse_args()
     train, validation = make_loader(arguments.images), DataLoader(Photos(32), batch_size=16)
     model, optimizer = make_model()
     for epoch in range(arguments.epochs):
         for images, labels in train:
             train_on(model, optimizer, images, labels)
+            if arguments.save_each_step:
+                torch.save(model.state_dict(), arguments.save_each_step)
         for images, _ in validation:
             model(images)
         torch.save(model.state_dict(), arguments.checkpoint)
