@@ -5,6 +5,7 @@ move and why. A change that only moves, merges or renames code never needs it: t
 fault.
 
     results     conclusions of the results in `results/`, from what was measured, which stays as it is
+    schedule    which experiment is visited when, and for how long
 
 What was measured comes from `bottleneck ... --json FILE`; another such file becomes one of the results by
 `python -m tests.locks.keep results FILE ...`.
@@ -14,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-from tests.locks import results
+from tests.locks import kept, results
 
 
 def keep_results(files):
@@ -29,5 +30,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["results", *files]:
             keep_results(files)
+        case ["schedule" as what]:
+            kept.keep(what)
         case _:
             sys.exit(__doc__)
