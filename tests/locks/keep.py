@@ -6,6 +6,7 @@ fault.
 
     results     conclusions of the results in `results/`, from what was measured, which stays as it is
     schedule    which experiment is visited when, and for how long
+    calls       how many calls of ours a batch takes
 
 What was measured comes from `bottleneck ... --json FILE`; another such file becomes one of the results by
 `python -m tests.locks.keep results FILE ...`.
@@ -30,7 +31,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["results", *files]:
             keep_results(files)
-        case ["schedule" as what]:
+        case ["schedule" | "calls" as what]:
             kept.keep(what)
         case _:
             sys.exit(__doc__)

@@ -5,6 +5,7 @@
 
 # isort: off
 import sys
+from pathlib import Path
 
 from tests.locks.world import Context, WORLD
 
@@ -15,7 +16,12 @@ from tests.locks import jobs
 from tests.locks.doors import MeasureOptions, Pipeline, judge, measure, no_trials
 # isort: on
 
+from collections import Counter
+from dataclasses import replace
+
 import torch
+
+import bottleneck
 
 
 def pipeline(dataset, step_s=0.02, num_workers=2, batch_size=4, **more):
@@ -28,7 +34,12 @@ def pipeline(dataset, step_s=0.02, num_workers=2, batch_size=4, **more):
     return Pipeline(**{**given, **more})
 
 
-def diagnose(pipeline, budget_s=None, on_progress=lambda _: None):
+def at_once(measurement):
+    """The first rounds are enough."""
+    return replace(judge(measurement), state="device_bound", precise=True, costs_precise=True, named=True)
+
+
+def diagnose(pipeline, budget_s=None, on_progress=lambda _: None, judge=judge):
     torch.manual_seed(0)
     options = MeasureOptions(budget_s=budget_s, restore=False)
     outcome = measure(pipeline, options, judge=judge, on_progress=on_progress, clock=WORLD.now)
@@ -75,6 +86,88 @@ def arms_of(found):
         for kind in ("coupled", "workers"):
             if getattr(without, kind):
                 yield f"without {without.stage} {kind}", getattr(without, kind)
+
+
+# --- calls of ours, batch by batch -------------------------------------------------------------------------
+
+OURS = str(Path(bottleneck.__file__).parent)
+INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
+"""Calls of their own until Python 3.11."""
+
+
+class Watch:
+    """Counts our calls and keeps the user's functions that ran, experiment by experiment."""
+
+    def __init__(self):
+        self.experiment = ""
+        self.in_main, self.in_worker = 0, 0
+        self._before = None
+        self._steps = []
+        self.calls_of_main, self.calls_of_worker, self.ran = {}, {}, {}
+        WORLD.begin_step, WORLD.begin_batch, WORLD.end_batch = self._begin_step, self._begin_batch, self._end_batch
+
+    def visits(self, update):
+        """Called before each visit."""
+        # A block is the end of a visit, and what comes before its first step is more than a batch.
+        if self._steps:
+            self.calls_of_main.setdefault(self.experiment, []).extend(self._steps[len(self._steps) // 2 :])
+        self._steps, self._before = [], None
+        self.experiment = update.experiment if update.phase == "measuring" else ""
+
+    def count(self, frame, event, arg):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(OURS) and code.co_name not in INLINED:
+            if WORLD.running is None:
+                self.in_main += 1
+            else:
+                self.in_worker += 1
+
+    def _begin_step(self):
+        if self._before is not None:
+            self._steps.append(self.in_main - self._before)
+        self._before = self.in_main
+        if not WORLD.workers:
+            self._keep_ran()
+
+    def _begin_batch(self):
+        self.in_worker = 0
+        WORLD.noted.clear()
+
+    def _end_batch(self):
+        self.calls_of_worker.setdefault(self.experiment, []).append(self.in_worker)
+        self._keep_ran()
+
+    def _keep_ran(self):
+        self.ran.setdefault(self.experiment, []).append(" ".join(WORLD.noted))
+        WORLD.noted.clear()
+
+
+def usual(found):
+    """The commonest of each experiment: the first batches after a switch are others."""
+    return {experiment: Counter(each).most_common(1)[0][0] for experiment, each in sorted(found.items()) if experiment}
+
+
+COUNTED = {
+    "cut at attributes": lambda: pipeline(jobs.Folder(), 0.02),
+    "marked": lambda: pipeline(jobs.Marked(), 0.02),
+    "a stream": lambda: pipeline(jobs.Stream(), 0.02),
+    "no workers": lambda: pipeline(jobs.Folder(), 0.02, num_workers=0),
+}
+
+
+def calls():
+    for name, make in COUNTED.items():
+        yield f"# {name}"
+        watch = Watch()
+        sys.setprofile(watch.count)
+        try:
+            diagnose(make(), 12.0, watch.visits, at_once)
+        finally:
+            sys.setprofile(None)
+        for experiment, number in usual(watch.calls_of_main).items():
+            yield f"main process, {experiment}: {number}"
+        for experiment, number in usual(watch.calls_of_worker).items():
+            yield f"worker, {experiment}: {number}"
 
 
 if __name__ == "__main__":
