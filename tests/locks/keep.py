@@ -7,6 +7,7 @@ fault.
     results     conclusions of the results in `results/`, from what was measured, which stays as it is
     schedule    which experiment is visited when, and for how long
     calls       how many calls of ours a batch takes
+    stages      which of the user's functions run in which experiment
 
 What was measured comes from `bottleneck ... --json FILE`; another such file becomes one of the results by
 `python -m tests.locks.keep results FILE ...`.
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["results", *files]:
             keep_results(files)
-        case ["schedule" | "calls" as what]:
+        case ["schedule" | "calls" | "stages" as what]:
             kept.keep(what)
         case _:
             sys.exit(__doc__)

@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import replace
 
 import torch
+from torch.utils.data import ConcatDataset, StackDataset, Subset
 
 import bottleneck
 
@@ -168,6 +169,44 @@ def calls():
             yield f"main process, {experiment}: {number}"
         for experiment, number in usual(watch.calls_of_worker).items():
             yield f"worker, {experiment}: {number}"
+
+
+# --- what runs of the user's -------------------------------------------------------------------------------
+
+KINDS = {
+    "methods": lambda: pipeline(jobs.Photos(), batch_size=2),
+    "attributes": lambda: pipeline(jobs.Folder(), batch_size=2),
+    "code behind the augmentation": lambda: pipeline(jobs.Finished(), batch_size=2),
+    "code in front of it": lambda: pipeline(jobs.Inline(), batch_size=2),
+    "code around it": lambda: pipeline(jobs.Tail(), batch_size=2),
+    "nothing to cut": lambda: pipeline(jobs.Opaque(), batch_size=2),
+    "items by the batch": lambda: pipeline(jobs.Batched(), batch_size=2),
+    "a subset": lambda: pipeline(Subset(jobs.Folder(), range(5, 50_000)), batch_size=2),
+    "a concatenation": lambda: pipeline(ConcatDataset([jobs.Photos(), jobs.Photos()]), batch_size=2),
+    "a stack": lambda: pipeline(StackDataset(jobs.Photos(), jobs.Photos()), batch_size=2),
+    "a list": lambda: pipeline([torch.full((4,), float(number)) for number in range(1000)], batch_size=2),
+    "lengths that vary": lambda: pipeline(jobs.Lengths(), batch_size=4),
+    "marked": lambda: pipeline(jobs.Marked(), batch_size=2),
+    "marked, one in another": lambda: pipeline(jobs.Nested(), batch_size=2),
+    "marked in the collation": lambda: pipeline(jobs.Photos(), batch_size=2, collate_fn=jobs.MarkedCollate()),
+    "a stream": lambda: pipeline(jobs.Stream(), batch_size=2),
+    "a short stream": lambda: pipeline(jobs.Stream(50), batch_size=2),
+    "a marked stream": lambda: pipeline(jobs.MarkedStream(), batch_size=2),
+    "samples without a batch": lambda: pipeline(jobs.Photos(), batch_size=None, collate_fn=jobs.collate_one),
+    "out of order": lambda: pipeline(jobs.Photos(), batch_size=2, shuffle=True, in_order=False),
+    "no workers": lambda: pipeline(jobs.Folder(), batch_size=2, num_workers=0),
+    "marked, no workers": lambda: pipeline(jobs.Marked(), batch_size=2, num_workers=0),
+}
+
+
+def stages():
+    for name, make in KINDS.items():
+        yield f"# {name}"
+        watch = Watch()
+        diagnose(make(), 12.0, watch.visits, at_once)
+        found = usual(watch.ran)
+        for ran in dict.fromkeys(found.values()):
+            yield f"{ran or 'nothing'}: {', '.join(each for each in found if found[each] == ran)}"
 
 
 if __name__ == "__main__":
