@@ -108,7 +108,7 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
     unresolved = case.input_bound and case.verdict.bottleneck is None and case.verdict.judged_by == "efficiency"
     stage = next((s for s in case.held_by if makes_samples(s.name) and not mostly_waits(case, s)), None)
     work = case.loader_s * max(1.0, case.workers) / batch_size if unresolved else _sample_s(case, batch_size)
-    if (stage is None and not unresolved) or work is None or work > _TINY_S:
+    if (stage is None and not unresolved) or not work or work > _TINY_S:
         return
     # Where the stages are too small to be told apart, all of them together are what the calls are a part of.
     gain = case.gain_of(stage) if stage is not None else max(case.headroom, 1.0)
