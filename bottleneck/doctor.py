@@ -257,7 +257,7 @@ def examine_py_spy(limit_s: float = PY_SPY_LIMIT_S) -> Finding:
     return _warn_if(
         bool(failure),
         f"{installed_version('py-spy') or 'found on the path'}, {failure or 'sees into a child process'}",
-        "Without it, profiles come from a sampler inside the workers, which sees less.",
+        "Without it, there are no flamegraphs of the workers.",
     )
 
 

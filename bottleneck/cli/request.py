@@ -50,7 +50,7 @@ _OPTIONS = (
     click.option("--cold", is_flag=True, help="Measure also with the files dropped from memory."),
     click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code there."),
     click.option("--native", is_flag=True, help="Show C and C++ frames in flamegraphs."),
-    click.option("--idle", is_flag=True, help="Show the dataset's idle threads in flamegraphs."),
+    click.option("--idle", is_flag=True, help="Show threads that wait, too, in flamegraphs."),
     click.option(
         "--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Sampling rate of flamegraphs, 100 by default."
     ),

@@ -48,7 +48,7 @@ def from_a_run(run: Callable[[str, Path], str] | None = None) -> str:
         printed = run_all(PAGE, folder, run)
         refuse_another_story(folder / BASE, folder / HEAD)
         keep(folder, (BASE, HEAD), PICTURES)
-        shutil.copy(folder / "profile" / "workers.svg", PICTURES / "flamegraph.svg")
+        shutil.copy(folder / "profile" / "worker-0.svg", PICTURES / "flamegraph.svg")
         return write_anew(PAGE.read_text(encoding="utf-8"), EXAMPLE, printed)
 
 

@@ -258,12 +258,19 @@ FREE = {
 }
 
 
+OF_EARLIER_VERSIONS = {
+    ("evidence.utilisation", "series"),
+    ("evidence.profile", "stacks"),
+    ("evidence.profile.functions", "waiting_share"),
+}
+
+
 def keys_of(value, place: str = "") -> dict[str, str]:
     """Every key inside a value that is read, with the place where it is."""
     found = {}
     if isinstance(value, dict):
         for key, item in value.items():
-            if (place, key) == ("evidence.utilisation", "series"):  # of earlier versions
+            if (place, key) in OF_EARLIER_VERSIONS:
                 continue
             if place not in (
                 "evidence.loader.transform_modules",

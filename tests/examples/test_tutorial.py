@@ -40,7 +40,7 @@ def test_a_run_keeps_its_results_and_writes_the_page(monkeypatch, tmp_path):
             text = (kept / name).read_text()
             (folder / name).write_text(text.replace('"Linux ', f'"Linux {platform.release()} '))
         (folder / "profile").mkdir(exist_ok=True)
-        (folder / "profile" / "workers.svg").write_text("<svg/>")
+        (folder / "profile" / "worker-0.svg").write_text("<svg/>")
         return tutorial.report_kept(command, folder) or "printed anew\n"
 
     monkeypatch.setattr(tutorial, "PICTURES", tmp_path)

@@ -51,9 +51,9 @@ class PySpyOutput:
 
 
 def find_py_spy() -> str | None:
-    """Where py-spy is: beside this Python, or on the path."""
-    beside = Path(sys.executable).parent / ("py-spy.exe" if os.name == "nt" else "py-spy")
-    return str(beside) if beside.is_file() else shutil.which("py-spy")
+    """Where py-spy is: next to this Python, or on the path."""
+    installed = Path(sys.executable).parent / ("py-spy.exe" if os.name == "nt" else "py-spy")
+    return str(installed) if installed.is_file() else shutil.which("py-spy")
 
 
 class Recording:
@@ -85,13 +85,17 @@ class Recording:
 
     def _start(self, program: str, pid: int) -> subprocess.Popen[bytes]:
         options = self._options
-        command = [program, "record", "--pid", str(pid), "--format", options.format, "--function"]
+        # The title of a flamegraph is this command: no paths.
+        command = ["py-spy", "record", "--pid", str(pid), "--format", options.format, "--function"]
         command += ["--rate", str(options.rate_hz), "--duration", str(options.seconds)]
-        command += ["--output", str(self._folder / f"{pid}.txt")]
+        command += ["--output", f"{pid}.txt"]
         command += ["--native"] * options.native + ["--idle"] * options.idle + ["--nonblocking"] * (not options.pauses)
         with (self._folder / f"{pid}.log").open("wb") as log:
             # Of a session of its own, so that Ctrl-C reaches us alone, and we end it.
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                command, executable=os.path.abspath(program), cwd=self._folder,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
 
     @property
     def done(self) -> bool:

@@ -1,1 +1,1 @@
-"""Charts as SVG, and files for other viewers."""
+"""The plot of blocks."""
