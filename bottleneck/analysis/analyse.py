@@ -12,11 +12,11 @@ from bottleneck.analysis.estimates.series import Readings, experiments, read, wi
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.sentence import Findings, verdict_sentence
-from bottleneck.analysis.settings import rate_unit
+from bottleneck.analysis.settings import unit_of
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.tool import this_tool
 from bottleneck.analysis.warnings import ended_early, find_warnings
-from bottleneck.results.names import RAW, is_cpu
+from bottleneck.results.names import is_cpu
 from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Measurement, Result, Verdict
 
 
@@ -100,9 +100,10 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
 def _findings(measurement: Measurement, readings: Readings, answer: Answer) -> Findings:
     seconds, on_cpu = measurement.cost.seconds, is_cpu(measurement.environment.get("device"))
     ranks = measurement.evidence.ranks
-    blocks = (block for e in measurement.experiments if e.name == RAW for block in e.coupled)
-    unit = rate_unit(measurement.pipeline, blocks)
-    return Findings(answer, readings, seconds, ranks, on_cpu=on_cpu, ended_early=ended_early(measurement), unit=unit)
+    return Findings(
+        answer, readings, seconds, ranks, on_cpu=on_cpu, ended_early=ended_early(measurement),
+        unit=unit_of(measurement),
+    )  # fmt: skip
 
 
 def inverse(interval: Interval) -> Interval:

@@ -10,6 +10,7 @@ from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
 from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import Spread
+from bottleneck.analysis.settings import unit_of
 from bottleneck.analysis.stopping import further_rounds, state
 from bottleneck.analysis.verdict import Choice, choose, choose_among_ranks
 from bottleneck.results.records import Interval, JudgedBy, Measurement, Stage, State
@@ -35,7 +36,7 @@ class Answer:
 def find_answer(measurement: Measurement, readings: Readings, costs: Costs) -> Answer:
     """The answer; beside a contradiction it has no state, no name and nothing that is derived from the two."""
     stages = attribute(readings, costs)
-    contradiction = find_contradiction(readings, measurement.evidence.loader.forgotten)
+    contradiction = find_contradiction(readings, measurement.evidence.loader.forgotten, unit_of(measurement))
     if contradiction is not None:
         bare = tuple(replace(s, exposed_share=None, gain_if_free=None, finding="undecided") for s in stages)
         return Answer("undecided", bare, Choice(), None, None, "undecided", contradiction=contradiction)

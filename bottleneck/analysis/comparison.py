@@ -10,6 +10,7 @@ import numpy as np
 from bottleneck.analysis.estimates.series import Readings, read
 from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, welch
 from bottleneck.analysis.margin import MARGIN
+from bottleneck.analysis.settings import unit_of
 from bottleneck.analysis.stopping import loss
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError
@@ -49,6 +50,7 @@ def compare(
     _refuse_unlike(unlike, labels, force=force)
     readings = read(to_measurement(base)), read(to_measurement(head))
     rates = _coupled_rates(base), _coupled_rates(head)
+    unit = unit_of(to_measurement(head))
     # In the order of the head, and then what only the base has: that is how the job is now.
     names = list(dict.fromkeys([*rates[1], *rates[0]]))
     compared = sum(name in rates[0] and name in rates[1] for name in names)
@@ -61,12 +63,13 @@ def compare(
         tool=this_tool(),
         base=sides[0],
         head=sides[1],
-        sentence=f"{_throughput_sentence(throughput, *labels)} {_bottleneck_sentence(*sides)}",
+        sentence=f"{_throughput_sentence(throughput, *labels, unit)} {_bottleneck_sentence(*sides)}",
         throughput=throughput,
         experiments=changes,
         stages=_stage_changes(base, head),
         unlike=unlike,
         warnings=tuple(_doubts(changes, sides)),
+        rate_unit=unit,
     )
 
 
@@ -168,11 +171,11 @@ def _side(result: Result, label: str) -> Side:
 # --- in words ---------------------------------------------------------------------------------------------
 
 
-def _throughput_sentence(change: Change, base: str, head: str) -> str:
+def _throughput_sentence(change: Change, base: str, head: str, unit: str) -> str:
     if change.base is None or change.head is None:
         return f"{head} and {base} cannot be compared: the job as it is was not measured in both."
     now, was = count(change.head.samples_per_s), count(change.base.samples_per_s)
-    rates = f"{now} samples/s, was {was}"
+    rates = f"{now} {unit}, was {was}"
     if change.speedup is None:
         return f"Whether {head} is faster than {base} is undecided: one of them has a single round ({rates})."
     factor = gain_interval(change.speedup)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bottleneck.analysis.estimates.attribution import exposed_share
 from bottleneck.analysis.estimates.series import Readings
@@ -57,16 +58,19 @@ class _Pair:
     """The efficiency is made of it: there the interval that is printed decides, at 95 % by itself."""
 
 
-def find_contradiction(readings: Readings, forgotten: str | None = None) -> Contradiction | None:
+def find_contradiction(
+    readings: Readings, forgotten: str | None = None, unit: str = "samples/s"
+) -> Contradiction | None:
     """The first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni).
 
     Args:
         readings: Of the experiments.
         forgotten: A dict in which workers kept samples, which those of the job do not find there.
+        unit: What a throughput counts.
     """
     if forgotten is not None:
         return _not_the_job(forgotten)
-    pairs = list(_pairs(readings))
+    pairs = list(_pairs(readings, unit))
     for pair in pairs:
         found = pair.ratio(_FAMILY_CONFIDENCE if pair.decides else 1 - (1 - _FAMILY_CONFIDENCE) / len(pairs))
         if found.low > pair.margin:
@@ -85,16 +89,17 @@ def _not_the_job(forgotten: str) -> Contradiction:
     )
 
 
-def _pairs(readings: Readings) -> Iterator[_Pair]:
+def _pairs(readings: Readings, unit: str) -> Iterator[_Pair]:
+    compare = partial(_compare, unit)
     raw, device, loader = readings.raw, readings.device, readings.drained.get(RAW)
     if raw is not None and device is not None:
-        for pair in _compare(RAW, raw, DEVICE, device, MARGIN, _OTHER_BATCHES):
+        for pair in compare(RAW, raw, DEVICE, device, MARGIN, _OTHER_BATCHES):
             yield replace(pair, decides=True)
     if raw is not None and loader is not None:
-        yield from _compare(RAW, raw, "the loader alone", loader, max(MARGIN, _one_batch(raw, loader)), _FULL_QUEUE)
+        yield from compare(RAW, raw, "the loader alone", loader, max(MARGIN, _one_batch(raw, loader)), _FULL_QUEUE)
     if device is not None:
         for stage, without in readings.without.items():
-            yield from _compare(f"{RAW} without {stage}", without, DEVICE, device, MARGIN, _OTHER_BATCHES)
+            yield from compare(f"{RAW} without {stage}", without, DEVICE, device, MARGIN, _OTHER_BATCHES)
     for span in readings.spans:
         share = exposed_share(readings, span) if span.name != COMPUTE and span.outer != COLD else None
         if share is not None and raw is not None:
@@ -104,14 +109,16 @@ def _pairs(readings: Readings) -> Iterator[_Pair]:
             yield _Pair(share.interval, MARGIN, what, _OTHER_BATCHES)
 
 
-def _compare(more: str, quick: Series, less: str, slow: Series, margin: float, remedy: str) -> Iterator[_Pair]:
+def _compare(
+    unit: str, more: str, quick: Series, less: str, slow: Series, margin: float, remedy: str
+) -> Iterator[_Pair]:
     """The throughput of an experiment over that of one that does less, if both were measured together."""
     spread = log_ratio(slow, quick)
     if spread is None:
         return
     quick, slow = align((quick, slow))
     got, of_less = count(quick.samples_per_s), count(slow.samples_per_s)
-    what = f"{more} got {got} samples/s, and {less}, which does less, {of_less}"
+    what = f"{more} got {got} {unit}, and {less}, which does less, {of_less}"
     yield _Pair(spread.exponentiated, margin, what, remedy)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bottleneck.results.blocks import Block
+from bottleneck.results.names import RAW
+from bottleneck.results.records import Measurement
 
 
 def number(part: Mapping[str, Any], key: str) -> float | None:
@@ -31,3 +33,9 @@ def rate_unit(pipeline: Mapping[str, Any], blocks: Iterable[Block]) -> str:
     """What a throughput counts: batches, where the loader was given them whole and nothing says how large they are."""
     whole = "batch_size" in pipeline and pipeline["batch_size"] is None
     return "batches/s" if whole and all(block.samples == block.batches for block in blocks) else "samples/s"
+
+
+def unit_of(measurement: Measurement) -> str:
+    """What the throughput of the job as it is counts."""
+    blocks = (block for e in measurement.experiments if e.name == RAW for block in e.coupled)
+    return rate_unit(measurement.pipeline, blocks)

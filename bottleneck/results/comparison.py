@@ -81,3 +81,5 @@ class Comparison:
     stages: tuple[StageChange, ...]
     unlike: tuple[Difference, ...]
     warnings: tuple[str, ...]
+    rate_unit: str = "samples/s"
+    """What the throughputs count: `batches/s` where the size of a batch is not known."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bottleneck.analysis.estimates.statistics import jackknife, ratio, series
+from bottleneck.analysis.settings import rate_unit
 from bottleneck.analysis.tool import this_tool
 from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Warning
@@ -28,7 +29,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         environment=environment,
         pipeline=pipeline,
-        sentence=_sentence(ladder, found.trials, best),
+        sentence=_sentence(ladder, found.trials, best, pipeline),
         gain=total,
         ladder=ladder,
         trials=tuple(found.trials),
@@ -79,14 +80,15 @@ def _doubts(ladder: Sequence[Rung]) -> Iterator[tuple[str, str]]:
             )
 
 
-def _sentence(ladder: Sequence[Rung], trials: Sequence[Trial], best: Settings) -> str:
+def _sentence(ladder: Sequence[Rung], trials: Sequence[Trial], best: Settings, pipeline: Mapping[str, Any]) -> str:
     if not ladder:
         kept = f"kept so far: {names(labels(best))}" if best else "nothing was kept so far"
         return f"The tuning ended early; {kept}."
-    now = f"{count(ladder[0].rate.samples_per_s)} samples/s"
+    unit = rate_unit(pipeline, ladder[0].rate.blocks)
+    now = f"{count(ladder[0].rate.samples_per_s)} {unit}"
     if len(ladder) > 1:
         kept = names([setting for rung in ladder[1:] for setting in rung.settings])
         then = count(ladder[-1].rate.samples_per_s)
-        return f"{gain_interval(ladder[-1].total)} the throughput with {kept}: {then} samples/s, before {now}."
+        return f"{gain_interval(ladder[-1].total)} the throughput with {kept}: {then} {unit}, before {now}."
     tried = len({trial.setting for trial in trials if trial.outcome in ("dropped", "undecided", "failed")})
     return f"No change makes this job surely over 2 % faster: {plural(tried, 'setting')} tried. It has {now}."

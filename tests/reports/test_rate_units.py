@@ -5,8 +5,15 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.comparison import compare
 from bottleneck.reports.render import render
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
+from bottleneck.results.records import Block
+from bottleneck.tuning.change import Setting
+from bottleneck.tuning.changes import choose
+from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.rungs import Step
+from bottleneck.tuning.session import Tuned
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 
 def given_whole(job, batch_size, samples=1):
@@ -24,10 +31,40 @@ def given_whole(job, batch_size, samples=1):
     return analyse(replace(measured, experiments=experiments, without=without))
 
 
-@pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND])
-@pytest.mark.parametrize(("batch_size", "samples"), [(None, 1), (1, 1), (None, 16)])
+CONTRADICTING = Job(coupled={"device": 0.0332, "raw": 0.0100})
+sizes = pytest.mark.parametrize(("batch_size", "samples"), [(None, 1), (1, 1), (None, 16)])
+
+
+def check(reports, *, unknown):
+    for report in reports:
+        assert ("batches/s" in report, "samples/s" in report) == (unknown, not unknown)
+
+
+@pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND, CONTRADICTING])
+@sizes
 def test_what_is_counted_is_said_in_all_reports(job, batch_size, samples):
     result = given_whole(job, batch_size, samples)
-    unknown = (batch_size, samples) == (None, 1)
-    for report in (result.verdict.sentence, *(render(result, kind) for kind in ("text", "markdown", "html"))):
-        assert ("batches/s" in report, "samples/s" in report) == (unknown, not unknown)
+    reports = (result.verdict.sentence, *(render(result, kind) for kind in ("text", "markdown", "html")))
+    check(reports, unknown=(batch_size, samples) == (None, 1))
+
+
+@sizes
+def test_what_is_counted_is_said_of_two_results(batch_size, samples):
+    base, head = given_whole(AUGMENT_BOUND, batch_size, samples), given_whole(DEVICE_BOUND, batch_size, samples)
+    compared = compare(base, head)
+    alone = (render(compared, kind) for kind in ("text", "markdown", "html"))
+    of_a_job = (render(head, kind, compared) for kind in ("markdown", "html"))
+    check((compared.sentence, *alone, *of_a_job), unknown=(batch_size, samples) == (None, 1))
+
+
+@sizes
+def test_what_is_counted_is_said_of_a_tuning(batch_size, samples):
+    workers = Setting(*choose(["num_workers"]), 4)
+    steps = [
+        Step(added, added, tuple(Block(n, samples * 40, seconds, 40) for n in range(5)), None, None, 0.0)
+        for added, seconds in (((), 1.0), ((workers,), 0.5))
+    ]
+    for ladder in (steps, steps[:1]):
+        tuned = conclude(Tuned(ladder=ladder, seconds=60.0), (), {}, {"batch_size": batch_size})
+        reports = (render(tuned, kind) for kind in ("text", "markdown", "html"))
+        check((tuned.sentence, *reports), unknown=(batch_size, samples) == (None, 1))

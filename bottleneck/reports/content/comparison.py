@@ -20,7 +20,7 @@ from bottleneck.results.format import (
 )
 from bottleneck.results.records import Interval, Result
 
-_HIGHER_IS_BETTER = "Samples per second with the train step; in brackets, 95 % intervals."
+_HIGHER_IS_BETTER = "{} per second with the train step; in brackets, 95 % intervals."
 
 
 def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]:
@@ -34,13 +34,14 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
     if as_part:
         yield Section(title, (Paragraph(compared.sentence, "answer"),), folded=False)
     else:
-        heading = Paragraph(_heading(compared.throughput, compared.head.label), "heading", on=("markdown",))
+        heading = Paragraph(_heading(compared, compared.head.label), "heading", on=("markdown",))
         yield Section("", (heading, Paragraph(compared.sentence, "answer")), folded=False)
     sides = compared.base, compared.head
     labels = [side.label for side in sides]
     doubts = Items((*compared.warnings, *_unlike(compared.unlike, labels)), "Warning", warn=True)
+    counted = _HIGHER_IS_BETTER.format(compared.rate_unit.removesuffix("/s").capitalize())
     yield Section("Warnings about the comparison", (doubts,), folded=False)
-    yield Section("Verdicts", (_verdicts(sides),), folded=False)
+    yield Section("Verdicts", (_verdicts(compared),), folded=False)
     yield Section(
         "Experiments",
         (
@@ -53,7 +54,7 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
                 ),
                 tuple(map(_experiment_row, compared.experiments)),
             ),
-            Paragraph(f"{_HIGHER_IS_BETTER} Findings hold at 95 % over all experiments together.", "note"),
+            Paragraph(f"{counted} Findings hold at 95 % over all experiments together.", "note"),
         ),
         folded=as_part,
     )
@@ -62,8 +63,7 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
 
 def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
     """What a pull request is about: the change, one small table, and what holds the job now."""
-    throughput = compared.throughput
-    heading = Paragraph(_heading(throughput, job_name(head)), "heading")
+    heading = Paragraph(_heading(compared, job_name(head)), "heading")
     columns = (Column("", "name"), Column("before", "number"), Column("after", "number"))
     table = Table(columns, tuple(_before_and_after(compared)))
     facts = Paragraph(", ".join(job_facts(head)), "small")
@@ -76,11 +76,12 @@ def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
 _ARROWS = {"faster": "🟢", "slower": "🔴"}
 
 
-def _heading(change: Change, job: str) -> str:
+def _heading(compared: Comparison, job: str) -> str:
     """The change in one line, with the throughput before and after."""
+    change = compared.throughput
     mark = _ARROWS.get(change.finding or "", "⚪")
     before, after = _rates(change)
-    speeds = f"({before} → {after} samples/s)"
+    speeds = f"({before} → {after} {compared.rate_unit})"
     if change.finding is None or change.speedup is None or change.finding == "undecided":
         return f"{mark} Whether {job} became faster is undecided {speeds}"
     if change.finding == "within_noise":
@@ -91,7 +92,7 @@ def _heading(change: Change, job: str) -> str:
 
 def _before_and_after(compared: Comparison) -> Iterator[tuple[str, str, str]]:
     base, head = compared.base, compared.head
-    yield ("samples/s", count(base.samples_per_s), count(head.samples_per_s))
+    yield (compared.rate_unit, count(base.samples_per_s), count(head.samples_per_s))
     yield ("one step", *_steps(compared.throughput))
     yield ("bottleneck", _bottleneck(base), _bottleneck(head))
 
@@ -126,9 +127,10 @@ def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[str
     yield f"Unlike results were compared: {'; '.join(parts)}."
 
 
-def _verdicts(sides: Sequence[Side]) -> Table:
+def _verdicts(compared: Comparison) -> Table:
+    sides = compared.base, compared.head
     share = () if _all_on_cpu(sides) else (Column("of what the device can do", "number"),)
-    columns = (Column("", "name"), Column("samples/s", "number"), *share, Column("bottleneck"))
+    columns = (Column("", "name"), Column(compared.rate_unit, "number"), *share, Column("bottleneck"))
     rows = []
     for side in sides:
         shares = (percent_interval(_share(side)),) if share else ()

@@ -66,9 +66,12 @@ def standing(result: Result) -> Literal[State, "sync_bound"]:
     return "sync_bound" if verdict.state == "device_bound" and verdict.bottleneck == SYNC else verdict.state
 
 
-def rate_unit(result: Result) -> str:
+def rate_unit(result: Measured) -> str:
     """What the throughput of the job counts: `samples/s`, or `batches/s` where their size is not known."""
-    now = next((e.coupled for e in result.experiments if e.name == RAW and e.coupled), None)
+    if isinstance(result, Result):
+        now = next((e.coupled for e in result.experiments if e.name == RAW and e.coupled), None)
+    else:
+        now = next((rung.rate for rung in result.ladder), None)
     return settings.rate_unit(result.pipeline, now.blocks if now is not None else ())
 
 

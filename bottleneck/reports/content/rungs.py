@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.reports.content.advice import promise_of
+from bottleneck.reports.content.job import rate_unit
 from bottleneck.reports.document import PAGES, Bar, Column, Items, Paragraph, Section, Table
 from bottleneck.results.format import (
     count,
@@ -38,7 +39,7 @@ def ladder_in_short(result: TuningResult) -> Iterator[Section]:
     """The ladder of a terminal, and what a change costs beside its gain."""
     columns = (
         Column("change", "name"),
-        Column("samples/s", "number"),
+        Column(rate_unit(result), "number"),
         Column("", "bar"),
         Column("this step", "number"),
         Column("all together", "number"),
@@ -51,7 +52,7 @@ def ladder_in_short(result: TuningResult) -> Iterator[Section]:
 
 def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
     """Three columns, which a telephone shows whole."""
-    columns = Column("change", "name"), Column("samples/s", "number"), Column("all together", "number")
+    columns = Column("change", "name"), Column(rate_unit(result), "number"), Column("all together", "number")
     rows = tuple((rung.label, count(rung.rate.samples_per_s), _gain(rung)) for rung in result.ladder)
     yield Section("", (Table(columns, rows), Items(tuple(_facts(result.ladder)))), folded=False)
 
@@ -75,7 +76,7 @@ def altering(ladder: Sequence[Rung]) -> Iterator[str]:
 def _table(result: TuningResult) -> Table:
     columns = (
         Column("change", "name"),
-        Column("samples/s", "number"),
+        Column(rate_unit(result), "number"),
         Column("", "bar", on=PAGES),
         Column("this step", "number"),
         Column("all together", "number"),

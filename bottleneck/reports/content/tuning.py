@@ -9,7 +9,7 @@ from typing import Literal
 from bottleneck.analysis.advice.edits import FIRST
 from bottleneck.analysis.advice.proof import PROVING
 from bottleneck.reports.content.advice import advice, first_in_words, promise_of
-from bottleneck.reports.content.job import job_facts, job_name, standing
+from bottleneck.reports.content.job import job_facts, job_name, rate_unit, standing
 from bottleneck.reports.content.ladder import step_bars
 from bottleneck.reports.content.verdict import MOST_WARNINGS, STATES, headline
 from bottleneck.reports.document import TERMINAL, Column, Items, Paragraph, Section, Step, Steps, Table
@@ -46,10 +46,11 @@ def _heading(result: TuningResult) -> str:
     job, standing = job_name(result), _standing(result)
     if standing == "ended_early":
         return f"⚪ {job}: the tuning ended early"
+    unit = rate_unit(result)
     before, after = (count(rung.rate.samples_per_s) for rung in (result.ladder[0], result.ladder[-1]))
     if standing == "as_before" or result.gain is None:
-        return f"⚪ {job}: no change pays ({before} samples/s)"
-    return f"🟢 {job} is {gain(result.gain.estimate)} faster ({before} → {after} samples/s)"
+        return f"⚪ {job}: no change pays ({before} {unit})"
+    return f"🟢 {job} is {gain(result.gain.estimate)} faster ({before} → {after} {unit})"
 
 
 def page_head(result: TuningResult) -> Iterator[Section]:
