@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.analysis.advice.rules import compute, launch
+from bottleneck.analysis.advice.rules import compute
 from tests.analysis.rule_case import result_of
-from tests.analysis.rule_cases.computing import _FLOAT32, _MANY, ITEM, TRACE, WAITING, traced
+from tests.analysis.rule_cases.computing import FLOAT32, ITEM, MANY, TRACE, WAITING, traced
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND
 
-OURS = {id for rule in (*compute.RULES, *launch.RULES) for id in rule.ids}
+OURS = {id for rule in compute.RULES for id in rule.ids}
 
 
 def advice(job):
@@ -21,13 +21,13 @@ def test_a_step_with_nothing_to_improve_is_told_to_stay_with_its_input():
 
 
 def test_something_specific_takes_the_place_of_the_general_advice():
-    given = advice(traced(model=_FLOAT32))
+    given = advice(traced(model=FLOAT32))
     assert "mixed-precision" in given
     assert "faster-step" not in given
 
 
 def test_the_gain_follows_from_the_share_of_the_step():
-    item = advice(traced(model=_FLOAT32))["mixed-precision"]
+    item = advice(traced(model=FLOAT32))["mixed-precision"]
     # 20 of 30 ms are products, of which a third is taken to go.
     assert item.gain.estimate == pytest.approx(30.3 / (30.3 - 20 / 3), rel=0.03)
     assert item.gain_basis == "estimated"
@@ -37,7 +37,7 @@ def test_the_gain_follows_from_the_share_of_the_step():
 
 def test_no_gain_is_more_than_the_loader_supplies():
     slow = replace(DEVICE_BOUND, drained={**DEVICE_BOUND.drained, "raw": 0.027})
-    item = advice(traced(model=_FLOAT32, job=slow))["mixed-precision"]
+    item = advice(traced(model=FLOAT32, job=slow))["mixed-precision"]
     assert item.gain.estimate == pytest.approx(30.3 / 27, rel=0.03)
 
 
@@ -49,31 +49,27 @@ def test_a_larger_batch_gains_what_the_device_has_left_and_at_most_twice():
 
 
 def test_the_older_devices_get_the_type_that_they_know():
-    older = advice(traced(model={**_FLOAT32, "device_capability": [7, 0]}))["mixed-precision"]
+    older = advice(traced(model={**FLOAT32, "device_capability": [7, 0]}))["mixed-precision"]
     assert "torch.float16" in older.how
     assert "GradScaler" in older.how
-    assert "torch.bfloat16" in advice(traced(model=_FLOAT32))["mixed-precision"].how
+    assert "torch.bfloat16" in advice(traced(model=FLOAT32))["mixed-precision"].how
 
 
 def test_nothing_is_said_of_computing_where_the_input_holds_the_job():
-    job = traced(_MANY, {**_FLOAT32, "compiled": False, "cudnn_benchmark": False}, job=AUGMENT_BOUND)
+    job = traced({**MANY, "synchronisations": [ITEM]}, {**FLOAT32, "compiled": False}, job=AUGMENT_BOUND)
     assert not advice(job).keys() & OURS
 
 
-def test_waits_are_told_also_where_the_input_holds_the_job_if_that_gains_anything():
-    trace = {"seconds_per_step": 0.0095, "synchronisations": [{**ITEM, "idle_after_s_per_step": 0.003}]}
-    assert "step-synchronises" not in advice(traced(trace, job=AUGMENT_BOUND))  # the loader supplies no more
-    quick = replace(AUGMENT_BOUND, drained={**AUGMENT_BOUND.drained, "raw": 0.012})
-    assert "step-synchronises" in advice(traced(trace, job=quick))
-
-
 def test_a_gain_that_nobody_knows_is_not_claimed():
-    assert advice(traced(model={"cudnn_benchmark": False}))["cudnn-benchmark"].gain is None
+    item = advice(traced({**WAITING, "synchronisations": [ITEM]}))["step-synchronises"]
+    assert item.gain is None
+    assert "2.0 times (train.py:42)" in item.why
 
 
 def test_on_the_cpu_the_proportions_of_the_trace_count_not_its_times():
-    trace = {"device_busy_share": None, "device_busy_s_per_step": None, "seconds_per_step": 0.060}
-    model = {**_FLOAT32, "cpu_bfloat16": True, "device_capability": None}
+    trace = {"device_busy_share": None, "device_busy_s_per_step": None, "seconds_per_step": 0.060,
+             "products_s_per_step": 0.020}  # fmt: skip
+    model = {**FLOAT32, "cpu_bfloat16": True, "device_capability": None}
     item = advice(traced(trace, model, device="cpu"))["mixed-precision"]
     assert item.evidence["products_s_per_step"] == pytest.approx(0.010, rel=0.03)  # a third of 30 ms
 
@@ -85,7 +81,7 @@ def test_on_the_cpu_the_proportions_of_the_trace_count_not_its_times():
         {"trace": {"device": None}},
         {"trace": {"device": {"seconds_per_step": 0}}},
         {"trace": {"device": {"seconds_per_step": -1.0}}},
-        {"trace": {"device": {**TRACE, "synchronisations": [{}], "optimizer": None}}},
+        {"trace": {"device": {**TRACE, **WAITING, "synchronisations": [{}]}}},
         {"trace": {"device": dict.fromkeys(TRACE) | {"seconds_per_step": 0.03}}, "model": None},
         {"trace": {"device": TRACE}, "model": {"computed_dtypes": {}, "device_capability": None}},
     ],

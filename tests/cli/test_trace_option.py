@@ -90,8 +90,8 @@ def test_a_whole_diagnosis_with_traces(folder, capfd):
     assert run(["diagnose", "whole.py:build", "--budget", "2s", "--trace", "tr", "--json", "r.json", "--verbose"]) == 0
     evidence = json.loads((folder / "r.json").read_text())["evidence"]
     assert list(evidence["trace"]) == ["device", "raw"]
-    assert evidence["model"]["parameters"] == 64 * 64 + 64 + 4 * 64 + 4
-    assert (evidence["model"]["optimizer"], evidence["model"]["own_train_step"]) == ("SGD", False)
+    assert evidence["trace"]["device"]["products_s_per_step"] > 0
+    assert (evidence["model"]["compiled"], list(evidence["model"]["computed_dtypes"])) == (False, ["float32"])
     for name in FILES:
         events = json.loads(gzip.decompress((folder / "tr" / name).read_bytes()))["traceEvents"]
         assert {"ProfilerStep#0", "aten::addmm", "Optimizer.step#SGD.step"} <= {event.get("name") for event in events}

@@ -182,11 +182,10 @@ def test_a_job_that_the_device_holds_is_traced_with_its_kernels():
     assert trace.device_busy_share > 0.9
     assert trace.device_busy_s_per_step == pytest.approx(0.010, rel=0.1)
     assert trace.launches_per_step == 1
-    assert trace.mean_kernel_s == pytest.approx(0.010, rel=0.1)
     assert trace.synchronisations == ()
 
 
-def test_a_trace_shows_products_waits_and_the_optimizer(tmp_path):
+def test_a_trace_shows_products_and_the_line_that_waits(tmp_path):
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 512), torch.nn.Linear(512, 10)).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -202,11 +201,11 @@ def test_a_trace_shows_products_waits_and_the_optimizer(tmp_path):
     evidence = diagnose({**fields, "batch_size": BATCH, "num_workers": 2}, quick=True, trace=tmp_path).evidence
     device, facts = evidence.trace.device, evidence.model
     assert 0 < device.device_busy_share < 1
-    assert device.matrix_s_per_step > 0
+    assert 0 < device.products_s_per_step < device.device_busy_s_per_step
     assert sum(row.share for row in device.top) == pytest.approx(1, abs=0.05)
-    [wait] = [row for row in device.synchronisations if row.name.startswith("aten::item")]
-    assert wait.calls_per_step == 1
-    assert device.clearing.operators_per_step >= 1
-    assert (facts.optimizer, facts.computed_dtypes.keys()) == ("AdamW", {"float32"})
+    [wait] = device.synchronisations
+    line = step.__code__.co_firstlineno + 6
+    assert (wait.name, wait.calls_per_step) == (f"tests/gpu/test_gpu_check.py:{line}", 1)
+    assert (facts.compiled, facts.computed_dtypes.keys()) == (False, {"float32"})
     assert 0 < facts.peak_device_bytes < facts.device_bytes
     assert {path.name for path in tmp_path.iterdir()} == {"device.json.gz", "raw.json.gz"}

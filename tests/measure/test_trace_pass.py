@@ -2,23 +2,28 @@
 
 import gzip
 import json
+import os
+import platform
+import tempfile
 import threading
+import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
-from torch.autograd.profiler import profile
+from torch.autograd import profiler as autograd_profiler
+from torch.autograd.profiler import profile  # what torch.profiler, slow to import, is made of
 from torch.utils.data import Dataset
 
 from bottleneck.job.description import Pipeline
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
-from bottleneck.measure.passes.trace import TraceRequest, steps_to_trace
+from bottleneck.measure.passes.trace import TraceRequest, steps_to_trace, summarise
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
-from tests.measure.kineto_events import Events
 from tests.support import sessions
 from tests.support.sessions import warnings_of
 
@@ -63,24 +68,189 @@ def test_a_slow_job_is_traced_for_a_step_or_two_and_a_quick_one_not_for_thousand
     assert steps_to_trace(step_s, asked_for=asked_for) == steps
 
 
-@pytest.mark.parametrize(("step_s", "steps"), [(0.01, 5), (2.0, 1), (60.0, 1)])
-def test_a_dear_step_is_run_as_often_as_it_is_traced(monkeypatch, step_s, steps):
-    ran = []
-    serve = SimpleNamespace(serve=lambda: SimpleNamespace(batch=None))
+def traced(step, *, step_s=0.02, asked_for=False, device="cpu"):
+    """Trace a train step that no diagnosis is around."""
     bench = SimpleNamespace(
-        prepare=lambda arm: ran.append("to prepare"),
-        loader=SimpleNamespace(rest=lambda: None),
-        device=serve,
-        step=lambda batch: ran.append("a step"),
+        prepare=lambda arm: None,
+        loader=SimpleNamespace(rest=lambda: None, next_batch=lambda: (None, 1)),
+        transfer=lambda batch: batch,
+        device=SimpleNamespace(serve=lambda: SimpleNamespace(batch=None)),
+        step=step,
         synchronize=lambda: None,
     )
-    events = Events().steps((0, 1000)).operator("aten::mm", 10, 50)
-    monkeypatch.setattr(trace, "record_trace", lambda run, device: (run(), json.dumps(events.document()))[1])
-    ladder = SimpleNamespace(device=Arm(None, "device"))
-    made = trace.trace(bench, ladder, torch.device("cpu"), TraceRequest(asked_for=False, step_s=lambda arm: step_s))
+    ladder = SimpleNamespace(device=Arm(None, "device"), raw=Arm(0, "loader"))
+    return trace.trace(bench, ladder, torch.device(device), TraceRequest(asked_for, step_s=lambda arm: step_s))
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.01, 4), (2.0, 1), (60.0, 1)])
+def test_a_dear_step_is_run_as_often_as_it_is_traced(step_s, steps):
+    ran = []
+    made = traced(ran.append, step_s=step_s)
     assert made.evidence.device.steps
     assert made.evidence.raw == TracedSteps()
     assert len(ran) == steps
+
+
+# --- what the profiler shows ---------------------------------------------------------------------------------
+
+
+def learn(_):
+    a = torch.randn(16, 16, requires_grad=True)
+    (a @ a).sum().backward()
+    a.sum().item()
+
+
+def learn_in_16_bits(_):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.mm(torch.ones(8, 8), torch.ones(8, 8))
+
+
+def test_operators_and_their_types_are_seen():
+    made = traced(learn)
+    device = made.evidence.device
+    assert made.warnings == []
+    assert device.steps == 3
+    calls = {row.name: row.calls_per_step for row in device.top}
+    assert (calls["aten::mm"], calls["aten::sum"]) == (3, 2)
+    assert sum(row.share for row in device.top) == pytest.approx(1, abs=0.05)
+    assert device.products_s_per_step > 0
+    assert (device.device_busy_share, device.launches_per_step, device.synchronisations) == (None, None, ())
+    assert made.computed_dtypes.keys() == {"float32"}
+    assert "bfloat16" in traced(learn_in_16_bits).computed_dtypes
+
+
+def row(key, *, count=1, host_us=0.0, device_us=0.0, of="CPU", annotation=False):
+    return SimpleNamespace(
+        key=key, count=count, self_cpu_time_total=host_us, self_device_time_total=device_us,
+        device_type=SimpleNamespace(name=of), is_user_annotation=annotation,
+    )  # fmt: skip
+
+
+ON_A_DEVICE = [
+    row("aten::mm", count=4, host_us=100, device_us=6000),
+    row("aten::convolution_backward", count=2, host_us=100, device_us=1000),
+    row("aten::copy_", count=2, host_us=900, device_us=1000),
+    row("aten::linear", count=4, host_us=50),
+    row("cudaLaunchKernel", count=6, host_us=60),
+    row("ampere_sgemm", count=6, device_us=7000, of="CUDA"),
+    row("Memcpy HtoD (Pinned -> Device)", count=2, device_us=1000, of="CUDA"),
+    row("ProfilerStep*", count=2, host_us=9000, annotation=True),
+    row("ProfilerStep*", count=2, device_us=9000, of="CUDA", annotation=True),
+]
+
+
+def test_on_a_device_its_own_time_counts():
+    made = summarise(ON_A_DEVICE, 2, 0.005)
+    assert [(found.name, found.calls_per_step, found.device_s_per_step) for found in made.top] == [
+        ("aten::mm", 2, 0.003), ("aten::convolution_backward", 1, 0.0005), ("aten::copy_", 1, 0.0005),
+    ]  # fmt: skip
+    assert [found.share for found in made.top] == [0.75, 0.125, 0.125]
+    assert made.device_busy_s_per_step == pytest.approx(0.0035)  # copies are no computing
+    assert made.device_busy_share == pytest.approx(0.7)
+    assert made.launches_per_step == 3
+    assert made.products_s_per_step == pytest.approx(0.0035)
+
+
+def test_kernels_without_an_operator_are_shown_themselves():
+    [kernel] = summarise([row("spin_kernel", count=2, device_us=4000, of="CUDA")], 2, 0.001).top
+    assert (kernel.name, kernel.device_s_per_step, kernel.share) == ("spin_kernel", 0.002, 1)
+    assert summarise([], 2, 0.001).top == ()
+
+
+@pytest.fixture
+def debug_mode(monkeypatch):
+    """torch's debug mode of synchronisation, without a device."""
+    modes = [0]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    return modes
+
+
+def test_the_line_that_waits_for_the_device_is_named_and_the_mode_put_back(debug_mode):
+    def wait(_):
+        if debug_mode[-1] == "warn":
+            warnings.warn("called a synchronizing CUDA operation (Triggered internally at ...)", stacklevel=1)
+            warnings.warn("something else", stacklevel=1)
+
+    made = traced(wait, device="cuda")
+    [found] = made.evidence.device.synchronisations
+    line = wait.__code__.co_firstlineno + 2
+    assert (found.name, found.calls_per_step) == (os.path.relpath(f"{__file__}:{line}"), 1)
+    assert debug_mode == [0, "warn", 0]
+    assert [id for id, _ in made.warnings] == ["trace-without-device"]
+
+
+def test_the_mode_is_put_back_when_a_step_fails(debug_mode):
+    def fail(_):
+        if debug_mode[-1] == "warn":
+            raise ValueError("no")
+
+    assert "no" in traced(fail, device="cuda").warnings[0][1]
+    assert debug_mode == [0, "warn", 0]
+
+
+def test_on_another_device_the_mode_is_not_touched(debug_mode):
+    assert traced(learn).warnings == []
+    assert debug_mode == [0]
+
+
+# --- and leaves behind ---------------------------------------------------------------------------------------
+
+
+def test_the_name_of_the_machine_is_in_no_file():
+    files = traced(learn, asked_for=True).files
+    assert [file.experiment for file in files] == ["device", "raw"]
+    for file in files:
+        text = gzip.decompress(file.content).decode()
+        assert json.loads(text).get("host_name", "") == ""
+        assert f'"{platform.node()}"' not in text
+
+
+def test_nothing_is_left_behind(capfd):
+    entries = {name: getattr(autograd_profiler, name) for name in ("_enable_profiler", "_disable_profiler")}
+    before = set(Path(tempfile.gettempdir()).glob("bottleneck-*")), dict(os.environ)
+    assert traced(learn, asked_for=True).warnings == []
+    assert (set(Path(tempfile.gettempdir()).glob("bottleneck-*")), dict(os.environ)) == before
+    assert all(getattr(autograd_profiler, name) is entry for name, entry in entries.items())
+    assert not is_traced()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_profiler_that_runs_already_is_left_alone():
+    with profile() as theirs:
+        assert [text for _, text in traced(learn).warnings] == [
+            "There is no trace of device: another torch profiler is active."
+        ]
+        torch.ones(3).sum()
+    assert "aten::sum" in {event.name for event in theirs.function_events}
+
+
+def test_a_step_that_uses_the_profiler_itself_is_no_reason_to_crash():
+    assert "uses torch's profiler itself" in traced(profiles_itself).warnings[0][1]
+    assert not is_traced()
+    with profile() as theirs:
+        torch.ones(3).sum()
+    assert len(theirs.function_events) > 0
+
+
+def test_a_trace_that_is_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr(trace, "MOST_BYTES", 100)
+    assert "it takes over 100 bytes" in traced(learn, asked_for=True).warnings[0][1]
+
+
+@pytest.mark.parametrize(("device", "known"), [("cuda", {"CPU", "CUDA"}), ("cpu", {"CPU"}), ("mps", {"CPU"})])
+def test_work_of_the_device_is_asked_for_where_the_profiler_knows_such_a_device(monkeypatch, device, known):
+    def profiler(*, activities, record_shapes):
+        assert record_shapes
+        raise ValueError(sorted(each.name for each in activities))
+
+    activities = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
+    monkeypatch.setattr(torch.profiler, "supported_activities", lambda: activities)
+    monkeypatch.setattr(trace, "profile", profiler)
+    assert str(sorted(known)) in traced(learn, device=device).warnings[0][1]
+
+
+# --- within a diagnosis --------------------------------------------------------------------------------------
 
 
 @pytest.mark.integration
@@ -102,7 +272,7 @@ def test_a_job_that_the_device_holds_is_traced_by_itself():
     assert (made.device.steps, made.raw) == (3, TracedSteps())
     [product] = [row for row in made.device.top if row.name == "aten::mm"]
     assert product.calls_per_step == 1
-    assert outcome.measurement.evidence.model.computed_dtypes == {"float32": 3}
+    assert outcome.measurement.evidence.model.computed_dtypes.keys() == {"float32"}
     assert outcome.traces == ()
     assert not warnings_of(outcome).keys() & {"trace-failed", "model-unknown"}
 
@@ -123,8 +293,7 @@ def test_another_job_is_traced_only_where_that_is_asked_for():
 @pytest.mark.integration
 def test_facts_about_the_model_come_with_every_diagnosis():
     outcome = run(state="input_bound", model=Sum(4, 2))
-    assert outcome.measurement.evidence.model.parameters == 10
-    assert not outcome.measurement.evidence.model.own_train_step
+    assert outcome.measurement.evidence.model.compiled is False
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------
@@ -180,7 +349,7 @@ def test_what_goes_wrong_in_a_traced_step_costs_a_line_and_no_more(step, words, 
 
 @pytest.mark.integration
 def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise TypeError("of no known kind")
 
     monkeypatch.setattr("bottleneck.measure.passes.passes.describe_model", refuse)

@@ -14,6 +14,7 @@ from bottleneck.results.codec import from_json, load, to_json
 from bottleneck.results.decoding import read_evidence
 from bottleneck.results.encoding import plain
 from bottleneck.results.evidence import Evidence, Reads, TensorSeen
+from tests.support.no_longer_read import without_what_nobody_reads
 from tests.support.results_factory import make_result
 
 SAVED = sorted((Path(__file__).parent.parent / "saved").glob("v1-*.json"))
@@ -29,11 +30,7 @@ def from_file(seen):
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: path.stem)
 def test_what_was_saved_before_is_said_to_the_letter(path):
     before, after = json.loads(path.read_bytes())["evidence"], json.loads(to_json(load(path)))["evidence"]
-    # Read by nobody any more.
-    before["utilisation"].pop("series", None)
-    before["profile"].pop("stacks", None)
-    for function in before["profile"]["functions"]:
-        function.pop("waiting_share")
+    without_what_nobody_reads(before)
 
     def unsaid(old, new):
         """What the new one says and the old one does not."""

@@ -11,13 +11,9 @@ from collections.abc import Iterable, Iterator
 from bottleneck.results.records import Advice, Result
 
 PROVING: dict[str, tuple[str, ...]] = {
-    "channels-last": ("channels_last",),
-    "compile": ("compile",),
-    "cuda-graphs": ("compile", "cuda_graphs"),
+    "compile": ("compile", "cuda_graphs"),
     "fetch-in-batches": ("whole_batches",),
     "fewer-threads": ("threads",),
-    "float32-matmul-precision": ("tf32",),
-    "fused-optimizer": ("fused_optimizer", "foreach_optimizer"),
     "larger-batch": ("batch_size",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers",),
@@ -25,7 +21,6 @@ PROVING: dict[str, tuple[str, ...]] = {
     "non-blocking": ("pin_memory",),
     "persistent-workers": ("persistent_workers", "start_method"),
     "pin-memory": ("pin_memory",),
-    "set-to-none": ("set_to_none",),
     "smaller-copy": ("one_hot", "smaller_floats", "uint8_images"),
     "smaller-handoff": ("one_hot", "smaller_floats", "uint8_images"),
     "smaller-payload": ("one_hot", "smaller_floats", "uint8_images"),

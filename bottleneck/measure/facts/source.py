@@ -65,12 +65,13 @@ def _sources() -> Iterator[_Source]:
     for file in own[:_MAX_FILES]:
         try:
             text = Path(file).read_text(encoding="utf-8") if os.path.getsize(file) <= _MAX_BYTES else ""
-            yield _Source(_shown(file), tuple(text.splitlines()), ast.parse(text))
+            yield _Source(shown_path(file), tuple(text.splitlines()), ast.parse(text))
         except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
             continue  # a file that is gone, or is none of Python's
 
 
-def _shown(file: str) -> str:
+def shown_path(file: str) -> str:
+    """A file as it is shown: relative to the working directory where it is below it."""
     path, here = os.path.abspath(file), os.getcwd()
     return os.path.relpath(path, here) if Path(path).is_relative_to(here) else path
 
@@ -172,5 +173,5 @@ def _getitem(dataset: Any) -> Iterator[SourcePlace]:
     code = getattr(method, "__code__", None)
     if code is not None and is_users(code.co_filename):
         yield SourcePlace(
-            name="__getitem__", file=_shown(code.co_filename), line=code.co_firstlineno, text="", begin=0, end=0
+            name="__getitem__", file=shown_path(code.co_filename), line=code.co_firstlineno, text="", begin=0, end=0
         )

@@ -92,9 +92,11 @@ class Passes:
         self._warn(traced.warnings)
         try:
             model = describe_model(
-                self.pipeline, self.device, self.bench.device.batches, traced.steps, traced.evidence.device,
-                ours_bytes=self.state_bytes + self.bench.cached_bytes(self.device),
-            )  # fmt: skip
+                self.pipeline, self.device, ours_bytes=self.state_bytes + self.bench.cached_bytes(self.device)
+            )
+            model = replace(
+                model, compiled=model.compiled or traced.compiled, computed_dtypes=traced.computed_dtypes or None
+            )
             self.ledger.evidence = replace(self.ledger.evidence, model=model)
         except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
             self.ledger.warn("model-unknown", f"The model could not be described ({one_line(error)}).")

@@ -1,38 +1,61 @@
-"""The pass of tracing: what a few steps do, operator by operator, on the host and on the device.
+"""The pass of tracing: what a few steps do, by torch's profiler, and which lines make the host wait for the device.
 
-It comes after the timed rounds: the profiler slows every call down. Nothing that goes wrong here costs the diagnosis.
+It comes after the timed rounds, since the profiler slows every call down. Nothing that goes wrong here costs the
+diagnosis.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import gzip
-import json
-from collections.abc import Callable, Iterator
+import os
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import torch
-from torch.profiler import record_function
+from torch.autograd import profiler as autograd_profiler
+from torch.profiler import ProfilerActivity, profile, record_function
 
+from bottleneck.job.code_origin import is_ours, is_users
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import one_line
+from bottleneck.measure.facts.source import shown_path
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.passes.chrome_trace import read_trace
-from bottleneck.measure.passes.kineto import TraceError, record_trace
 from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
-from bottleneck.measure.passes.trace_summary import STEP, WINDOW, Steps, find_steps, summarise
-from bottleneck.results.evidence import Traces
+from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps, Traces
+from bottleneck.results.format import size
 from bottleneck.results.traces import TraceFile
 
-HANDFUL_S = 0.1
-"""How long the steps of a trace take that was not asked for."""
-ASKED_FOR_S = 0.5
+HANDFUL_S, ASKED_FOR_S = 0.1, 0.5
+"""How long the traced steps take together, without files and with them."""
 _MOST_STEPS, _HANDFUL = 10, 3
 _SLOW_STEP_S = 0.5
-"""From here on a step is expensive, and what the profiler does at its first one is small beside it."""
+"""From here on a step is expensive, and what the profiler sets up in its first one is small."""
 _PATIENCE_S, _PATIENCE_FACTOR = 30.0, 10.0
 """How long a trace may take, beyond so many times what its steps took without the profiler."""
+MOST_BYTES = 400_000_000
+"""What a trace may take, uncompressed."""
+_MOST_ROWS, _MOST_CHARACTERS = 30, 200
+_ENTRIES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
+_LAUNCH = re.compile(r"^(cuda|cu|hip|ze|ur)\w*Launch")
+_PRODUCT = re.compile(r"^aten::(_?addmm\w*|mm|bmm|baddbmm|mv|addmv\w*|_scaled_mm|\w*convolution\w*|_\w*attention\w*)$")
+"""Matrix products and convolutions, without the operators around them."""
+_TYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
+_COMPILED = "Torch-Compiled Region"
+_SYNCHRONISES = "synchronizing CUDA operation"
+
+
+class TraceError(Exception):
+    """There is no trace; the message says why, as the end of a sentence."""
 
 
 @dataclass
@@ -44,8 +67,10 @@ class TraceResult:
     """Where they are asked for."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
     """(id, message) of what went wrong."""
-    steps: Steps | None = None
-    """Those of the `device` experiment; None where it was not traced."""
+    computed_dtypes: Mapping[str, int] | None = None
+    """Matrix products and convolutions of the `device` experiment, by floating-point type; None without a trace."""
+    compiled: bool = False
+    """A step of it ran compiled code."""
 
 
 @dataclass(frozen=True)
@@ -84,54 +109,113 @@ def _trace_one(
     if step_s is None:
         return
     count = steps_to_trace(step_s, asked_for=request.asked_for)
-    with time_limit(_PATIENCE_S + _PATIENCE_FACTOR * (count + 1) * step_s):
+    with time_limit(_PATIENCE_S + _PATIENCE_FACTOR * (2 * count + 1) * step_s):
         if step_s < _SLOW_STEP_S or arm.mode is not None:
             bench.prepare(arm)
         else:
             bench.loader.rest()
-        text = record_trace(lambda: _run(bench, arm, count, warms_up=step_s < _SLOW_STEP_S), device)
+        steps = _steps(bench, arm)
+        profiler, seconds, ran = _record(bench, steps, count, device, warms_up=step_s < _SLOW_STEP_S)
+        waits = _synchronisations(steps, count) if name == "device" and device.type == "cuda" else ()
         bench.loader.rest()
-        with _no_garbage_collected():
-            steps = find_steps(read_trace(json.loads(text, strict=False)))
-        if steps is None:
-            raise TraceError("the profiler recorded none of the steps")
-        if device.type == "cuda" and not steps.trace.work:
-            traced.warnings.append(("trace-without-device", _no_device_work(name)))
-        traced.evidence = replace(traced.evidence, **{name: summarise(steps)})
-        if name == "device":
-            traced.steps = steps
-        if request.asked_for:
-            traced.files.append(TraceFile(name, gzip.compress(text.encode(), compresslevel=5, mtime=0)))
+    summary = replace(summarise(profiler.key_averages(), ran, seconds / count), steps=count, synchronisations=waits)
+    if device.type == "cuda" and summary.device_busy_share is None:
+        traced.warnings.append(("trace-without-device", _no_device_work(name)))
+    traced.evidence = replace(traced.evidence, **{name: summary})
+    if name == "device":
+        events = profiler.profiler.kineto_results.events()
+        traced.computed_dtypes = _computed_dtypes(events)
+        traced.compiled = any(_COMPILED in event.name() for event in events)
+    if request.asked_for:
+        traced.files.append(TraceFile(name, _export(profiler)))
+
+
+# --- torch's profiler ---------------------------------------------------------------------------------------
+
+
+def _record(
+    bench: Bench, steps: Iterator[None], count: int, device: torch.device, *, warms_up: bool
+) -> tuple[Any, float, int]:
+    """Run some steps under the profiler; return it, the seconds of all steps that count, and how many were run."""
+    if torch._C._autograd._profiler_enabled():
+        raise TraceError("another torch profiler is active")
+    known: Any = torch.profiler.supported_activities
+    of_device = getattr(ProfilerActivity, device.type.upper(), ProfilerActivity.CPU)
+    profiler = profile(activities={ProfilerActivity.CPU, of_device} & known(), record_shapes=True)
+    with _silence():
+        profiler.start()
+    try:
+        with _no_other_profiler():
+            if warms_up:
+                with record_function("bottleneck: warming up"):
+                    next(steps)
+                    bench.synchronize()
+            began_s = time.perf_counter()
+            for number in range(count):
+                with record_function(f"ProfilerStep#{number}"):  # the name that other tools look for
+                    next(steps)
+            with record_function("bottleneck: waiting for the device"):
+                bench.synchronize()
+            seconds = time.perf_counter() - began_s
+    finally:
+        with _silence():
+            profiler.stop()
+    return profiler, seconds, count + warms_up
+
+
+def _export(profiler: Any) -> bytes:
+    """The Chrome trace as JSON, compressed by gzip. The name of the machine is not in it."""
+    with tempfile.TemporaryDirectory(prefix="bottleneck-") as folder:
+        path = Path(folder) / "trace.json"
+        with _silence():
+            profiler.export_chrome_trace(str(path))
+        if path.stat().st_size > MOST_BYTES:
+            raise TraceError(f"it takes over {size(MOST_BYTES)}")
+        text = path.read_bytes()
+    return gzip.compress(re.sub(rb'"host_name":\s*"[^"]*"', b'"host_name": ""', text, count=1), 5, mtime=0)
 
 
 @contextlib.contextmanager
-def _no_garbage_collected() -> Iterator[None]:
-    """Stop the garbage collector meanwhile: it would go through the many objects of a trace, none of them garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+def _no_other_profiler() -> Iterator[None]:
+    """Refuse to start or stop another profiler while ours runs.
+
+    There is one Kineto in a process. A second profiler takes it over, and asking the first one for its result then can
+    end the process (seen with torch 2.15).
+    """
+
+    def refuse(*_: object, **__: object) -> None:
+        raise TraceError("the train step uses torch's profiler itself")
+
+    kept = {name: getattr(autograd_profiler, name) for name in _ENTRIES if hasattr(autograd_profiler, name)}
+    for name in kept:
+        setattr(autograd_profiler, name, refuse)
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        for name, entry in kept.items():
+            setattr(autograd_profiler, name, entry)
 
 
-def _run(bench: Bench, arm: Arm, count: int, *, warms_up: bool) -> None:
-    numbers = _batches(bench, arm)
-    if warms_up:
-        # The first step under the profiler sets up the recording of each kind of kernel.
-        with record_function("bottleneck: warming up"):
-            next(numbers)
-            bench.synchronize()
-    with record_function(WINDOW):
-        for number in range(count):
-            with record_function(f"{STEP}{number}"):
-                next(numbers)
-        with record_function("bottleneck: waiting for the device"):
-            bench.synchronize()
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Drop what is written to standard error: Kineto does so from C++, in the middle of our progress."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none, or a closed one
+        sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # closed, as in a service
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
-def _batches(bench: Bench, arm: Arm) -> Iterator[None]:
+def _steps(bench: Bench, arm: Arm) -> Iterator[None]:
     """Run the job step by step, its parts named in the trace."""
     while True:
         if arm.supply == "loader":
@@ -144,6 +228,95 @@ def _batches(bench: Bench, arm: Arm) -> Iterator[None]:
         with record_function("bottleneck: train step"):
             bench.step(batch)
         yield
+
+
+# --- what is kept of it ---------------------------------------------------------------------------------------
+
+
+def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
+    """Return what is kept of `key_averages()`; what is about the device is None where it did no work.
+
+    Args:
+        averages: Its rows; times are in microseconds.
+        ran: Steps that were run under the profiler.
+        seconds_per_step: What one took.
+    """
+    rows = [row for row in averages if not getattr(row, "is_user_annotation", False)]
+    calls = [row for row in rows if row.device_type.name == "CPU"]
+    work = [row for row in rows if row.device_type.name != "CPU"]
+    # Of a device that no operator asked for anything, such as by kernels of the user's own, the kernels are shown.
+    shown = ([row for row in calls if row.self_device_time_total > 0] or work) if work else calls
+    kernels_us = sum(row.self_device_time_total for row in work if not row.key.startswith(("Memcpy", "Memset")))
+    busy_s = min(kernels_us / 1e6 / ran, seconds_per_step)
+
+    def own_us(row: Any) -> float:
+        return float(row.self_device_time_total if work else row.self_cpu_time_total)
+
+    total_us = sum(map(own_us, work or calls))
+    top = sorted((row for row in shown if own_us(row) > 0), key=lambda row: (-own_us(row), row.key))[:_MOST_ROWS]
+    return TracedSteps(
+        seconds_per_step=seconds_per_step,
+        device_busy_share=busy_s / seconds_per_step if work else None,
+        device_busy_s_per_step=busy_s if work else None,
+        launches_per_step=sum(row.count for row in calls if _LAUNCH.match(row.key)) / ran if work else None,
+        products_s_per_step=sum(own_us(row) for row in calls if _PRODUCT.match(row.key)) / 1e6 / ran,
+        top=tuple(
+            Operator(
+                name=row.key[:_MOST_CHARACTERS],
+                self_s_per_step=row.self_cpu_time_total / 1e6 / ran,
+                device_s_per_step=row.self_device_time_total / 1e6 / ran if work else None,
+                calls_per_step=row.count / ran,
+                share=own_us(row) / total_us,
+            )
+            for row in top
+        ),
+    )
+
+
+def _computed_dtypes(events: Any) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for event in events:
+        if _PRODUCT.match(event.name()):
+            counted.update([_TYPES[name] for name in event.dtypes() if name in _TYPES][:1])
+    return dict(counted)
+
+
+# --- waiting for the device -----------------------------------------------------------------------------------
+
+
+def _synchronisations(steps: Iterator[None], count: int) -> tuple[Synchronisation, ...]:
+    """List the lines that make the host wait for the device in some steps, by torch's own debug mode."""
+    seen: Counter[str] = Counter()
+
+    def note(message: object, _: object, file: str, line: int, *__: object) -> None:
+        if _SYNCHRONISES in str(message) and (place := _place(file, line)) is not None:
+            seen[place] += 1
+
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note  # type: ignore[assignment]  # the module's own seam
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for _ in range(count):
+                next(steps)
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+    return tuple(Synchronisation(name=place, calls_per_step=calls / count) for place, calls in seen.most_common())
+
+
+def _place(file: str, line: int) -> str | None:
+    """The user's line on the stack, else the library's; None where this package asked for it."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not is_ours(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            break
+        frame = frame.f_back
+    return None if is_ours(file) else f"{shown_path(file)}:{line}"
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------
 
 
 def _no_device_work(name: str) -> str:

@@ -40,15 +40,14 @@ def _row(found: Operator) -> tuple[str, ...]:
 def _sentences(name: str, found: TracedSteps) -> Iterator[str]:
     steps, step_s = whole(found.steps), duration(found.seconds_per_step)
     yield f"Traced: {steps} steps of {name}, {step_s} each under the profiler."
-    busy, launches, kernel_s = found.device_busy_share, found.launches_per_step, found.mean_kernel_s
+    busy, launches = found.device_busy_share, found.launches_per_step
     if busy is not None:
         yield f"The device computes {percent(busy)} of that time and is idle {percent(1 - busy)}."
-    if launches is not None and kernel_s is not None:
-        yield f"A step launches {whole(launches)} kernels; a kernel takes {duration(kernel_s)}."
+    if launches is not None:
+        yield f"A step launches {whole(launches)} kernels."
     if found.synchronisations:
         yield f"The host waits for the device in: {'; '.join(map(_wait, found.synchronisations))}."
 
 
 def _wait(found: Synchronisation) -> str:
-    calls, waited_s = frequency(found.calls_per_step), duration(found.seconds_per_step)
-    return f"{found.name or ''}, {calls} a step, {waited_s} together"
+    return f"{found.name or ''}, {frequency(found.calls_per_step)} a step"

@@ -33,7 +33,6 @@ from bottleneck.results.evidence.step import (
     LoopSeen,
     ModelFacts,
     Operator,
-    OptimizerPart,
     Synchronisation,
     TracedSteps,
     Traces,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bottleneck.results.evidence.fields import left_out, null
+from bottleneck.results.evidence.fields import left_out
 from bottleneck.results.values import Count, Quantity
 
 
@@ -42,25 +42,11 @@ class LoopSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """Facts about the model, the optimizer and torch's settings."""
+    """Facts about the model and the device."""
 
-    parameters: Quantity | None = None
-    parameter_bytes: Quantity | None = None
-    dtypes: Mapping[str, Quantity] | None = None
     compiled: bool | None = None
-    own_train_step: bool | None = None
     computed_dtypes: Mapping[str, Quantity] | None = None
     """Matrix products and convolutions of the traced steps, by type."""
-    autocast: bool | None = None
-    """A model of `float32` computed in a smaller type."""
-    optimizer: str | None = None
-    optimizer_fused: bool | None = None
-    optimizer_foreach: bool | None = None
-    convolutions: Quantity | None = None
-    channels_last: bool | None = None
-    fixed_shapes: bool | None = None
-    cudnn_benchmark: bool | None = None
-    matmul_precision: str | None = None
     peak_device_bytes: Quantity | None = None
     """The most that tensors took of a CUDA device."""
     device_bytes: Quantity | None = None
@@ -84,27 +70,11 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Synchronisation:
-    """What makes the host wait for the device within a step."""
+    """A line that makes the host wait for the device within a step."""
 
     name: str | None = None
-    """What asked for it, and the driver's call."""
+    """The file and the line."""
     calls_per_step: Quantity | None = None
-    seconds_per_step: Quantity | None = None
-    idle_after_s_per_step: Quantity | None = None
-    """How long the device then has nothing to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerPart:
-    """A part of the step that torch annotates, such as that of the optimizer."""
-
-    name: str | None = None
-    host_s_per_step: Quantity | None = None
-    device_s_per_step: Quantity | None = None
-    """None without a device."""
-    operators_per_step: Quantity | None = None
-    fused: bool | None = None
-    foreach: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,19 +86,11 @@ class TracedSteps:
     device_busy_share: Quantity | None = None
     """Share of a step in which the device computes; None without one."""
     device_busy_s_per_step: Quantity | None = None
+    launches_per_step: Quantity | None = None
+    products_s_per_step: Quantity | None = None
+    """What matrix products and convolutions take, on the device where there is one."""
     top: tuple[Operator, ...] = ()
     synchronisations: tuple[Synchronisation, ...] = ()
-    launches_per_step: Quantity | None = None
-    mean_kernel_s: Quantity | None = None
-    operators_per_step: Quantity | None = None
-    """Operators that call no other."""
-    matrix_s_per_step: Quantity | None = None
-    convolution_s_per_step: Quantity | None = None
-    layout_s_per_step: Quantity | None = None
-    optimizer: OptimizerPart = null(OptimizerPart())
-    """Its `step`."""
-    clearing: OptimizerPart = null(OptimizerPart())
-    """Its `zero_grad`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ CHANGES = (
         "channels_last", _in_channels_last, on="step", alters="nothing",
         line="model = model.to(memory_format=torch.channels_last)\n"
         "images = images.to(memory_format=torch.channels_last)",
-        advice=("channels-last",), why_not=_why_not,
+        why_not=_why_not,
         source="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),
 )  # fmt: skip

@@ -162,7 +162,7 @@ def _next(here: Here, judged: Mapping[Any, Outcome]) -> str | None:
 CHANGES = (
     Change(
         _NAME, _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
-        advice=("compile", "cuda-graphs"), why_not=_why_not, next_value=_next, least_s=_COMPILING_S,
+        advice=("compile",), why_not=_why_not, next_value=_next, least_s=_COMPILING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     ),
 )  # fmt: skip

@@ -91,7 +91,7 @@ def _graphed(pipeline: Pipeline) -> Pipeline:
 CHANGES = (
     Change(
         "cuda_graphs", _graphed, on="step", alters="memory",
-        line="model = torch.cuda.make_graphed_callables(model, (images,))", advice=("cuda-graphs",),
+        line="model = torch.cuda.make_graphed_callables(model, (images,))", advice=("compile",),
         why_not=_why_not, least_s=_RECORDING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html",
     ),

@@ -51,12 +51,12 @@ def _made(chosen: dict[str, Any], pipeline: Pipeline) -> Pipeline:
 CHANGES = (
     Change(
         "fused_optimizer", partial(_made, {"fused": True, "foreach": None}), on="step", alters="nothing",
-        line="torch.optim.{optimizer}(..., fused=True)", advice=("fused-optimizer",),
+        line="torch.optim.{optimizer}(..., fused=True)",
         why_not=partial(_why_not, "fused"), source=_SOURCE,
     ),
     Change(
         "foreach_optimizer", partial(_made, {"foreach": True, "fused": None}), on="step", alters="nothing",
-        line="torch.optim.{optimizer}(..., foreach=True)", advice=("fused-optimizer",), why_not=_why_not_foreach,
+        line="torch.optim.{optimizer}(..., foreach=True)", why_not=_why_not_foreach,
         source=_SOURCE,
     ),
 )  # fmt: skip

@@ -61,7 +61,7 @@ _KEEPS_PLANS = (
 CHANGES = (
     Change(
         "tf32", _tf32, on="step", line='torch.set_float32_matmul_precision("high")',
-        advice=("float32-matmul-precision",), why_not=_why_no_tf32,
+        why_not=_why_no_tf32,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
     ),
     Change(

@@ -49,7 +49,7 @@ def _clearing(owner: Any) -> Callable[..., Any]:
 CHANGES = (
     Change(
         "set_to_none", _set_to_none, on="step", alters="nothing", line="optimizer.zero_grad(set_to_none=True)",
-        advice=("set-to-none",), why_not=_why_not,
+        why_not=_why_not,
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     ),
 )  # fmt: skip

@@ -1,172 +1,191 @@
-"""How the device can do the same work in less time, where its work is what a step takes its time for.
+"""What to do about the train step where it holds the job.
 
-What is gained is an estimate: the part of the step that a change is about, as the trace shows it, times what the change
-at least saves of such work; the rest of the step stays what it is (Amdahl's law). The remedies are those of PyTorch's
-'Performance Tuning Guide' and of the pages named with each rule.
+The device limits a step that it computes for most of; else the host does, and the device waits for it. What is gained
+is an estimate from the trace: times on a device are those of the trace, and the step is that of the timed rounds,
+since the profiler slows the host down and not the device. The remedies are those of PyTorch's 'Performance Tuning
+Guide'.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from bottleneck.analysis.advice.rule import Suggestion
-from bottleneck.analysis.advice.step_facts import StepFacts, step_rule
-from bottleneck.results.format import duration, percent
+from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.results.evidence import ModelFacts, TracedSteps
+from bottleneck.results.format import duration, number, percent, size
 from bottleneck.results.names import COMPUTE
 
 _VOLTA, _AMPERE = 7, 8
-_WORTH_SHARE = 0.1
-"""The part of a step that the work in question takes at least."""
+_BUSY = 0.8
+"""The share of a step from which on the device is taken to be what limits it; below it, the host is."""
+_LAUNCH_S = 5e-6
+"""What it takes the host to call an operator and to launch its kernel, roughly: a few microseconds for the launch
+(NVIDIA, 'Getting Started with CUDA Graphs'), and PyTorch's dispatch on top."""
+_LAUNCHING_SHARE = 0.2
+"""The part of a step that launches take at least before fewer of them are worth advice."""
+_FUSED_AWAY = 0.5
+"""The part of the operators that a compiler fuses with others: those between matrix products."""
+_PRODUCTS_SHARE = 0.1
+"""The part of a step that products and convolutions take at least."""
 _SAVED_IN_16_BITS = 1 / 3
 """Of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
 many as of float32 (NVIDIA, 'Ampere Architecture whitepaper'); a third is what remains of it with memory in the way."""
-_SAVED_BY_TF32 = 0.5
-"""Of the time of products in float32; PyTorch's notes on CUDA ('TensorFloat-32') measure a seventh of the time."""
-_SAVED_BY_CHANNELS_LAST = 0.08
-"""The least that 'Channels Last Memory Format in PyTorch' reports for mixed precision: 8 to 35 %."""
-_FUSED = ("Adam", "AdamW", "SGD")
-_SAVED_BY_FUSING = {False: 0.5, True: 0.25}
-"""Of the optimizer's time, by whether it works on lists of tensors already. torch.optim's page orders the three
-implementations: one loop, `foreach`, `fused`; how far they lie apart depends on the model."""
-_OPTIMIZER_SHARE, _CLEARING_SHARE = 0.05, 0.01
+_FEWEST_WAITS = 0.5
+"""For each step; rarer ones are of those that log every so many steps."""
+_WORTH_GAIN = 1.01
+"""A gain below it is not worth a word."""
 
 
-@step_rule("mixed-precision")
-def _mixed_precision(facts: StepFacts) -> Iterator[Suggestion]:
-    """Advise autocast where all products are in float32, on a device that has faster ones of 16 bits."""
-    if not facts.device_limits or facts.computed_share("float32") != 1:
+@dataclass(frozen=True)
+class _Step:
+    """A traced step of a device-bound job, with free input."""
+
+    case: Case
+    trace: TracedSteps
+    model: ModelFacts
+    step_s: float
+    """Without the profiler."""
+    busy_s: float | None
+    """The part in which the device computes; None without a device beside the CPU, or without its events."""
+
+    @property
+    def device_limits(self) -> bool:
+        """Whether work on the device, or on the CPU where that trains, is what a step takes its time for."""
+        return self.case.on_cpu or (self.busy_s is not None and self.busy_s >= _BUSY * self.step_s)
+
+    @property
+    def host_limits(self) -> bool:
+        """Whether the device waits for the host to ask for work."""
+        return self.busy_s is not None and self.busy_s < _BUSY * self.step_s
+
+    def gain(self, saved_s: float) -> float:
+        """What the job gains when a step takes less, but not more than the loader can supply."""
+        least_s = max(self.case.step_s - saved_s, self.case.loader_s, 0.05 * self.case.step_s)
+        return max(1.0, self.case.step_s / least_s)
+
+    @property
+    def products_s(self) -> float:
+        """What matrix products and convolutions take. On a CPU in proportion, since the profiler slows all of it."""
+        traced_s = self.trace.products_s_per_step or 0.0
+        if self.case.on_cpu:
+            traced_s *= self.step_s / (self.trace.seconds_per_step or self.step_s)
+        return min(traced_s, self.step_s)
+
+
+def _step(case: Case) -> _Step | None:
+    """What is known of the step; None where it does not hold the job, or was not traced."""
+    trace = case.evidence.trace.device
+    traced_s = trace.seconds_per_step
+    if case.verdict.state != "device_bound" or not traced_s or traced_s <= 0 or case.device_s <= 0:
+        return None
+    return _Step(case, trace, case.evidence.model, case.device_s, trace.device_busy_s_per_step)
+
+
+@rule("mixed-precision")
+def _mixed_precision(case: Case) -> Iterator[Suggestion]:
+    """Advise autocast where no product is of 16 bits, on a device that has faster ones of them."""
+    step = _step(case)
+    if step is None or not step.device_limits or step.products_s < _PRODUCTS_SHARE * step.step_s:
         return
-    if facts.model.autocast is True or not (facts.is_at_least(_VOLTA) or facts.model.cpu_bfloat16):
+    major, types = (step.model.device_capability or (0, 0))[0], step.model.computed_dtypes or {}
+    if set(types) != {"float32"} or not (major >= _VOLTA or step.model.cpu_bfloat16):
         return
-    products_s = min(
-        facts.spent_s(facts.trace.matrix_s_per_step) + facts.spent_s(facts.trace.convolution_s_per_step),
-        facts.step_s,
-    )
-    if products_s < _WORTH_SHARE * facts.step_s:
-        return
-    kind = "cpu" if facts.case.on_cpu else "cuda"
-    small = "bfloat16" if facts.case.on_cpu or facts.is_at_least(_AMPERE) else "float16"
+    kind = "cpu" if case.on_cpu else "cuda"
+    small = "bfloat16" if case.on_cpu or major >= _AMPERE else "float16"
     scaler = "" if small == "bfloat16" else "; scale the loss with torch.amp.GradScaler()"
-    yield from facts.saving(
-        _SAVED_IN_16_BITS * products_s,
-        "Compute in mixed precision",
-        f"Matrix products and convolutions take {_of_step(facts, products_s)}, and all of them are in float32. The "
-        f"gain is an estimate: that {small} saves a third of that.",
-        f'with torch.autocast("{kind}", dtype=torch.{small}): loss = loss_fn(model(inputs), targets){scaler}',
-        {"products_s_per_step": products_s, "float32_share": 1.0},
-    )
-
-
-@step_rule("float32-matmul-precision")
-def _matmul_precision(facts: StepFacts) -> Iterator[Suggestion]:
-    """Advise TF32 for products in float32 on Ampere and later, where it is not allowed."""
-    if not facts.device_limits or not facts.case.on_cuda or not facts.is_at_least(_AMPERE):
-        return
-    matrix_s, in_float32 = facts.spent_s(facts.trace.matrix_s_per_step), facts.computed_share("float32") or 0.0
-    if facts.model.matmul_precision != "highest" or in_float32 <= 0.5 or matrix_s < _WORTH_SHARE * facts.step_s:
-        return
-    yield from facts.saving(
-        _SAVED_BY_TF32 * in_float32 * matrix_s,
-        "Let matrix products of float32 use the tensor cores",
-        f"Matrix products take {_of_step(facts, matrix_s)}, in full float32 precision "
-        '(torch.get_float32_matmul_precision() is "highest"). The gain is an estimate: that TF32 halves that.',
-        'torch.set_float32_matmul_precision("high"), once, before training',
-        {"matrix_s_per_step": matrix_s, "float32_share": in_float32},
-    )
-
-
-@step_rule("channels-last")
-def _channels_last(facts: StepFacts) -> Iterator[Suggestion]:
-    """Advise the layout that tensor cores want for convolutions of 16 bits."""
-    if not facts.device_limits or not facts.case.on_cuda or not facts.is_at_least(_VOLTA):
-        return
-    convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
-    layout_s = facts.spent_s(facts.trace.layout_s_per_step)
-    if facts.model.channels_last is not False or (facts.small_share or 0.0) <= 0.5:
-        return
-    if convolution_s < _WORTH_SHARE * facts.step_s:
-        return
-    converting = f" Converting between layouts takes {duration(layout_s)} of that." if layout_s > 0 else ""
-    yield from facts.saving(
-        max(layout_s, _SAVED_BY_CHANNELS_LAST * convolution_s),
-        "Keep images in the channels-last layout",
-        f"Convolutions take {_of_step(facts, convolution_s)}, on tensors with the channels outermost.{converting} The "
-        f"gain is an estimate: what the conversions take, or {percent(_SAVED_BY_CHANNELS_LAST)} of the convolutions.",
-        "model = model.to(memory_format=torch.channels_last); "
-        "images = images.to(device, non_blocking=True, memory_format=torch.channels_last)",
-        {"convolution_s_per_step": convolution_s, "layout_s_per_step": layout_s},
-    )
-
-
-@step_rule("cudnn-benchmark")
-def _cudnn_benchmark(facts: StepFacts) -> Iterator[Suggestion]:
-    """Advise trying the algorithms of cuDNN where all batches have one shape; the gain is unknown before it."""
-    if not facts.device_limits or not facts.case.on_cuda:
-        return
-    convolution_s = facts.spent_s(facts.trace.convolution_s_per_step)
-    if facts.model.cudnn_benchmark is not False or facts.model.fixed_shapes is not True:
-        return
-    if convolution_s < _WORTH_SHARE * facts.step_s:
+    saved_s = _SAVED_IN_16_BITS * step.products_s
+    gain = step.gain(saved_s)
+    if gain < _WORTH_GAIN:
         return
     yield Suggestion(
         stage=COMPUTE,
-        title="Let cuDNN try its algorithms and keep the fastest",
-        why=f"Convolutions take {_of_step(facts, convolution_s)}, all batches have one shape, and cuDNN chooses by "
-        "rule of thumb. Try it to see what it gains.",
-        how="torch.backends.cudnn.benchmark = True, once, before training",
-        evidence={"convolution_s_per_step": convolution_s, "cudnn_benchmark": False, "fixed_shapes": True},
+        title="Compute in mixed precision",
+        why=f"Matrix products and convolutions take {duration(step.products_s)} of each {duration(step.step_s)} step "
+        f"({percent(step.products_s / step.step_s)}), and all of them are in float32. The gain is an estimate: that "
+        f"{small} saves a third of that.",
+        how=f'with torch.autocast("{kind}", dtype=torch.{small}): loss = loss_fn(model(inputs), targets){scaler}',
+        evidence={"products_s_per_step": step.products_s, "step_s": step.step_s, "saved_s_per_step": saved_s},
+        gain=gain,
     )
 
 
-@step_rule("fused-optimizer")
-def _fused_optimizer(facts: StepFacts) -> Iterator[Suggestion]:
-    """Advise the fused implementation where the optimizer has one, does not use it, and takes its time."""
-    if not facts.is_known or not (facts.case.on_cpu or facts.case.on_cuda):
+@rule("compile")
+def _compile(case: Case) -> Iterator[Suggestion]:
+    """Advise torch.compile where launching many small kernels takes a real part of the step."""
+    step = _step(case)
+    if step is None or step.model.compiled is not False:
         return
-    name, optimizer_s = facts.model.optimizer, facts.within_s(facts.trace.optimizer)
-    if name not in _FUSED or facts.model.optimizer_fused is not False or optimizer_s is None:
+    launches = step.trace.launches_per_step or 0.0
+    saved_s = _FUSED_AWAY * launches * _LAUNCH_S
+    gain = step.gain(saved_s)
+    if launches * _LAUNCH_S < _LAUNCHING_SHARE * step.step_s or gain < _WORTH_GAIN:
         return
-    if optimizer_s < _OPTIMIZER_SHARE * facts.step_s:
-        return
-    saved = _SAVED_BY_FUSING[facts.model.optimizer_foreach is True]
-    yield from facts.saving(
-        saved * optimizer_s,
-        "Use the fused implementation of the optimizer",
-        f"{name}.step takes {_of_step(facts, optimizer_s)}, and is not fused. The gain is an estimate: that fusing "
-        f"saves {percent(saved)} of that.",
-        f"torch.optim.{name}(model.parameters(), ..., fused=True)",
-        {"optimizer_s_per_step": optimizer_s, "fused": False},
+    yield Suggestion(
+        stage=COMPUTE,
+        title="Compile the model, which fuses small operators",
+        why=f"A step of {duration(step.step_s)} launches {number(launches)} kernels, each of which takes the host "
+        f"about {duration(_LAUNCH_S)}, and nothing is compiled. The gain is an estimate: that half of them are fused "
+        "with others.",
+        how='model = torch.compile(model); with mode="reduce-overhead" where all batches have one shape',
+        evidence={"launches_per_step": launches, "step_s": step.step_s, "saved_s_per_step": saved_s},
+        gain=gain,
     )
 
 
-@step_rule("set-to-none")
-def _set_to_none(facts: StepFacts) -> Iterator[Suggestion]:
-    """Advise dropping gradients where they are filled with zeros, which the trace shows."""
-    if not facts.is_known:
+@rule("larger-batch")
+def _larger_batch(case: Case) -> Iterator[Suggestion]:
+    """Advise twice the batch where the device has time and memory for it."""
+    step, batch_size = _step(case), case.number("batch_size")
+    if step is None or not step.host_limits or step.busy_s is None or batch_size is None:
         return
-    clearing_s = facts.within_s(facts.trace.clearing)
-    fills = facts.trace.clearing.operators_per_step or 0.0
-    if clearing_s is None or fills < 1 or clearing_s < _CLEARING_SHARE * facts.step_s:
+    model = step.model
+    peak, total, free = model.peak_device_bytes, model.device_bytes, model.device_free_bytes
+    # Twice of everything, of the parameters too, would still fit.
+    if peak is None or total is None or free is None or peak <= 0 or peak > min(total - peak, free):
         return
-    yield from facts.saving(
-        clearing_s,
-        "Drop the gradients instead of filling them with zeros",
-        f"zero_grad fills them with {fills:.0f} operators a step, which takes {_of_step(facts, clearing_s)}. The gain "
-        "is an estimate: that all of that goes.",
-        "optimizer.zero_grad(set_to_none=True), which is the default",
-        {"clearing_s_per_step": clearing_s, "operators_per_step": fills},
+    # A step with twice the batch takes as long as before, or what the device then needs.
+    gain = step.gain(step.step_s - max(2 * step.busy_s, step.step_s) / 2)
+    if gain < _WORTH_GAIN:
+        return
+    yield Suggestion(
+        stage=COMPUTE,
+        title=f"Raise the batch size from {batch_size:.0f} to {2 * batch_size:.0f}",
+        why=f"The device computes for {duration(step.busy_s)} of each {duration(step.step_s)} step, and at most "
+        f"{size(peak)} of its {size(total)} were in use. The gain is an estimate: that the host needs no "
+        "longer for twice the samples. The learning rate may have to change with it.",
+        how=case.loader_with(f"batch_size={2 * batch_size:.0f}"),
+        evidence={
+            "proposed": {"batch_size": int(2 * batch_size)},
+            "device_busy_s_per_step": step.busy_s,
+            "peak_device_bytes": peak,
+            "device_bytes": total,
+            "step_s": step.step_s,
+        },
+        gain=gain,
     )
 
 
-def _of_step(facts: StepFacts, seconds: float) -> str:
-    return f"{duration(seconds)} of each {duration(facts.step_s)} step ({percent(seconds / facts.step_s)})"
+@rule("step-synchronises")
+def _synchronises(case: Case) -> Iterator[Suggestion]:
+    """Advise fewer waits for the device where it then waits for the host; what that gains is not known before."""
+    step = _step(case)
+    if step is None or not step.host_limits or step.busy_s is None:
+        return
+    waits = [wait for wait in step.trace.synchronisations if (wait.calls_per_step or 0.0) >= _FEWEST_WAITS]
+    if not waits:
+        return
+    calls = sum(wait.calls_per_step or 0.0 for wait in waits)
+    places = ", ".join((wait.name or "")[:80] for wait in waits[:3])
+    yield Suggestion(
+        stage=COMPUTE,
+        title="Do not wait for the device in every step",
+        why=f"The train step waits for the device {number(calls, 0 if calls >= 9.5 else 1)} times ({places}), and the "
+        f"device computes for {duration(step.busy_s)} of each {duration(step.step_s)} step only.",
+        how="log every N steps: total += loss.detach(), and total.item() when step % 50 == 0; the same for "
+        "loss.item(), .cpu(), .nonzero() and if tensor:",
+        evidence={"waits_per_step": calls, "device_busy_s_per_step": step.busy_s, "step_s": step.step_s},
+    )
 
 
-RULES = (
-    _mixed_precision,
-    _matmul_precision,
-    _channels_last,
-    _cudnn_benchmark,
-    _fused_optimizer,
-    _set_to_none,
-)
+RULES = (_mixed_precision, _compile, _larger_batch, _synchronises)

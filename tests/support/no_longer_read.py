@@ -1,0 +1,28 @@
+"""What earlier versions saved and nobody reads any more."""
+
+_TRACED = {"convolution_s_per_step", "layout_s_per_step", "matrix_s_per_step", "mean_kernel_s", "operators_per_step"}
+_TRACED |= {"clearing", "optimizer"}
+NO_LONGER_READ = {
+    "utilisation": {"series"},
+    "profile": {"stacks"},
+    "trace.device": _TRACED,
+    "trace.raw": _TRACED,
+    "model": {
+        "autocast", "channels_last", "convolutions", "cudnn_benchmark", "dtypes", "fixed_shapes", "matmul_precision",
+        "optimizer", "optimizer_foreach", "optimizer_fused", "own_train_step", "parameter_bytes", "parameters",
+    },
+}  # fmt: skip
+"""The keys, by the place in the evidence."""
+
+
+def without_what_nobody_reads(evidence):
+    """Drop it from the evidence of a saved result, in place."""
+    for place, keys in NO_LONGER_READ.items():
+        part = evidence
+        for name in place.split("."):
+            part = part.get(name) or {}
+        for key in keys:
+            part.pop(key, None)
+    for function in (evidence.get("profile") or {}).get("functions", ()):
+        function.pop("waiting_share", None)
+    return evidence
