@@ -254,8 +254,8 @@ class Session:
         self._start_workers_again(bench)
         self._cold.warm()
         passes = Passes(
-            self._job.pipeline, self._job.device, bench, self._ledger, self._options, self._budget_s,
-            self._tell, trains=self._group is None, state_bytes=self._training.device_bytes(self._job.device),
+            self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
+            trains=self._group is None, state_bytes=self._training.device_bytes(self._job.device),
         )  # fmt: skip
         passes.run(device_bound=rounds.device_bound)
 

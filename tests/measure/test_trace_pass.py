@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 from torch.autograd import profiler as autograd_profiler
 from torch.autograd.profiler import profile  # what torch.profiler, slow to import, is made of
 from torch.utils.data import Dataset
@@ -21,7 +20,7 @@ from bottleneck.job.description import Pipeline
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
-from bottleneck.measure.passes.trace import TraceRequest, steps_to_trace, summarise
+from bottleneck.measure.passes.trace import steps_to_trace, summarise
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
 from tests.support import sessions
@@ -34,11 +33,6 @@ class Numbers(Dataset):
 
     def __getitem__(self, index):
         return torch.full((4,), float(index))
-
-
-class Sum(nn.Linear):
-    def forward(self, x):
-        return super().forward(x).sum()
 
 
 def run(**arguments):
@@ -79,7 +73,7 @@ def traced(step, *, step_s=0.02, asked_for=False, device="cpu"):
         synchronize=lambda: None,
     )
     ladder = SimpleNamespace(device=Arm(None, "device"), raw=Arm(0, "loader"))
-    return trace.trace(bench, ladder, torch.device(device), TraceRequest(asked_for, step_s=lambda arm: step_s))
+    return trace.trace(bench, ladder, torch.device(device), lambda arm: step_s, asked_for=asked_for)
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.01, 4), (2.0, 1), (60.0, 1)])
@@ -233,11 +227,6 @@ def test_a_step_that_uses_the_profiler_itself_is_no_reason_to_crash():
     assert len(theirs.function_events) > 0
 
 
-def test_a_trace_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(trace, "MOST_BYTES", 100)
-    assert "it takes over 100 bytes" in traced(learn, asked_for=True).warnings[0][1]
-
-
 @pytest.mark.parametrize(("device", "known"), [("cuda", {"CPU", "CUDA"}), ("cpu", {"CPU"}), ("mps", {"CPU"})])
 def test_work_of_the_device_is_asked_for_where_the_profiler_knows_such_a_device(monkeypatch, device, known):
     def profiler(*, activities, record_shapes):
@@ -274,7 +263,7 @@ def test_a_job_that_the_device_holds_is_traced_by_itself():
     assert product.calls_per_step == 1
     assert outcome.measurement.evidence.model.computed_dtypes.keys() == {"float32"}
     assert outcome.traces == ()
-    assert not warnings_of(outcome).keys() & {"trace-failed", "model-unknown"}
+    assert not warnings_of(outcome).keys() & {"trace-failed"}
 
 
 @pytest.mark.integration
@@ -288,12 +277,6 @@ def test_another_job_is_traced_only_where_that_is_asked_for():
         names = {event.get("name") for event in json.loads(gzip.decompress(file.content))["traceEvents"]}
         assert {"aten::mm", "bottleneck: train step", "ProfilerStep#9"} <= names
     assert "bottleneck: next batch of the loader" in names
-
-
-@pytest.mark.integration
-def test_facts_about_the_model_come_with_every_diagnosis():
-    outcome = run(state="input_bound", model=Sum(4, 2))
-    assert outcome.measurement.evidence.model.compiled is False
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------
@@ -345,13 +328,3 @@ def test_what_goes_wrong_in_a_traced_step_costs_a_line_and_no_more(step, words, 
         monkeypatch.setattr(trace, "_PATIENCE_S", 0.5)
     assert failure_of(step) == words
     assert not is_traced()
-
-
-@pytest.mark.integration
-def test_a_model_that_cannot_be_looked_at_costs_a_line(monkeypatch):
-    def refuse(*_, **__):
-        raise TypeError("of no known kind")
-
-    monkeypatch.setattr("bottleneck.measure.passes.passes.describe_model", refuse)
-    outcome = run(step=multiply)
-    assert warnings_of(outcome)["model-unknown"] == "The model could not be described (TypeError: of no known kind)."

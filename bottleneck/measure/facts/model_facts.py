@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
-from bottleneck.job.description import Pipeline
+from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.measure.system.cgroup import PROC
 from bottleneck.measure.system.environment import read_cpuinfo
 from bottleneck.results.evidence import ModelFacts
@@ -18,39 +18,28 @@ _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 """As /proc/cpuinfo names processors that multiply bfloat16 in hardware: x86, x86 and Arm."""
 
 
-def describe_model(pipeline: Pipeline, device: torch.device, ours_bytes: int = 0) -> ModelFacts:
+def describe_model(device: torch.device, computed_dtypes: Mapping[str, int], ours_bytes: int = 0) -> ModelFacts:
     """Describe what the rules on computing need to know.
 
     Args:
-        pipeline: The job.
-        device: Where it trains.
+        device: Where the job trains.
+        computed_dtypes: Traced matrix products and convolutions, by type.
         ours_bytes: Device memory that the diagnosis itself held while the job trained; the job does not need it.
     """
-    model = pipeline.model
-    # torch.compile wraps a module or a function, and module.compile() leaves a mark on it.
-    parts = list(model.modules()) if isinstance(model, nn.Module) else [model]
-    compiled = any(_looks_compiled(part) for part in (*parts, pipeline.train_step))
+    facts = ModelFacts(compiled=graphs_compiled() > 0, computed_dtypes=computed_dtypes or None)
     if device.type == "cpu":
-        return ModelFacts(compiled=compiled, cpu_bfloat16=cpu_multiplies_bfloat16())
+        return replace(facts, cpu_bfloat16=cpu_multiplies_bfloat16())
     if device.type != "cuda":
-        return ModelFacts(compiled=compiled)
-    properties = torch.cuda.get_device_properties(device)
-    return ModelFacts(
-        compiled=compiled,
+        return facts
+    properties, free = torch.cuda.get_device_properties(device), free_device_bytes(device)
+    return replace(
+        facts,
         peak_device_bytes=max(0, torch.cuda.max_memory_allocated(device) - ours_bytes),
         device_bytes=int(properties.total_memory),
-        device_free_bytes=int(torch.cuda.mem_get_info(device)[0]) + ours_bytes,
+        device_free_bytes=None if free is None else free + ours_bytes,
         # On AMD's devices these two numbers mean something else.
         device_capability=(properties.major, properties.minor) if torch.version.hip is None else None,
     )
-
-
-def _looks_compiled(part: Any) -> bool:
-    state = getattr(part, "__dict__", {})
-    if state.get("_compiled_call_impl") is not None or "_torchdynamo_orig_callable" in state:
-        return True
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # importing it would take seconds
-    return dynamo is not None and isinstance(part, dynamo.OptimizedModule)
 
 
 def cpu_multiplies_bfloat16(proc: Path = PROC) -> bool | None:

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from bottleneck.errors import MeasurementError
-from bottleneck.job.description import Pipeline
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.explain_errors import job_failures, one_line
+from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.facts.batch_waits import (
     WATCH_S,
     WATCH_SHARE,
@@ -24,14 +23,13 @@ from bottleneck.measure.facts.model_facts import describe_model
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.profile import profile
-from bottleneck.measure.passes.trace import TraceRequest, TraceResult, trace
+from bottleneck.measure.passes.trace import TraceResult, trace
 
 
 @dataclass(frozen=True)
 class Passes:
     """What is done once the rounds are over."""
 
-    pipeline: Pipeline
     device: torch.device
     bench: Bench
     ledger: Ledger
@@ -82,24 +80,15 @@ class Passes:
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""
-        traced, ladder = TraceResult(), self.ledger.ladder
-        if ladder is not None and self.trains and (self.options.trace or device_bound):
+        traced, ladder, asked_for = TraceResult(), self.ledger.ladder, self.options.trace
+        if ladder is not None and self.trains and (asked_for or device_bound):
             self.tell("tracing")
-            request = TraceRequest(self.options.trace, self.ledger.seconds_per_batch)
-            traced = trace(self.bench, ladder, self.device, request)
-        self.ledger.traces = tuple(traced.files)
-        self.ledger.evidence = replace(self.ledger.evidence, trace=traced.evidence)
+            traced = trace(self.bench, ladder, self.device, self.ledger.seconds_per_batch, asked_for=asked_for)
         self._warn(traced.warnings)
-        try:
-            model = describe_model(
-                self.pipeline, self.device, ours_bytes=self.state_bytes + self.bench.cached_bytes(self.device)
-            )
-            model = replace(
-                model, compiled=model.compiled or traced.compiled, computed_dtypes=traced.computed_dtypes or None
-            )
-            self.ledger.evidence = replace(self.ledger.evidence, model=model)
-        except Exception as error:  # noqa: BLE001 - a model of some other kind costs the advice, not the diagnosis
-            self.ledger.warn("model-unknown", f"The model could not be described ({one_line(error)}).")
+        self.ledger.traces = tuple(traced.files)
+        ours_bytes = self.state_bytes + self.bench.cached_bytes(self.device)
+        model = describe_model(self.device, traced.computed_dtypes, ours_bytes)
+        self.ledger.evidence = replace(self.ledger.evidence, trace=traced.evidence, model=model)
 
     def _profile(self) -> None:
         if self.options.profile is None:

@@ -32,25 +32,21 @@ from bottleneck.measure.facts.source import shown_path
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
 from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps, Traces
-from bottleneck.results.format import size
 from bottleneck.results.traces import TraceFile
 
-HANDFUL_S, ASKED_FOR_S = 0.1, 0.5
-"""How long the traced steps take together, without files and with them."""
-_MOST_STEPS, _HANDFUL = 10, 3
+_HANDFUL = (0.1, 3)
+"""Seconds and steps at most of a trace that was not asked for."""
+_ASKED_FOR = (0.5, 10)
 _SLOW_STEP_S = 0.5
 """From here on a step is expensive, and what the profiler sets up in its first one is small."""
 _PATIENCE_S, _PATIENCE_FACTOR = 30.0, 10.0
 """How long a trace may take, beyond so many times what its steps took without the profiler."""
-MOST_BYTES = 400_000_000
-"""What a trace may take, uncompressed."""
 _MOST_ROWS, _MOST_CHARACTERS = 30, 200
 _ENTRIES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 _LAUNCH = re.compile(r"^(cuda|cu|hip|ze|ur)\w*Launch")
 _PRODUCT = re.compile(r"^aten::(_?addmm\w*|mm|bmm|baddbmm|mv|addmv\w*|_scaled_mm|\w*convolution\w*|_\w*attention\w*)$")
 """Matrix products and convolutions, without the operators around them."""
 _TYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
-_COMPILED = "Torch-Compiled Region"
 _SYNCHRONISES = "synchronizing CUDA operation"
 
 
@@ -67,29 +63,28 @@ class TraceResult:
     """Where they are asked for."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
     """(id, message) of what went wrong."""
-    computed_dtypes: Mapping[str, int] | None = None
-    """Matrix products and convolutions of the `device` experiment, by floating-point type; None without a trace."""
-    compiled: bool = False
-    """A step of it ran compiled code."""
+    computed_dtypes: Mapping[str, int] = field(default_factory=dict)
+    """Matrix products and convolutions of the `device` experiment, by floating-point type."""
 
 
-@dataclass(frozen=True)
-class TraceRequest:
-    """How much to trace."""
+def trace(
+    bench: Bench, ladder: Ladder, device: torch.device, step_s: Callable[[Arm], float | None], *, asked_for: bool
+) -> TraceResult:
+    """Trace a few steps; the loader rests then.
 
-    asked_for: bool
-    """The user wants the files, of `device` and of `raw`; otherwise a handful of steps of `device` will do."""
-    step_s: Callable[[Arm], float | None]
-    """What a step of an arm took in the timed rounds."""
-
-
-def trace(bench: Bench, ladder: Ladder, device: torch.device, request: TraceRequest) -> TraceResult:
-    """Trace a few steps of the `device` experiment, and of `raw` where files are asked for; the loader rests then."""
+    Args:
+        bench: Runs them.
+        ladder: Of the job.
+        device: Where it trains.
+        step_s: Gives what a step of an arm took in the timed rounds.
+        asked_for: The user wants the files, of `device` and of `raw`; otherwise a handful of steps of `device` will do.
+    """
     traced = TraceResult()
-    arms = {"device": ladder.device, "raw": ladder.raw} if request.asked_for else {"device": ladder.device}
+    arms = {"device": ladder.device, "raw": ladder.raw} if asked_for else {"device": ladder.device}
     for name, arm in arms.items():
         try:
-            _trace_one(bench, name, arm, device, request, traced)
+            if (seconds := step_s(arm)) is not None:
+                _trace_one(bench, name, arm, device, seconds, traced, asked_for=asked_for)
         except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - what was measured is worth more
             traced.warnings.append(("trace-failed", f"There is no trace of {name}: {_reason(error)}."))
             break  # whatever is wrong with the step or the profiler would be so again
@@ -98,17 +93,14 @@ def trace(bench: Bench, ladder: Ladder, device: torch.device, request: TraceRequ
 
 def steps_to_trace(step_s: float, *, asked_for: bool) -> int:
     """How many steps are enough to see what they do, and few enough to cost little."""
-    wanted_s, most = (ASKED_FOR_S, _MOST_STEPS) if asked_for else (HANDFUL_S, _HANDFUL)
+    wanted_s, most = _ASKED_FOR if asked_for else _HANDFUL
     return min(most, max(1, round(wanted_s / max(step_s, 1e-6))))
 
 
 def _trace_one(
-    bench: Bench, name: str, arm: Arm, device: torch.device, request: TraceRequest, traced: TraceResult
+    bench: Bench, name: str, arm: Arm, device: torch.device, step_s: float, traced: TraceResult, *, asked_for: bool
 ) -> None:
-    step_s = request.step_s(arm)
-    if step_s is None:
-        return
-    count = steps_to_trace(step_s, asked_for=request.asked_for)
+    count = steps_to_trace(step_s, asked_for=asked_for)
     with time_limit(_PATIENCE_S + _PATIENCE_FACTOR * (2 * count + 1) * step_s):
         if step_s < _SLOW_STEP_S or arm.mode is not None:
             bench.prepare(arm)
@@ -123,10 +115,8 @@ def _trace_one(
         traced.warnings.append(("trace-without-device", _no_device_work(name)))
     traced.evidence = replace(traced.evidence, **{name: summary})
     if name == "device":
-        events = profiler.profiler.kineto_results.events()
-        traced.computed_dtypes = _computed_dtypes(events)
-        traced.compiled = any(_COMPILED in event.name() for event in events)
-    if request.asked_for:
+        traced.computed_dtypes = _computed_dtypes(profiler.profiler.kineto_results.events())
+    if asked_for:
         traced.files.append(TraceFile(name, _export(profiler)))
 
 
@@ -169,8 +159,6 @@ def _export(profiler: Any) -> bytes:
         path = Path(folder) / "trace.json"
         with _silence():
             profiler.export_chrome_trace(str(path))
-        if path.stat().st_size > MOST_BYTES:
-            raise TraceError(f"it takes over {size(MOST_BYTES)}")
         text = path.read_bytes()
     return gzip.compress(re.sub(rb'"host_name":\s*"[^"]*"', b'"host_name": ""', text, count=1), 5, mtime=0)
 
@@ -292,7 +280,7 @@ def _synchronisations(steps: Iterator[None], count: int) -> tuple[Synchronisatio
         if _SYNCHRONISES in str(message) and (place := _place(file, line)) is not None:
             seen[place] += 1
 
-    mode = torch.cuda.get_sync_debug_mode()
+    mode, shown = torch.cuda.get_sync_debug_mode(), warnings.showwarning
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = note  # type: ignore[assignment]  # the module's own seam
@@ -302,6 +290,7 @@ def _synchronisations(steps: Iterator[None], count: int) -> tuple[Synchronisatio
                 next(steps)
         finally:
             torch.cuda.set_sync_debug_mode(mode)
+            warnings.showwarning = shown  # which catch_warnings leaves to its caller without a GIL
     return tuple(Synchronisation(name=place, calls_per_step=calls / count) for place, calls in seen.most_common())
 
 
