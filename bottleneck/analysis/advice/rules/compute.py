@@ -47,7 +47,7 @@ class _Step:
     step_s: float
     """Without the profiler."""
     busy_s: float | None
-    """The part in which the device computes; None without a device beside the CPU, or without its events."""
+    """The part in which the device computes; None where the CPU trains, or without events of the device."""
 
     @property
     def device_limits(self) -> bool:
