@@ -16,6 +16,7 @@ from tests.support.sessions import (
     PRECISE,
     UNDECIDED,
     blocks,
+    invented_time,
     known_helpers,
     pipeline_of,
     run,
@@ -230,6 +231,19 @@ def test_a_step_that_works_in_place_later_on_gets_clones_from_then_on(notes):
     outcome = run(pipeline_of(train_step=step, num_workers=0), MeasureOptions(budget_s=4.0))
     assert "batch-changed-in-place" in {w.id for w in outcome.measurement.warnings}
     assert notes.read_text().split()[-100:] == ["True"] * 100
+
+
+def test_a_round_without_time_for_any_arm_is_the_last():
+    # Guards: rounds without a visit, and a judgement after each, until the clock had passed the end.
+    clock, judged = invented_time(), []
+
+    def judge(measurement):
+        judged.append(measurement)
+        return NAMED
+
+    fields = pipeline_of(train_step=lambda _: clock.advance(2.0), num_workers=0)
+    outcome = run(fields, MeasureOptions(budget_s=90.0), judge, clock=clock)
+    assert len(judged) <= 1 + len(blocks(outcome)["device"])
 
 
 def test_the_seed_decides_what_the_users_code_draws(notes):

@@ -113,7 +113,9 @@ class Rounds:
             left_s = max(0.0, until_s - self._clock())
             self._run_full_round(left_s / rounds_left, left_s)
         self._settle_verdict()
-        while not self._is_precise and not self._is_over():
+        before = -1
+        while not self._is_precise and not self._is_over() and self._bench.batches > before:
+            before = self._bench.batches  # a round that had no time for any of its arms is the last
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
         self._refine_costs()
