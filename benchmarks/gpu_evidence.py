@@ -25,8 +25,6 @@ from typing import Any
 
 import click
 
-from benchmarks.checks import markdown_table
-
 LINES, LOG, RESULTS, PAGE = "evidence.jsonl", "log.txt", "results.jsonl", "GPU.md"
 SECONDS = 480.0
 _END = "end"
@@ -168,30 +166,35 @@ def write_page(folder: Path) -> None:
 
 
 def render_page(lines: Sequence[Line]) -> str:
-    """The page: for each part what it shows, and a table of its lines."""
-    pieces = ["# On a GPU\n\nMade by `python -m benchmarks.gpu_evidence` from `evidence.jsonl`, line by line."]
+    """The page: for each part what it shows, and a list of its lines."""
+    pieces = [
+        "# On a GPU\n\nMade by `python -m benchmarks.gpu_evidence` from `evidence.jsonl`, line by line, call after "
+        "call. What was measured by an earlier revision, and missed, stays."
+    ]
     for part in PARTS:
         mine = [line for line in lines if line["part"] == part.name]
         if mine:
-            pieces.append(f"## {part.name.replace('_', ' ').capitalize()}\n\n{part.what}\n\n{_table(mine)}")
+            shown = "\n".join(map(_item, mine))
+            pieces.append(f"## {part.name.replace('_', ' ').capitalize()}\n\n{part.what}\n\n{shown}")
     return "\n\n".join(pieces) + "\n"
 
 
-def _table(lines: Sequence[Line]) -> str:
-    rows = []
-    for line in lines:
-        facts = {key: value for key, value in line.items() if key not in ("part", "name", "holds")}
-        holds = {"True": "held", "False": "**missed**"}.get(str(line.get("holds")), "")
-        shown = "; ".join(f"{key.replace('_', ' ')} {_shown(value)}" for key, value in facts.items())
-        rows.append((line["name"].replace("_", " "), shown, holds))
-    return markdown_table(("", "found", ""), rows)
+def _item(line: Line) -> str:
+    held = {"True": " (held)", "False": " (**missed**)"}.get(str(line.get("holds")), "")
+    facts = {key: value for key, value in line.items() if key not in ("part", "name", "holds") and value is not None}
+    shown = "; ".join(f"{key.replace('_', ' ')} {_shown(value)}" for key, value in facts.items())
+    return (
+        f"- {line['name'].replace('_', ' ')}{held}: {shown}" if shown else f"- {line['name'].replace('_', ' ')}{held}"
+    )
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_shown, value)) or "none"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

@@ -44,12 +44,12 @@ def test_a_part_is_not_begun_without_time_for_it(tmp_path):
 def test_the_page_says_what_was_missed():
     lines = [
         {"part": "planted", "name": "copy_slow", "holds": False, "efficiency": "0.81", "took_s": 12.3456},
-        {"part": "planted", "name": "device_bound", "holds": True, "samples": 12345},
+        {"part": "planted", "name": "device_bound", "holds": True, "samples": [12345, {"device": 1600}]},
         {"part": "planted", "name": "end", "status": "ok", "seconds": 20},
     ]
-    page = " ".join(render_page(lines).split())
-    assert "| copy slow | efficiency 0.81; took s 12.35 | **missed** |" in page
-    assert "| device bound | samples 12,345 | held |" in page
+    page = render_page(lines)
+    assert "- copy slow (**missed**): efficiency 0.81; took s 12.35\n" in page
+    assert "- device bound (held): samples 12,345, device 1,600\n" in page
     assert "## Machine" not in page
 
 
