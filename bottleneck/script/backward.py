@@ -47,7 +47,8 @@ class BackwardPasses:
             if torch.compiler.is_compiling():
                 return original(*arguments, **named)
             thread = threading.get_ident()
-            if thread in self._inside:  # a mode of torch's calls it again by its name
+            # A mode of torch's calls it again by its name; checkpointing, within a backward pass.
+            if thread in self._inside or torch._C._current_graph_task_id() != -1:
                 return original(*arguments, **named)
             self._inside.add(thread)
             try:
@@ -68,7 +69,6 @@ class BackwardPasses:
             self._has_optimizer = any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects())
         return not self._has_optimizer or self.count >= _LONG
 
-    @functools.cached_property
     def models(self) -> torch.nn.Module | None:
-        """What has a gradient when this is asked first, as of `models_of`."""
+        """What has a gradient now, as of `models_of`."""
         return models_with(lambda parameter: parameter.grad is not None)

@@ -47,7 +47,7 @@ _FROM_SEVERAL_THREADS = MeasurementError(
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
 )
 _NO_MOVE = "the loop was not seen to move any part of its batch to the device"
-_NEEDED = "the loop also needs on the host what it moves, to read it there or by pin_memory()"
+_NEEDED = "what the loop moves to the device, it also uses on the CPU: it reads or pins it there"
 _THERE_ALREADY = "the batches that the loop gets are on the device already"
 
 

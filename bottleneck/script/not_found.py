@@ -12,16 +12,18 @@ from bottleneck.script.watch import Watch
 
 _PATIENCE_S = 30.0
 _MOST_NAMES = 3
-_WRAP = "for batch in bottleneck.watch({}): ..."
+_FEW_TIMES = 10
+"""Steps of optimizers for each one that followed on a batch, beyond which the batches come from elsewhere."""
+_WRAP = "`for batch in bottleneck.watch({}):`"
 _NO_LOADER = (
-    f"Wrap what its loop takes batches from, {_WRAP.format('batches')} or the function that makes one: "
-    "bottleneck.watch(get_batch)."
+    f"Wrap what the loop takes its batches from: {_WRAP.format('batches')}. If a function makes each batch, wrap the "
+    "function: `bottleneck.watch(get_batch)`."
 )
-_NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}"
+_NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}."
 _BY_ITSELF = "It would end so by itself, too: mend that first."
 _TENSORFLOW = (
-    f"It uses TensorFlow: in a loop of its own, wrap the dataset, {_WRAP.format('dataset')} Keras' fit cannot be "
-    "watched; TensorBoard's profiler shows its input."
+    f"It uses TensorFlow. If the loop is your own, wrap its dataset: {_WRAP.format('dataset')}. Keras' fit cannot be "
+    "watched; use TensorBoard's profiler for it."
 )
 
 
@@ -49,8 +51,11 @@ def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) 
         return MeasurementError(
             f"No optimizer of PyTorch's made a step, and there was no backward pass. {seen}", _NO_OPTIMIZER
         )
-    if not _steps(watch):
-        return MeasurementError(f"No batch of a DataLoader was followed by a step of the training. {seen}", _NO_LOADER)
+    # A validation before the first epoch is followed by a step, once.
+    if watch.optimizer_steps > _FEW_TIMES * _steps(watch) or not _steps(watch):
+        return MeasurementError(
+            f"Hardly any batch of a DataLoader was followed by a step of the training. {seen}", _NO_LOADER
+        )
     return MeasurementError(
         f"There were not enough steps of the training between the batches of one loader. {seen}",
         "Let it train for longer, or give a smaller --skip-steps (in Python: skip_steps).",
@@ -90,7 +95,7 @@ class Notice:
 
     def __init__(self, watch: Watch, why: Callable[[], BaseException], tell: Callable[[str], None]) -> None:
         self._watch, self._why, self._tell = watch, why, tell
-        self._steps = 0
+        self._steps = self._looks = 0
         self._over = threading.Event()
 
     def __enter__(self) -> Notice:
@@ -110,8 +115,12 @@ class Notice:
         Returns:
             Whether it is.
         """
+        self._looks += 1
         before, self._steps = self._steps, _steps(self._watch)
         if not self._watch.is_feeding and self._steps == before:
             # On a line of its own, where the script draws a bar of progress.
-            self._tell(f"\nNothing to measure after {_PATIENCE_S:.0f} s of the script. {self._why()}")
+            self._tell(
+                f"\nNothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s. The script goes on, and is "
+                f"measured as soon as it trains. If it trains already: {self._why()}"
+            )
         return not self._watch.is_feeding and self._steps > before

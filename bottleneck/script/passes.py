@@ -76,9 +76,12 @@ class Passes:
 
     def _open_any(self, loader: Any, begin: Begin) -> Iterator[Any] | None:
         if not isinstance(loader, DataLoader):
-            # Kept, so that no other gets its identity.
-            _, dataset = self._lent.setdefault(id(loader.dataset), (loader.dataset, lent_dataset(loader)))
-            loader = lent_loader(loader, dataset)
+            try:
+                # Kept, so that no other gets its identity.
+                _, dataset = self._lent.setdefault(id(loader.dataset), (loader.dataset, lent_dataset(loader)))
+                loader = lent_loader(loader, dataset)
+            except Exception:  # noqa: BLE001 - it lacks what a DataLoader needs: its pass stays PyTorch's own
+                return None
         return self._open(loader, begin)
 
     def _replace(self, kind: type) -> None:

@@ -86,6 +86,6 @@ class Saved:
         files = f"{plural(len(self._files), 'file')}, such as {named}" if more > 0 else named
         yield Warning(
             "saved-while-measured",
-            f"While it was measured, the training saved {files}. What is in there was trained on the same few batches "
-            "again and again: remove it before a training resumes from it.",
+            f"While it was measured, the training saved {files}. Weights in there were trained on the same few batches "
+            "again and again: do not resume a training from them.",
         )

@@ -33,6 +33,8 @@ class Stream(IterableDataset[Any]):
 class LentDataset(Stream):
     """What an iterator of PyTorch's goes through that is no dataset by its class; it is asked for all else."""
 
+    own_loader = True
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "batches":
             raise AttributeError(name)

@@ -6,6 +6,7 @@ Until the training loader is known its batches are the real ones, and those of a
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import os
@@ -131,6 +132,11 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._source.ended, self._batches = self._batches, None
         if stop is not None:
             stop()
+            # Only its state is asked for; what was fetched ahead may be pinned memory.
+            getattr(self._source.ended, "_task_info", {}).clear()
+            ready = getattr(getattr(self._source.ended, "_data_queue", None), "queue", None)
+            if ready is not None:  # of the thread that pins
+                ready.clear()
 
 
 class Watch:
@@ -153,7 +159,9 @@ class Watch:
         self._begin, self._steps, self._wanted = begin, max(1, steps), wanted
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._fed: Source | None = None
-        self._learning: tuple[Source, int] | None = None
+        self._is_over = False
+        """It was left; a loader may still keep an iterator of ours."""
+        self._learning: tuple[Moves, int] | None = None
         self._compiling: Any = None
         self.loop = Loop()
         self.next_batch: Callable[[], Any] = lambda: None
@@ -189,9 +197,11 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_over = True
         self.stop_learning()
         if self._compiling is not None:
-            self._compiling.remove_start_callback(self._compiles)
+            with contextlib.suppress(ValueError):  # `torch._dynamo.reset` has removed it
+                self._compiling.remove_start_callback(self._compiles)
         self._passes.__exit__()
         self.backward.__exit__()
         wrapped.open_watched = None
@@ -271,7 +281,8 @@ class Watch:
         """Note a backward pass, which stands for a step where no optimizer of PyTorch's makes one."""
         if self._optimizers or not self.backward.may_be_steps:
             return
-        self.models = self.backward.models
+        if self.models is None and self._fed is None:
+            self.models = self.backward.models()
         self.trains_in = threading.get_ident()
         for source in self.sources:
             self.count_step(source)
@@ -334,7 +345,7 @@ class Watch:
 
     def is_fed(self, source: Source) -> bool:
         """Whether the diagnosis gives the batches of a source."""
-        return self._fed is source
+        return self._fed is source and not self._is_over
 
     def _check_wanted(self, source: Source) -> None:
         """Refuse a loader that does not feed the loop as soon as that is sure: the script may go on for days."""
@@ -352,7 +363,7 @@ class Watch:
     @property
     def has_wrapped(self) -> bool:
         """Whether a loop has asked for what `bottleneck.watch` has wrapped: it is that loop, then."""
-        return any(source.is_wrapped for _, source in self._sources.values())
+        return any(source.is_wrapped for source in self.sources)
 
     def learns_of(self, source: Source) -> bool:
         """Whether what the loop does with the next batch is looked at: up to the first step, and before the diagnosis.
@@ -360,7 +371,8 @@ class Watch:
         Not once anything was compiled: that would be compiled again, for steps that are looked at.
         """
         is_wanted = not source.steps or source.steps >= self._steps - 1
-        return self._fed is None and is_wanted and torch.is_grad_enabled() and not has_compiled()
+        is_open = self._fed is None and not self._is_over
+        return is_open and is_wanted and torch.is_grad_enabled() and not has_compiled()
 
     def learn(self, source: Source, batch: Any) -> None:
         """See from now on what the loop does with a batch."""
@@ -370,8 +382,9 @@ class Watch:
         if compiling is not None and self._compiling is None:
             self._compiling = compiling
             compiling.register_start_callback(self._compiles)
-        source.moves.begin(batch)
-        self._learning = source, threading.get_ident()
+        moves = source.moves  # another thread may give the source new ones
+        moves.begin(batch)
+        self._learning = moves, threading.get_ident()
 
     def _compiles(self, *_: object) -> None:
         """Look no further: what is compiled now would be so for steps that are looked at."""
@@ -381,11 +394,13 @@ class Watch:
         """The loop, or an evaluation in it, asks for the next batch, or is over."""
         # Only the thread that looks can stop that: an evaluation may run in another one than the loader.
         if self._learning is not None and self._learning[1] == threading.get_ident():
-            (source, _), self._learning = self._learning, None
-            source.moves.end()
+            (moves, _), self._learning = self._learning, None
+            moves.end()
 
     def feeds(self, source: Source) -> bool:
         """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps."""
+        if self._is_over:
+            return False
         if self._fed is not None:
             return source is self._fed
         self._check_wanted(source)

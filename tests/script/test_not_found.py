@@ -37,9 +37,10 @@ def train(script, batches, most=None):
 def test_a_script_without_a_loop_is_told_what_was_seen_on_a_line_of_its_own(script):
     assert not script.notice.look()
     assert script.told == [
-        "\nNothing to measure after 30 s of the script. The script made no pass over a DataLoader of PyTorch's. Seen: "
-        "no DataLoader; 0 optimizer steps, 0 backward passes. Wrap what its loop takes batches from, for batch in "
-        "bottleneck.watch(batches): ... or the function that makes one: bottleneck.watch(get_batch)."
+        "\nNothing to measure so far, after 30 s. The script goes on, and is measured as soon as it trains. If it "
+        "trains already: The script made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 0 optimizer "
+        "steps, 0 backward passes. Wrap what the loop takes its batches from: `for batch in "
+        "bottleneck.watch(batches):`. If a function makes each batch, wrap the function: `bottleneck.watch(get_batch)`."
     ]
 
 
@@ -75,7 +76,7 @@ def train_on_wrapped(script):
             "No optimizer of PyTorch's made a step, and there was no backward pass. Seen: TensorDataset (1 batch), "
             "TensorDataset (3 batches), TensorDataset (3 batches), 2 more loaders; 0 optimizer steps, 0 backward "
             "passes. Where the loop only evaluates, or trains in another way, wrap its loader: "
-            "for batch in bottleneck.watch(loader): ...",
+            "`for batch in bottleneck.watch(loader):`.",
         ),
         (
             train_on_nothing,
@@ -84,8 +85,8 @@ def train_on_wrapped(script):
         ),
         (
             train_on_a_list,
-            "There were not enough steps of the training between the batches of one loader. Seen: TensorDataset "
-            "(3 batches); 201 optimizer steps, 200 backward passes. Let it train for longer",
+            "Hardly any batch of a DataLoader was followed by a step of the training. Seen: TensorDataset (3 batches); "
+            "201 optimizer steps, 200 backward passes. Wrap what",
         ),
         (train_on_wrapped, "not enough steps"),
     ],
@@ -100,6 +101,7 @@ def test_a_loop_that_comes_nearer_is_looked_at_again_before_it_is_told(script):
     assert script.notice.look()
     assert script.told == []
     assert not script.notice.look()
+    assert "after 60 s" in script.told[0]
     assert "not enough steps" in script.told[0]
 
 

@@ -36,7 +36,7 @@ def test_nothing_is_said_where_nothing_was_saved(saved):
 def test_a_saved_file_is_named_once_from_the_working_directory(saved, path):
     for _ in range(2):
         torch.save({}, path("model.pt"))
-    assert "saved model.pt. What" in said(saved)
+    assert "saved model.pt. Weights" in said(saved)
     assert Path("model.pt").exists()
 
 
@@ -44,13 +44,13 @@ def test_the_path_may_be_given_by_its_name_and_the_directory_be_another(saved, t
     (tmp_path / "out").mkdir()
     monkeypatch.chdir("out")
     torch.save(obj={}, f="model.pt")
-    assert "saved out/model.pt. What" in said(saved)
+    assert "saved out/model.pt. Weights" in said(saved)
 
 
 def test_of_many_files_three_are_named(saved):
     for number in range(5):
         torch.save({}, f"{number}.pt")
-    assert "saved 5 files, such as 0.pt, 1.pt and 2.pt. What" in said(saved)
+    assert "saved 5 files, such as 0.pt, 1.pt and 2.pt. Weights" in said(saved)
 
 
 def test_no_home_directory_is_named(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_working_directory_that_was_removed_does_no_harm(saved, tmp_path, monk
     monkeypatch.chdir("gone")
     os.rmdir(tmp_path / "gone")
     torch.save({}, tmp_path / "model.pt")
-    assert "saved model.pt. What" in said(saved)
+    assert "saved model.pt. Weights" in said(saved)
 
 
 def test_what_safetensors_saves_is_seen_under_any_name_that_it_was_imported_by(tmp_path, monkeypatch):
@@ -114,7 +114,7 @@ def test_what_safetensors_saves_is_seen_under_any_name_that_it_was_imported_by(t
     found.begin()
     save_file({}, tmp_path / "model.safetensors")
     found.end()
-    assert "saved model.safetensors. What" in said(found)
+    assert "saved model.safetensors. Weights" in said(found)
 
 
 def test_a_file_elsewhere_than_on_disk_is_named_as_it_is(monkeypatch):
@@ -130,5 +130,5 @@ def test_a_file_elsewhere_than_on_disk_is_named_as_it_is(monkeypatch):
     found.begin()
     TorchCheckpointIO().save_checkpoint({}, path="s3://bucket/last.ckpt")
     found.end()
-    assert "saved s3://bucket/last.ckpt. What" in said(found)
+    assert "saved s3://bucket/last.ckpt. Weights" in said(found)
     assert TorchCheckpointIO.save_checkpoint is original

@@ -3,6 +3,7 @@
 import copy
 import gc
 import itertools
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -564,6 +565,54 @@ def test_a_loader_that_is_no_dataloader_is_fed_through_its_iterator(loop):
     assert described.dataset.made_by is loader
     assert type(copy.copy(described.dataset)).__name__ == "TensorDataset"
     assert loop.watch.names == ["0 (TensorDataset)", "1 (TensorDataset)"]
+
+
+def test_afterwards_a_loader_with_an_iterator_of_ours_gives_its_own_batches():
+    # Guards: workers that persist keep the iterator, which gave a training after the diagnosis no batch at all.
+    made, loader = Loop(), loader_of(1, num_workers=1, persistent_workers=True)
+    with made.watch:
+        assert "fed" in made.train(loader)
+    assert len(made.train(loader)) == 4
+    assert len(made.began) == 1
+    loader._iterator._shutdown_workers()
+
+
+def test_afterwards_no_diagnosis_begins():
+    made, loader = Loop(), loader_of(1, num_workers=1, persistent_workers=True)
+    with made.watch:
+        made.train(batch for _, batch in zip(range(3), loader, strict=False))  # as many as a diagnosis waits for
+    assert len(made.train(loader)) == 4
+    assert not made.began
+    loader._iterator._shutdown_workers()
+
+
+def test_a_reset_of_dynamo_does_not_keep_the_end_from_putting_everything_back():
+    made = Loop()
+    with made.watch:
+        to_meta(made, loader_of(1))
+        sys.modules["torch._dynamo.callback"].callback_handler.clear()
+    assert type(iter(loader_of(1))) is _SingleProcessDataLoaderIter
+
+
+def test_a_backward_pass_within_another_is_no_step_of_its_own(no_optimizer):
+    # Guards: checkpointing that is reentrant, on a device in a thread of autograd's.
+    class Again(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            with torch.enable_grad(), ThreadPoolExecutor(1) as other:
+                inner = torch.ones(1, requires_grad=True)
+                (inner * 2).sum().backward()
+                assert other.submit(lambda: True).result()
+            return grad
+
+    made = Loop()
+    with made.watch:
+        Again.apply(torch.ones(1, requires_grad=True)).sum().backward()
+        assert made.watch.backward.count == 1
 
 
 def test_afterwards_loaders_are_as_before():
