@@ -233,6 +233,14 @@ def test_a_step_that_works_in_place_later_on_gets_clones_from_then_on(notes):
     assert notes.read_text().split()[-100:] == ["True"] * 100
 
 
+def test_without_workers_stalls_are_looked_for_in_the_blocks_that_are_kept():
+    # Guards: waits of blocks that only tried the job out, of which no number is kept.
+    clock = invented_time()
+    pipeline = pipeline_of(train_step=lambda _: clock.advance(0.1), num_workers=0)
+    outcome = run(pipeline, MeasureOptions(budget_s=60.0), clock=clock)
+    assert outcome.measurement.evidence.stalls.count is not None
+
+
 def test_a_round_without_time_for_any_arm_is_the_last():
     # Guards: rounds without a visit, and a judgement after each, until the clock had passed the end.
     clock, judged = invented_time(), []

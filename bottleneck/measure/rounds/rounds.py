@@ -299,6 +299,7 @@ class Rounds:
         if block.seconds >= SHORTEST_BLOCK_S and not self._paces[arm].bursts.seen:
             # The batches of a slow job are too expensive to drop: this was a block like any other.
             self._ledger.add(arm, block)
+            del self._bench.waits_s.get(arm, [])[: -block.batches]  # of the blocks that were dropped
         else:
             self._bench.waits_s.pop(arm, None)
 
