@@ -177,7 +177,10 @@ def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _equal_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
+    try:
+        return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
+    except (RuntimeError, NotImplementedError):  # no comparison of this dtype, such as one of 8 bits
+        return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b)))
 
 
 def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:

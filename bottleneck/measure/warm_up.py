@@ -12,7 +12,7 @@ from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Tape
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.batch_cache import PROBING_S, BatchCache, CachedBatch, copy_batch
+from bottleneck.measure.batch_cache import PROBING_S, BatchCache, CachedBatch, copy_batch, tensors_of
 from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cache_budget import CacheBudget
 from bottleneck.measure.device import devices_of, free_device_bytes, make_synchronize
@@ -89,11 +89,14 @@ class Caches:
     host: BatchCache
     device: BatchCache
     """The same as `host` where nothing is copied."""
+    loop_copies: bool = False
+    """The train step copies its batches by itself."""
 
     def warning(self) -> tuple[str, str] | None:
         """Return id and message where batches are cloned for each step."""
         copies = self.host is not self.device
-        changing = ["train step"] * self.device.clones + ["copy to the device"] * (copies and self.host.clones)
+        of_host = "train step" if self.loop_copies else "copy to the device"
+        changing = list(dict.fromkeys(["train step"] * self.device.clones + [of_host] * (copies and self.host.clones)))
         cloned = ["`device`"] * self.device.clones + ["`host`"] * self.host.clones
         if not changing:
             return None
@@ -142,14 +145,15 @@ def make_caches(
     else:
         if group is not None:
             _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
-        host = on_device = BatchCache(kept, wait)
+        there = any(tensor.device.type != "cpu" for tensor in tensors_of(kept[0].batch))
+        host = on_device = BatchCache(kept, wait if there else lambda: None)
     limit_s = PROBING_S if group is None else math.inf
     on_device.probe(step_to_the_end, limit_s=limit_s)
     if on_device is not host and copying_step is not None:
         host.probe(_to_the_end(_explained(copying_step, "host", "train step"), synchronize), limit_s=limit_s)
     elif on_device is not host:
         host.probe(transfer)
-    return Caches(host, on_device)
+    return Caches(host, on_device, copying_step is not None)
 
 
 def _to_the_end(step: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], None]:

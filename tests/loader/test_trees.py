@@ -231,10 +231,17 @@ def test_a_tensor_that_cannot_be_compared_may_have_changed():
         def __eq__(self, other):
             raise RuntimeError("out of memory")
 
+        contiguous = __eq__
         __hash__ = torch.Tensor.__hash__
 
     value = torch.ones(2).as_subclass(Refusing)
     assert not trees.equal([value], [value.clone()])
+
+
+def test_a_dtype_without_a_comparison_is_compared_by_its_bytes():
+    value = torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn)
+    assert trees.equal([value], [value.clone()])
+    assert not trees.equal([value], [torch.tensor([1.0, 4.0]).to(torch.float8_e4m3fn)])
 
 
 def test_similar_compares_kinds_not_sizes():

@@ -129,7 +129,8 @@ def test_a_loop_that_copies_by_itself_gets_no_clone_on_the_device_that_is_not_ma
     # Guards: a prefetcher that reads the clone in its own stream, while it is made in the current one.
     events = []
     caches = make_caches(
-        [CachedBatch([Noted(events)], 1)], copies=copies, transfer=list, step=use, device_bytes=lambda: 10_000,
+        [CachedBatch([Noted(events), torch.ones(1, device="meta")], 1)],
+        copies=copies, transfer=list, step=use, device_bytes=lambda: 10_000,
         synchronize=lambda: events.append("waited"), copying_step=use if loop_copies else None,
     )  # fmt: skip
     events.clear()
@@ -139,6 +140,17 @@ def test_a_loop_that_copies_by_itself_gets_no_clone_on_the_device_that_is_not_ma
         events.clear()
         caches.host.serve()
         assert events in ([], ["cloned"])
+
+
+def test_a_clone_in_host_memory_is_not_waited_for():
+    events = []
+    caches = make_caches(
+        [CachedBatch([torch.ones(4)], 1)], copies=False, transfer=list, step=lambda batch: batch[0].zero_(),
+        device_bytes=lambda: 10_000, synchronize=lambda: events.append("waited"), copying_step=list,
+    )  # fmt: skip
+    events.clear()
+    assert caches.device.serve().batch[0].sum() == 4
+    assert events == []
 
 
 def test_the_report_says_whose_clones_are_in_which_number():
