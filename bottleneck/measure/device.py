@@ -84,7 +84,8 @@ class DeviceMemory:
         held = list(_tensors_of(self._model, self._optimizer))
         held += [tensor.grad for tensor in held if tensor.grad is not None]
         states = getattr(self._optimizer, "state", {}).values()
-        held += [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+        values = (value for state in states if isinstance(state, dict) for value in state.values())
+        held += [value for value in values if isinstance(value, torch.Tensor)]
         storages = {
             storage._cdata: storage for storage in (t.untyped_storage() for t in held if t.device == self._device)
         }

@@ -121,7 +121,7 @@ class TuningSession:
                 self._run()
         except BottleneckError:
             raise
-        except Exception as error:  # such as that of a device that a change has left unusable
+        except RuntimeError as error:  # such as that of a device that a change has left unusable
             raise MeasurementError(f"The tuning ended early: {one_line(error)}") from error
         finally:
             release_pools(())

@@ -231,7 +231,9 @@ def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
     """
     rows = [row for row in averages if not getattr(row, "is_user_annotation", False)]
     calls = [row for row in rows if row.device_type.name == "CPU"]
-    work = [row for row in rows if row.device_type.name != "CPU"]
+    # Older versions of torch do not mark the ranges that a device shows of ours, which contain the kernels.
+    ranges = {row.key for row in averages if row.device_type.name == "CPU"}
+    work = [row for row in rows if row.device_type.name != "CPU" and row.key not in ranges]
     # Of a device that no operator asked for anything, such as by kernels of the user's own, the kernels are shown.
     shown = ([row for row in calls if row.self_device_time_total > 0] or work) if work else calls
     kernels_us = sum(row.self_device_time_total for row in work if not row.key.startswith(("Memcpy", "Memset")))

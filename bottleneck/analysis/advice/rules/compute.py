@@ -114,10 +114,10 @@ def _mixed_precision(case: Case) -> Iterator[Suggestion]:
 def _compile(case: Case) -> Iterator[Suggestion]:
     """Advise torch.compile where launching many small kernels takes a real part of the step."""
     step = _step(case)
-    if step is None or step.model.compiled is not False:
+    if step is None or step.busy_s is None or not step.host_limits or step.model.compiled is not False:
         return
     launches = step.trace.launches_per_step or 0.0
-    saved_s = _FUSED_AWAY * launches * _LAUNCH_S
+    saved_s = min(_FUSED_AWAY * launches * _LAUNCH_S, step.step_s - step.busy_s)
     gain = step.gain(saved_s)
     if launches * _LAUNCH_S < _LAUNCHING_SHARE * step.step_s or gain < _WORTH_GAIN:
         return

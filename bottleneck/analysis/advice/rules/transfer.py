@@ -94,18 +94,19 @@ def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
     bus_s, cost = _bus_s(case), copy.cost_s_per_batch or copy.exposed_s_per_batch
     gain = case.gain_of(copy) if bus_s is None else case.gain_of_part(copy, 1 - bus_s / max(cost.estimate, bus_s))
     remains = "" if bus_s is None else f" From pinned memory it takes {duration(bus_s)}, which the device waits for."
-    if pinned is False:
+    is_bus = bus_s is not None and bus_s >= cost.estimate
+    if pinned is False and not is_bus:
         yield Suggestion(
             id="pin-memory",
             stage=COPY,
-            title="Copy from pinned memory, while the device computes",
+            title="Copy from pinned memory, which the main process need not wait for",
             why=f"The copy to the device adds {step}.{remains}",
             how=("DataLoader(..., pin_memory=True)" if case.has_loader else "tensor.pin_memory() where a batch is made")
             + " and batch.to(device, non_blocking=True)",
             evidence={**evidence, "bus_s": bus_s},
             gain=gain,
         )
-    elif pinned is True and own is not None and case.evidence.loader.mentions_non_blocking is False:
+    elif pinned is True and own is not None and case.evidence.loader.mentions_non_blocking is False and not is_bus:
         yield Suggestion(
             id="non-blocking",
             stage=COPY,
