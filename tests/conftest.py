@@ -72,6 +72,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def nothing_is_compiled() -> None:
+    """What other tests of this process have compiled is not this one's."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if counters is not None:
+        counters.clear()
+
+
+@pytest.fixture(autouse=True)
 def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a process, thread, descriptor, patch or changed setting behind."""
     marker = request.node.get_closest_marker("leaks")
