@@ -37,11 +37,16 @@ test: lint  ## lint; side by side what judges no times, one by one what does
 	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns $(RERUNS) -m "untimed and $(MEASURING)"
 	$(BIN)/python -m pytest --reruns $(RERUNS) -m "not untimed and not sleeps and $(MEASURING)"
 
-lint: $(INSTALLED)  ## ruff, mypy (strict) and the order of the layers
+LINES_OF = find $(1) -name '*.py' -exec cat {} + | wc -l
+BUDGET_OF = sed -n 's/^$(1) = \([0-9]*\).*/\1/p' pyproject.toml
+
+lint: $(INSTALLED)  ## ruff, mypy (strict), the order of the layers, the budget of lines
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	test $$($(call LINES_OF,bottleneck)) -le $$($(call BUDGET_OF,bottleneck))
+	test $$($(call LINES_OF,tests)) -le $$($(call BUDGET_OF,tests))
 
 coverage: $(INSTALLED)  ## what the unit tests run of the package: a table, and pages in build/coverage
 	$(BIN)/python -m coverage run -m pytest -m "$(UNIT)" $(TESTS)
