@@ -26,7 +26,7 @@ from benchmarks.gpu_job import Job, Settings, resnet
 from benchmarks.gpu_proofs import device_seconds, keep_busy, synchronising_forbidden
 from benchmarks.planted import find_planted
 from bottleneck.api import diagnose, load
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.progress import ProgressUpdate
 from bottleneck.results.records import Interval, Result, Stage
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from bottleneck.job.cuts import find_sites
-from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import device_of
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import device_of
 from bottleneck.loader import trees
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.bench import Bench

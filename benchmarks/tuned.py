@@ -24,8 +24,8 @@ from benchmarks.planted import find_planted
 from benchmarks.uneven import LENGTH, UnevenLoader
 from benchmarks.work import Work, wait
 from bottleneck.errors import BottleneckError
-from bottleneck.job.description import Pipeline
-from bottleneck.job.loader_arguments import loader_argument_names
+from bottleneck.job.loader_args import loader_argument_names
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.records import Interval, Rate
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuning.change import Change

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
         TargetError,
         UsageError,
     )
-    from bottleneck.job.description import Pipeline
     from bottleneck.job.marks import stage
-    from bottleneck.job.recipes.interface import Recipe
-    from bottleneck.job.recipes.registry import register_recipe
+    from bottleneck.job.pipeline import Pipeline
+    from bottleneck.job.recipes import Recipe, register_recipe
     from bottleneck.script.batches import watch
     from bottleneck.script.within import diagnosing
     from bottleneck.tuning.change import Change

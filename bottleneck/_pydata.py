@@ -19,7 +19,7 @@ Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls i
 """
 
 PUBLIC_NAMES = {
-    "Pipeline": "bottleneck.job.description",
+    "Pipeline": "bottleneck.job.pipeline",
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
     "diagnosing": "bottleneck.script.within",
@@ -30,8 +30,8 @@ PUBLIC_NAMES = {
     "load": "bottleneck.api",
     "compare": "bottleneck.api",
     "stage": "bottleneck.job.marks",
-    "Recipe": "bottleneck.job.recipes.interface",
-    "register_recipe": "bottleneck.job.recipes.registry",
+    "Recipe": "bottleneck.job.recipes",
+    "register_recipe": "bottleneck.job.recipes",
     "BottleneckError": "bottleneck.errors",
     "UsageError": "bottleneck.errors",
     "PipelineError": "bottleneck.errors",

@@ -18,7 +18,7 @@ from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
-    from bottleneck.job.description import Pipeline
+    from bottleneck.job.pipeline import Pipeline
     from bottleneck.results.traces import TraceFile
 
 
@@ -269,7 +269,7 @@ def as_pipeline(pipeline: Any) -> Pipeline:
     Raises:
         PipelineError: Anything else, or a mapping with unknown keys.
     """
-    from bottleneck.job.description import Pipeline
+    from bottleneck.job.pipeline import Pipeline
 
     if isinstance(pipeline, Pipeline):
         return pipeline

@@ -112,7 +112,7 @@ def examine_device(root: Path = Path("/")) -> Finding:
     """
     import torch
 
-    from bottleneck.job.transfer import resolve_device
+    from bottleneck.job.step import resolve_device
 
     try:
         device = resolve_device(None)

@@ -110,4 +110,4 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No recipe is registered but the built-in ones; what the test registers is forgotten."""
-    monkeypatch.setattr("bottleneck.job.recipes.registry._registered", [])
+    monkeypatch.setattr("bottleneck.job.recipes._registered", [])

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 import bottleneck.analysis.analyse  # noqa: F401 - scipy, when first imported, registers a filter for its own warning
 from bottleneck.api import diagnose
 from bottleneck.errors import MeasurementError
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ import click
 
 from bottleneck.cli.printing import discard, say
 from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError
-from bottleneck.job.users_traceback import without_libraries
+from bottleneck.job.users_code import without_libraries
 
 _exit = os._exit
 """As it is while a script that is diagnosed has another in its place."""

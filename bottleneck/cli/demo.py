@@ -21,7 +21,7 @@ from bottleneck.measure.system.cores import usable_cores
 if TYPE_CHECKING:
     from torch import nn
 
-    from bottleneck.job.description import Pipeline
+    from bottleneck.job.pipeline import Pipeline
 
 BATCH_SIZE = 16
 BUDGET = "40s"
@@ -84,8 +84,8 @@ def build_demo(folder: Path) -> Pipeline:
     from torch import nn
     from torchvision import datasets, transforms
 
-    from bottleneck.job.description import Pipeline
-    from bottleneck.job.transfer import resolve_device
+    from bottleneck.job.pipeline import Pipeline
+    from bottleneck.job.step import resolve_device
 
     augmentation = transforms.Compose(
         [

@@ -14,10 +14,10 @@ from bottleneck.cli.outputs import refuse_to_replace
 from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.settings import parse_settings
-from bottleneck.job.target_text import check_target
+from bottleneck.job.target import check_target
 
 if TYPE_CHECKING:
-    from bottleneck.job.description import Pipeline
+    from bottleneck.job.pipeline import Pipeline
 
 
 @click.command(
@@ -58,7 +58,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 
 def _check_device(name: str) -> None:
     """Refuse what `--device` cannot be, with what to write there rather than in Python."""
-    from bottleneck.job.transfer import resolve_device
+    from bottleneck.job.step import resolve_device
 
     try:
         resolve_device(name)

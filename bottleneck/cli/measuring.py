@@ -10,13 +10,13 @@ from bottleneck.cli.outputs import standard_output_kept, working_directory_kept,
 from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import MeasurementError
-from bottleneck.job.safe_repr import said_by
+from bottleneck.job.users_code import said_by
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
     from bottleneck.api import Attempt
-    from bottleneck.job.description import Pipeline
+    from bottleneck.job.pipeline import Pipeline
 
 
 def measure_job(build: Callable[[], Pipeline], options: MeasureOptions) -> Attempt:

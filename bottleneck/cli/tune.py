@@ -19,7 +19,7 @@ from bottleneck.cli.outputs import (
 )
 from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus
-from bottleneck.job.target_text import check_target
+from bottleneck.job.target import check_target
 
 if TYPE_CHECKING:
     from bottleneck.tuning.tune import TuningAttempt

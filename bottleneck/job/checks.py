@@ -10,10 +10,10 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.description import Pipeline
-from bottleneck.job.loader_arguments import check_loader_arguments
-from bottleneck.job.safe_repr import describe, quote, said_by, summary
-from bottleneck.job.transfer import device_of
+from bottleneck.job.loader_args import check_loader_arguments
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import device_of
+from bottleneck.job.users_code import describe, quote, said_by, summary
 
 
 def check(pipeline: Pipeline) -> None:

@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import Dataset
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.code_names import names_in
-from bottleneck.job.key_paths import parse_path, resolve, write_path
-from bottleneck.job.recipes import registry
-from bottleneck.job.recipes.interface import CutStage, Key, KeyPath, entries, listed_callables
+from bottleneck.job import recipes
+from bottleneck.job.inspect import (
+    Key,
+    KeyPath,
+    attributes,
+    entries,
+    follow,
+    listed_callables,
+    names_in,
+    parse_path,
+    resolve,
+    write_path,
+)
+from bottleneck.job.recipes import CutStage
+from bottleneck.job.recipes import members as members_by_recipe
 
 _AUGMENT_NAME = re.compile(
     r"(^|_)(transforms?|transformations?|augment(ation|ations|er|or|ed)?|augs?|tfms?|tf|pipeline|pre_?process(or|ing)?|tokeni[sz](e|er|ation))($|_)",
@@ -85,7 +97,7 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
 
 def is_dataset(value: Any) -> bool:
     """Whether something inside a dataset is a dataset itself: one of PyTorch's, or one that a recipe knows."""
-    return isinstance(value, Dataset) or registry.knows(value)
+    return isinstance(value, Dataset) or recipes.knows(value)
 
 
 def _chosen_sites(dataset: Any, names: Iterable[str]) -> Iterator[CutSite]:
@@ -111,18 +123,18 @@ def _search(holder: Any, path: KeyPath, found: list[CutSite], seen: set[int]) ->
     if id(holder) in seen or len(path) > _MAX_DEPTH:
         return
     seen.add(id(holder))
-    known = registry.callables(holder)
+    known = recipes.callables(holder)
     for one in known:
         stage = one.stage or _guess_stage("", resolve(holder, one.path))
         found.append(CutSite((*path, *one.path[:-1]), one.path[-1], stage))
-    for inner in registry.datasets(holder):
+    for inner in recipes.datasets(holder):
         _search(resolve(holder, inner), (*path, *inner), found, seen)
     state = getattr(holder, "__dict__", None)
     if not isinstance(state, dict):
         return
     settled = {one.path[0] for one in known}
     called = _names_called(type(holder)) - settled
-    machinery = registry.is_machinery(type(holder))
+    machinery = recipes.is_machinery(type(holder))
     for name, value in state.items():
         if is_dataset(value):
             _search(value, (*path, name), found, seen)
@@ -174,7 +186,7 @@ def _plain_method(cls: type, name: str) -> Any:
         if base in (object, Dataset, torch.utils.data.IterableDataset) or base.__module__ == "typing":
             return None
         if name in vars(base):
-            if registry.is_machinery(base):
+            if recipes.is_machinery(base):
                 return None
             raw = vars(base)[name]
             if isinstance(raw, (staticmethod, classmethod)):
@@ -221,3 +233,105 @@ def _guess_from_name(name: str) -> CutStage | None:
     if _AUGMENT_NAME.search(name):
         return "augment"
     return "load" if _LOAD_NAME.search(name) else None
+
+
+_MOST_MEMBERS = 200
+_MAX_MEMBER_DEPTH = 8
+_MAX_ATTRIBUTE_DEPTH = 2
+"""How deep transforms are looked for among the attributes of objects that no recipe knows."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A single transform inside a composed one.
+
+    Attributes:
+        path: Where it is, from the outermost transform; empty for one that is not composed.
+        name: Its class, or its own name where it is a function.
+    """
+
+    path: KeyPath
+    name: str
+
+
+def find_members(transform: Any, seen: set[int] | None = None) -> tuple[Member, ...]:
+    """Return the single transforms inside a composed one, in the order in which it keeps them; else nothing.
+
+    Args:
+        seen: Identities of composed transforms that have been looked at; they are left out, and new ones added.
+    """
+    search = _Search(set() if seen is None else seen)
+    search.look_into(transform, (), 0)
+    return tuple(search.found[:_MOST_MEMBERS])
+
+
+def is_function(value: Any) -> bool:
+    """Whether a callable is a function or a method, and not an object with data of its own."""
+    return isinstance(value, (FunctionType, MethodType, BuiltinFunctionType, type))
+
+
+def name_of(transform: Callable[..., Any]) -> str:
+    """Return what people call a transform."""
+    if isinstance(transform, partial):
+        return name_of(transform.func)
+    if is_function(transform):
+        return str(getattr(transform, "__name__", type(transform).__name__))
+    return str(type(transform).__name__)
+
+
+class _Search:
+    def __init__(self, seen: set[int]) -> None:
+        self.found: list[Member] = []
+        self._seen = seen
+
+    def look_into(self, value: Any, path: KeyPath, depth: int, guesses: int = 0) -> bool:
+        """Gather the members of a transform; return whether it has any.
+
+        Args:
+            guesses: How many attributes on the way were not known to a recipe.
+        """
+        if id(value) in self._seen or depth > _MAX_MEMBER_DEPTH or len(self.found) >= _MOST_MEMBERS:
+            return False
+        known = list(_known_members(value))
+        if known:
+            self._seen.add(id(value))
+            for more in known:
+                member = resolve(value, more)
+                if not self.look_into(member, (*path, *more), depth + 1, guesses):
+                    self._add(member, (*path, *more))
+            return True
+        if guesses >= _MAX_ATTRIBUTE_DEPTH or is_function(value) or isinstance(value, Dataset):
+            return False
+        return self._look_into_attributes(value, path, depth, guesses)
+
+    def _look_into_attributes(self, value: Any, path: KeyPath, depth: int, guesses: int) -> bool:
+        """Gather the composed transforms that an object of the user's own holds, such as one for each view."""
+        held = False
+        for name, attribute in _callable_attributes(value):
+            if self.look_into(attribute, (*path, name), depth + 1, guesses + 1):
+                held = True
+        if held:
+            self._seen.add(id(value))
+            if path:  # it has work of its own, beside its members
+                self._add(value, path)
+        return held
+
+    def _add(self, transform: Any, path: KeyPath) -> None:
+        self.found.append(Member(path, name_of(transform)))
+
+
+def _known_members(value: Any) -> Iterator[KeyPath]:
+    try:
+        yield from [path for path in members_by_recipe(value) if path and callable(resolve(value, path))]
+    except Exception:  # noqa: BLE001 - any user type may refuse to be looked into; its members have no rows then
+        return
+
+
+def _callable_attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    held = dict(attributes(value))
+    if isinstance(value, nn.Module):
+        held |= value._modules
+    for name in held:
+        attribute = follow(value, name)
+        if callable(attribute) and not isinstance(attribute, Dataset):
+            yield name, attribute

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
-from bottleneck.job.loader_arguments import is_pytorchs
+from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
 from bottleneck.loader.look_ahead import LookAhead
 from bottleneck.loader.request_pool import RequestPool, take_distinct

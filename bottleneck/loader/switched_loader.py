@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.job.handles import find_handles
+from bottleneck.job.inspect import find_handles
 from bottleneck.loader import modes
 from bottleneck.loader.record.change_watch import Change
 from bottleneck.loader.record.faults import Fault

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 
-from bottleneck.job.safe_repr import text_of
+from bottleneck.job.users_code import text_of
 
 _UNKNOWN = "exited unexpectedly"
 _PATIENCE_S = 1.0

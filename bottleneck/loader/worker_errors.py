@@ -11,8 +11,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bottleneck.job.safe_repr import quote, text_of
-from bottleneck.job.users_traceback import users_traceback
+from bottleneck.job.users_code import quote, text_of, users_traceback
 
 _OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
 

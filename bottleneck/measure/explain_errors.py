@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from bottleneck.errors import BottleneckError, MeasurementError
-from bottleneck.job.safe_repr import text_of
-from bottleneck.job.users_traceback import users_traceback
+from bottleneck.job.users_code import text_of, users_traceback
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import LoaderEnded, SwitchedLoader
 from bottleneck.loader.worker_death import Death, find_death

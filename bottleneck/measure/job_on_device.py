@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import make_train_step, model_device
-from bottleneck.job.transfer import copies_nothing, make_transfer
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import copies_nothing, make_train_step, make_transfer, model_device
 from bottleneck.measure.device import device_can_pin, make_synchronize
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
 from bottleneck.measure.loop import Loop

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.job.cuts import CutSite, find_sites
-from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import device_of
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import device_of
 from bottleneck.loader.observe.observation import Observation
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import seed_generators

@@ -16,9 +16,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from bottleneck.api import Attempt, attempt_diagnosis
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job import containers
-from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import resolve_device
-from bottleneck.job.users_traceback import users_traceback
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import resolve_device
+from bottleneck.job.users_code import users_traceback
 from bottleneck.job.world import world_size
 from bottleneck.loader import trees
 from bottleneck.measure.device import devices_of

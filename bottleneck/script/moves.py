@@ -13,7 +13,7 @@ from torch import overrides
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from bottleneck.job.transfer import move_to_device
+from bottleneck.job.step import move_to_device
 from bottleneck.loader import trees
 from bottleneck.measure.batch_cache import tensors_in
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch.utils.data import DataLoader
 
-    from bottleneck.job.description import Pipeline
+    from bottleneck.job.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Setting:
         Raises:
             UsageError: The change gives something else.
         """
-        from bottleneck.job.description import Pipeline
+        from bottleneck.job.pipeline import Pipeline
 
         changed = self.change.apply(pipeline) if self.value is None else self.change.apply(pipeline, self.value)
         if isinstance(changed, Pipeline):

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.loader_arguments import rebuild_loader
-from bottleneck.job.train_step import step_surroundings
-from bottleneck.job.transfer import device_of
+from bottleneck.job.loader_args import rebuild_loader
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import device_of, step_surroundings
 from bottleneck.loader import modes
 from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench, block_batches

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import device_of
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import device_of
 from bottleneck.loader import trees
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.preserve.preserved import preserved

@@ -12,8 +12,8 @@ from typing import Any
 
 from bottleneck.analysis.estimates.statistics import ratio, series
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
-from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import device_of
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import device_of
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.preserve.preserved import Preserved

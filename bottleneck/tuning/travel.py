@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from bottleneck.job import containers
-from bottleneck.job.description import Pipeline
-from bottleneck.job.loader_arguments import is_default_collate
-from bottleneck.job.transfer import move_to_device
+from bottleneck.job.loader_args import is_default_collate
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import move_to_device
 from bottleneck.loader import trees
 from bottleneck.tuning.change import Here
 

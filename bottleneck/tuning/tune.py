@@ -11,7 +11,7 @@ from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
 from bottleneck.errors import MeasurementError, UsageError
 from bottleneck.job.checks import check
 from bottleneck.job.settings import parse_duration
-from bottleneck.job.transfer import device_of
+from bottleneck.job.step import device_of
 from bottleneck.job.world import world_size
 from bottleneck.measure.describe import describe_pipeline
 from bottleneck.measure.explain_errors import explain_escape
@@ -27,7 +27,7 @@ from bottleneck.tuning.session import TuningSession
 from bottleneck.tuning.variants import check_can_be_varied
 
 if TYPE_CHECKING:
-    from bottleneck.job.description import Pipeline
+    from bottleneck.job.pipeline import Pipeline
     from bottleneck.results.records import Result
 
 BUDGET_S = 300.0

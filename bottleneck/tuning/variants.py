@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.errors import PipelineError, UsageError
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.switched_loader import can_skip_batches
 
 

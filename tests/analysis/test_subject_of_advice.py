@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.describe import describe_pipeline
 from bottleneck.script.stream import stream_loader
 from tests.analysis.rule_case import result_of

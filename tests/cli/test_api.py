@@ -9,7 +9,7 @@ import torch
 import bottleneck
 from bottleneck.api import Diagnosis, attempt_diagnosis
 from bottleneck.errors import MeasurementError, PipelineError, UsageError
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import Outcome

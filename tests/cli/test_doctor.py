@@ -110,7 +110,7 @@ def test_a_driver_without_a_device_is_explained(tmp_path, monkeypatch, toolkit, 
     def refuse():
         raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).\nUpdate it.")
 
-    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cpu"))
+    monkeypatch.setattr("bottleneck.job.step.resolve_device", lambda device: torch.device("cpu"))
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert doctor.examine_device(tmp_path).status == "ok"  # no driver
@@ -131,7 +131,7 @@ def test_a_device_that_cannot_compute_is_a_problem(monkeypatch):
     def fail(*shape, device):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nmore")
 
-    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cuda:0"))
+    monkeypatch.setattr("bottleneck.job.step.resolve_device", lambda device: torch.device("cuda:0"))
     monkeypatch.setattr(torch, "ones", fail)
     finding = doctor.examine_device()
     assert finding.status == "problem"
@@ -140,7 +140,7 @@ def test_a_device_that_cannot_compute_is_a_problem(monkeypatch):
 
 @pytest.mark.parametrize(("free", "status"), [(78 * GIB, "ok"), (40 * GIB, "warning")])
 def test_a_device_that_others_use_is_named(monkeypatch, free, status):
-    monkeypatch.setattr("bottleneck.job.transfer.resolve_device", lambda device: torch.device("cuda:0"))
+    monkeypatch.setattr("bottleneck.job.step.resolve_device", lambda device: torch.device("cuda:0"))
     monkeypatch.setattr(torch, "ones", lambda *shape, device: torch.tensor([1.0, 1.0]))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")

@@ -17,7 +17,7 @@ JOB = """
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 
 model = nn.Linear(64, 64)
 

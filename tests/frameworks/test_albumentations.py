@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
-from bottleneck.job.key_paths import write_path
-from bottleneck.job.recipes import registry
+from bottleneck.job import recipes
+from bottleneck.job.inspect import write_path
 from tests.frameworks.planted import check_cost, slow_down
 
 pytestmark = pytest.mark.integration
@@ -64,8 +64,8 @@ def test_in_the_main_process_the_users_transform_stays_as_it_was():
 
 
 def test_the_members_of_composed_transforms_are_known():
-    members = registry.members(slow())
+    members = recipes.members(slow())
     assert [write_path(path) for path in members] == [f"transforms[{n}]" for n in range(3)]
     nested = A.Sequential([A.SomeOf([SlowBlur(), SlowBlur()], n=1)])
-    assert [write_path(path) for path in registry.members(nested.transforms[0])] == ["transforms[0]", "transforms[1]"]
-    assert not registry.members(SlowBlur())
+    assert [write_path(path) for path in recipes.members(nested.transforms[0])] == ["transforms[0]", "transforms[1]"]
+    assert not recipes.members(SlowBlur())

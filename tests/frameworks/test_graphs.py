@@ -4,7 +4,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import DataLoader
 
-from bottleneck.job.transfer import move_to_device
+from bottleneck.job.step import move_to_device
 from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.script.moves import Moves
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bottleneck.job import recipes
 from bottleneck.job.cuts import find_sites
-from bottleneck.job.recipes import registry
-from bottleneck.job.recipes.interface import Recipe
+from bottleneck.job.recipes import Recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def test_the_example_finds_what_it_says(page):
 
 
 def test_without_the_recipe_it_would_find_nothing(page, monkeypatch):
-    monkeypatch.setattr(registry, "_registered", [])
+    monkeypatch.setattr(recipes, "_registered", [])
     assert not find_sites(page["TableStream"](float, abs))
 
 

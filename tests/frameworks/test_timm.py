@@ -7,8 +7,8 @@ from timm.data import AugMixDataset, IterableImageDataset, create_transform
 from timm.data.auto_augment import rand_augment_transform
 from torchvision import transforms
 
-from bottleneck.job.key_paths import write_path
-from bottleneck.job.recipes import registry
+from bottleneck.job import recipes
+from bottleneck.job.inspect import write_path
 from tests.frameworks.planted import check_cost, check_verdict, slow_down, slowly, write_photographs
 
 pytestmark = pytest.mark.integration
@@ -70,5 +70,5 @@ def test_a_stream_of_photographs_has_its_transform_cut():
 
 def test_the_operations_of_random_augmentation_are_its_members():
     transform = rand_augment_transform("rand-m9-n2", {})
-    members = [write_path(path) for path in registry.members(transform)]
+    members = [write_path(path) for path in recipes.members(transform)]
     assert members == [f"ops[{number}]" for number in range(len(transform.ops))]

@@ -6,9 +6,9 @@ from PIL import Image
 from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
+from bottleneck.job import recipes
 from bottleneck.job.cuts import find_sites
-from bottleneck.job.key_paths import resolve, write_path
-from bottleneck.job.recipes import registry
+from bottleneck.job.inspect import resolve, write_path
 from tests.frameworks.planted import check_cost, slow_down, slowly, write_photographs
 
 pytestmark = pytest.mark.integration
@@ -76,17 +76,17 @@ def test_the_members_of_composed_transforms_are_known(version):
         version.RandomChoice(parts),
         version.RandomOrder(parts),
     ):
-        members = registry.members(composed)
+        members = recipes.members(composed)
         assert [write_path(path) for path in members] == ["transforms[0]", "transforms[1]"]
         assert [resolve(composed, path) for path in members] == parts
-    assert not registry.members(parts[0])
+    assert not recipes.members(parts[0])
 
 
 def test_the_members_of_a_sequential_are_known():
     composed = torch.nn.Sequential(v2.RandomHorizontalFlip(), v2.Grayscale())
-    assert [resolve(composed, path) for path in registry.members(composed)] == list(composed)
+    assert [resolve(composed, path) for path in recipes.members(composed)] == list(composed)
 
 
 def test_both_halves_of_the_transforms_of_a_dataset_are_known():
     dataset = datasets.FakeData(transform=quick(), target_transform=abs)
-    assert [write_path(path) for path in registry.members(dataset.transforms)] == ["transform", "target_transform"]
+    assert [write_path(path) for path in recipes.members(dataset.transforms)] == ["transform", "target_transform"]

@@ -9,7 +9,7 @@ import torch
 
 from bottleneck import _pydata, api, errors
 from bottleneck.job import target
-from bottleneck.job.code_origin import is_library, is_ours, is_users
+from bottleneck.job.users_code import is_library, is_ours, is_users
 
 
 @pytest.mark.parametrize("module", [torch, np, json])

@@ -9,8 +9,8 @@ from torchvision import transforms as v1
 from torchvision.datasets.vision import StandardTransform
 from torchvision.transforms import v2
 
-from bottleneck.job.composed import find_members
-from bottleneck.job.key_paths import resolve
+from bottleneck.job.cuts import find_members
+from bottleneck.job.inspect import resolve
 
 
 def double(image):

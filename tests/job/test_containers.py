@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bottleneck.job import containers
-from bottleneck.job.structure import describe_structure
+from bottleneck.job.containers import describe_structure
 
 ROWS, EDGES = torch.zeros(3, 2), torch.zeros(2, 4, dtype=torch.int64)
 

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.cuts import find_sites
-from bottleneck.job.key_paths import resolve
+from bottleneck.job.inspect import resolve
 
 
 def by_name(sites):

@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.checks import check
-from bottleneck.job.description import Pipeline, field_names
+from bottleneck.job.pipeline import Pipeline, field_names
 
 
 def samples(count=40):

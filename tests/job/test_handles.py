@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset
 
-from bottleneck.job.handles import find_handles, find_tokenizers, is_inherited
+from bottleneck.job.inspect import find_handles, find_tokenizers, is_inherited
 
 
 class Holder(Dataset):

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.job.key_paths import parse_path, resolve, write_path
-from bottleneck.job.recipes.interface import Item
+from bottleneck.job.inspect import Item, parse_path, resolve, write_path
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
 KEYS = st.one_of(NAMES, st.integers(0, 99), st.builds(Item, NAMES))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset
 
-from bottleneck.job.python_objects import count_objects
+from bottleneck.job.inspect import count_objects
 
 
 class Holder(Dataset):

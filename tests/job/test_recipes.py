@@ -6,9 +6,10 @@ from torch.utils.data import Dataset, Subset
 import bottleneck
 from bottleneck import Recipe
 from bottleneck.errors import PipelineError
+from bottleneck.job import recipes
 from bottleneck.job.cuts import find_sites
-from bottleneck.job.recipes import registry
-from bottleneck.job.recipes.interface import FoundCallable, Item, entries
+from bottleneck.job.inspect import Item, entries
+from bottleneck.job.recipes import FoundCallable
 
 pytestmark = pytest.mark.usefixtures("no_recipes")
 
@@ -60,13 +61,13 @@ def by_name(sites):
 
 def test_without_a_recipe_only_what_is_usual_is_found():
     assert by_name(find_sites(Shards())) == {"read": "load"}
-    assert not registry.members(Chain(abs))
+    assert not recipes.members(Chain(abs))
 
 
 def test_a_registered_recipe_is_asked():
     bottleneck.register_recipe(ShardsRecipe())
     assert by_name(find_sites(Shards())) == {"options['work']": "augment", "read": "load"}
-    assert registry.members(Chain(abs, len)) == [("steps", 0), ("steps", 1)]
+    assert recipes.members(Chain(abs, len)) == [("steps", 0), ("steps", 1)]
 
 
 def test_the_datasets_that_a_recipe_names_are_searched_too():
@@ -89,7 +90,7 @@ def test_a_recipe_is_not_asked_about_a_package_whose_name_only_begins_alike():
         pass
 
     for cls in (Similar, *Similar.__mro__[1:-1]):
-        assert not registry.recipes_for(type("Other", (), {"__module__": f"{cls.__module__}x"})())
+        assert not recipes.recipes_for(type("Other", (), {"__module__": f"{cls.__module__}x"})())
 
 
 def test_a_complete_recipe_leaves_nothing_else_to_be_searched_in_the_frameworks_classes():
@@ -186,9 +187,9 @@ def test_a_recipe_of_ours_that_fails_on_another_version_of_a_framework_says_noth
         def members(self, transform):
             yield ("renamed",)
 
-    monkeypatch.setattr(registry, "_BUILT_IN", (Broken(),))
+    monkeypatch.setattr(recipes, "_BUILT_IN", (Broken(),))
     assert by_name(find_sites(Shards())) == {"read": "load"}
-    assert registry.members(Chain(abs)) == []
+    assert recipes.members(Chain(abs)) == []
 
 
 def test_what_is_no_recipe_cannot_be_registered():
@@ -208,5 +209,5 @@ def test_a_list_of_transforms_is_taken_for_members_where_no_recipe_knows_better(
         def __call__(self, value):
             return value
 
-    assert registry.members(Own()) == [("transforms", 0), ("transforms", 1)]
-    assert registry.members(abs) == []
+    assert recipes.members(Own()) == [("transforms", 0), ("transforms", 1)]
+    assert recipes.members(abs) == []

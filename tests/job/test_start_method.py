@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.job.start_method import default_start_method, start_method_of
+from bottleneck.job.loader_args import default_start_method, start_method_of
 
 
 @pytest.mark.parametrize("context", ["spawn", torch.multiprocessing.get_context("spawn")])

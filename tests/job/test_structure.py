@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bottleneck.job.structure import describe_structure
+from bottleneck.job.containers import describe_structure
 
 Pair = namedtuple("Pair", "image label")
 

@@ -7,7 +7,7 @@ from bottleneck.errors import PipelineError, TargetError
 from bottleneck.job.target import build_pipeline, load_target
 
 GOOD = """
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 
 def build():
     return Pipeline(dataset=[1, 2, 3], train_step=print, batch_size=2)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import make_train_step, model_device
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import make_train_step, model_device
 
 CPU = torch.device("cpu")
 INPUTS, TARGETS = torch.ones(4, 3), torch.zeros(4, 2)

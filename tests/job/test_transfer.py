@@ -7,8 +7,8 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import (
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import (
     copies_nothing,
     device_of,
     make_transfer,
@@ -195,11 +195,11 @@ def test_only_the_default_transfer_to_the_cpu_copies_nothing():
 
 
 def without_accelerator(monkeypatch):
-    monkeypatch.setattr("bottleneck.job.transfer._accelerator_kind", lambda: None)
+    monkeypatch.setattr("bottleneck.job.step._accelerator_kind", lambda: None)
 
 
 def with_cuda(monkeypatch, count):
-    monkeypatch.setattr("bottleneck.job.transfer._accelerator_kind", lambda: "cuda")
+    monkeypatch.setattr("bottleneck.job.step._accelerator_kind", lambda: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
 

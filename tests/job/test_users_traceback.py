@@ -3,7 +3,7 @@
 import collections
 import textwrap
 
-from bottleneck.job.users_traceback import users_traceback, without_libraries
+from bottleneck.job.users_code import users_traceback, without_libraries
 from bottleneck.loader import trees
 
 

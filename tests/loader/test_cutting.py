@@ -15,8 +15,7 @@ from torchvision import transforms
 from torchvision.transforms import v2
 
 from bottleneck.job.cuts import CutSite, find_sites
-from bottleneck.job.key_paths import resolve
-from bottleneck.job.recipes.interface import Item
+from bottleneck.job.inspect import Item, resolve
 from bottleneck.loader.record.cutting import Cut, install, step_aside
 from bottleneck.loader.record.tape import Tape
 from tests.loader.cut_photos import AUGMENT, Photos, cut_photos, record

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from bottleneck.job.cuts import find_sites
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.describe import describe_pipeline

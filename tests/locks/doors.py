@@ -1,8 +1,8 @@
 """Where the locks find what they go through: after a move, only this file changes."""
 
 from bottleneck.analysis.analyse import analyse, judge
-from bottleneck.job.description import Pipeline
 from bottleneck.job.marks import stage
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure

@@ -13,7 +13,7 @@ from torchvision import transforms
 from bottleneck.analysis.advice.rule import Case
 from bottleneck.analysis.advice.rules import augment
 from bottleneck.analysis.advice.transforms import pixels_of
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.observe.observation import describe_output
 from bottleneck.loader.observe.pixels import image_pixels
 from bottleneck.measure.facts.loader_facts import describe_loader

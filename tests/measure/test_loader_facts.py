@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.worker.worker_facts import WorkerFacts
 from bottleneck.measure.facts.loader_facts import describe_loader, note_kept_samples
 from bottleneck.measure.facts.observation import observe, summarise

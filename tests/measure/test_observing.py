@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 import bottleneck
 from bottleneck.analysis.advice.stage_idle_time import share_of
 from bottleneck.errors import MeasurementError
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.facts.observation import observe, summarise
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure

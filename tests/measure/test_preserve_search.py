@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from bottleneck.job.code_names import names_in
+from bottleneck.job.inspect import names_in
 from bottleneck.measure.preserve.code import assigned_globals, is_installed
 from bottleneck.measure.preserve.preserved import preserved
 from bottleneck.measure.preserve.restoration import Notes

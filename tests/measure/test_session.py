@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.results.records import Interval, Judgement
 from tests.support.datasets import Photos, Stream

@@ -16,7 +16,7 @@ from torch.autograd import profiler as autograd_profiler
 from torch.autograd.profiler import profile  # what torch.profiler, slow to import, is made of
 from torch.utils.data import Dataset
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds import schedule, steal_time

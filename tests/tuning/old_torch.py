@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.job.loader_arguments import loader_argument_names
+from bottleneck.job.loader_args import loader_argument_names
 
 NEEDS_IN_ORDER = pytest.mark.skipif("in_order" not in loader_argument_names(), reason="this torch has no in_order")
 

@@ -13,9 +13,8 @@ from torchvision.transforms import v2
 
 from bottleneck.errors import UsageError
 from bottleneck.job.checks import check
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import make_train_step
-from bottleneck.job.transfer import make_transfer
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import make_train_step, make_transfer
 from bottleneck.tuning.change import Change, Here, Setting, build
 from bottleneck.tuning.changes import BUILT_IN, choose
 from tests.tuning.old_torch import NEEDS_IN_ORDER, where_there

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.transfer import make_transfer
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import make_transfer
 from bottleneck.loader import trees
 from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.results.evidence import Payload

@@ -11,8 +11,8 @@ from torch.utils.data import TensorDataset
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.checks import check
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import make_train_step, step_surroundings
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import make_train_step, step_surroundings
 from bottleneck.tuning.change import Here, Setting, build
 from bottleneck.tuning.changes import BUILT_IN, compiling
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torchvision import transforms
 
-from bottleneck.job.description import FIELD_NAMES, Pipeline
+from bottleneck.job.pipeline import FIELD_NAMES, Pipeline
 from bottleneck.reports.render import render
 from bottleneck.tuning.change import Setting
 from bottleneck.tuning.changes import BUILT_IN

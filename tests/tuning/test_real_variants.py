@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from bottleneck.job.train_step import make_train_step
+from bottleneck.job.step import make_train_step
 from bottleneck.results.evidence import Payload
 from bottleneck.tuning.change import Here, build
 from bottleneck.tuning.changes import BUILT_IN

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bottleneck.job.composed import find_members, is_function, name_of
-from bottleneck.job.key_paths import resolve, write_path
-from bottleneck.job.recipes.interface import Item, Key, KeyPath
+from bottleneck.job.cuts import find_members, is_function, name_of
+from bottleneck.job.inspect import Item, Key, KeyPath, resolve, write_path
 from bottleneck.loader.record.cutting import Cut, assign, make_cut
 from bottleneck.loader.record.tape import Tape
 

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from bottleneck.job.cuts import MAX_MEMBERS, CutSite, is_dataset
-from bottleneck.job.key_paths import follow, resolve
-from bottleneck.job.recipes.interface import Item, Key, KeyPath, entries
+from bottleneck.job.inspect import Item, Key, KeyPath, entries, follow, resolve
 from bottleneck.loader.record.tape import Tape
 
 

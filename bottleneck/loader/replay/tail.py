@@ -18,8 +18,7 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.job.key_paths import resolve
-from bottleneck.job.recipes.interface import KeyPath
+from bottleneck.job.inspect import KeyPath, resolve
 from bottleneck.loader import trees
 
 _LOCALS = "__recorded_locals__"

@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.job.handles import Handle
+from bottleneck.job.inspect import Handle
 from bottleneck.loader import modes, requests
 from bottleneck.loader.observe.file_watch import FileWatch
 from bottleneck.loader.observe.observer import Observer

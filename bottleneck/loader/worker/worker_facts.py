@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from bottleneck.job.contents import walk
-from bottleneck.job.handles import Handle, is_inherited
+from bottleneck.job.inspect import Handle, is_inherited, walk
 from bottleneck.loader.record.tape import Tape
 
 _GREW_BY = 4

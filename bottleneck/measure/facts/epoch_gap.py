@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from bottleneck.job.loader_arguments import is_pytorchs
+from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.switched_loader import SwitchedLoader

@@ -13,12 +13,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from bottleneck.job.code_names import codes_in
-from bottleneck.job.description import Pipeline
-from bottleneck.job.handles import find_tokenizers
-from bottleneck.job.key_paths import parse_path, resolve
-from bottleneck.job.python_objects import count_objects
-from bottleneck.job.start_method import start_method_of
+from bottleneck.job.inspect import codes_in, count_objects, find_tokenizers, parse_path, resolve
+from bottleneck.job.loader_args import start_method_of
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.observe.pixels import Pixels
 from bottleneck.loader.switched_loader import SwitchedLoader

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from bottleneck.job.code_origin import is_users
+from bottleneck.job.users_code import is_users
 from bottleneck.results.evidence import SourcePlace, TransformSeen
 
 _MAX_FILES, _MAX_BYTES = 200, 500_000

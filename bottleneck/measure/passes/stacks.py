@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from bottleneck.job.code_origin import is_ours
+from bottleneck.job.users_code import is_ours
 from bottleneck.loader.observe.stage_frames import stage_of_frame
 from bottleneck.results.evidence import FunctionSeen
 from bottleneck.results.names import span_of

@@ -25,7 +25,7 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from bottleneck.job.code_origin import is_ours, is_users
+from bottleneck.job.users_code import is_ours, is_users
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.facts.source import shown_path

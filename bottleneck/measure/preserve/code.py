@@ -7,8 +7,8 @@ import sys
 from functools import cache
 from types import CodeType
 
-from bottleneck.job.code_names import codes_in
-from bottleneck.job.code_origin import is_library
+from bottleneck.job.inspect import codes_in
+from bottleneck.job.users_code import is_library
 
 
 def assigned_globals(code: CodeType) -> set[str]:

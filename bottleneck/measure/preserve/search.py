@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from bottleneck.job.code_names import names_in
+from bottleneck.job.inspect import names_in
 from bottleneck.measure.preserve.code import assigned_globals, is_installed, top_package
 from bottleneck.measure.preserve.objects import (
     GENERATORS,

@@ -17,7 +17,7 @@ import psutil
 import torch
 
 from bottleneck._pydata import installed_version
-from bottleneck.job.start_method import default_start_method
+from bottleneck.job.loader_args import default_start_method
 from bottleneck.job.world import ranks_of_host
 from bottleneck.measure.system.cgroup import (
     CGROUP_ROOT,

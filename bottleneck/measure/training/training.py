@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.rounds.new_shapes import NewShapes, make_counts
 from bottleneck.measure.training.losses import Losses

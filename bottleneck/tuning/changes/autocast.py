@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import with_step_options
-from bottleneck.job.transfer import device_of
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import device_of, with_step_options
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.steps import LowPrecision, LowPrecisionCall, low_precision, no_cuda, no_default_step
 

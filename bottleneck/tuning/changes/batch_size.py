@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.steps import IMAGE_DIMENSIONS, Wrapper, no_default_step
 

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from bottleneck.errors import MeasurementError
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import with_step_options
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import with_step_options
 from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here, Settings

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bottleneck.errors import MeasurementError
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.steps import ProcessSetting, Wrapper, captured, no_cuda, no_default_step
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.travel import Shrinking, map_tensors, move_of, no_way_to_save, own_transfer

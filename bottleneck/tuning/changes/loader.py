@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.loader_arguments import loader_argument_names
+from bottleneck.job.loader_args import loader_argument_names
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.epochs import NO_WORKERS, starts_matter_not

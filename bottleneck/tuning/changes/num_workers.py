@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
 

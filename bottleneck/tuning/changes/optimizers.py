@@ -7,7 +7,7 @@ import inspect
 from functools import partial
 from typing import Any
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.steps import no_default_step
 

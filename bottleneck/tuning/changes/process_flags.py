@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import with_step_options
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import with_step_options
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.steps import ProcessSetting, no_cuda, parts_of_model
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import with_step_options
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import with_step_options
 from bottleneck.tuning.change import Change, Here
 
 

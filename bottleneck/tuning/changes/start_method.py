@@ -6,9 +6,9 @@ import multiprocessing
 from collections.abc import Mapping
 from typing import Any
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.handles import find_handles
-from bottleneck.job.start_method import start_method_of
+from bottleneck.job.inspect import find_handles
+from bottleneck.job.loader_args import start_method_of
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.epochs import starts_matter_not

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bottleneck.job.description import Pipeline
-from bottleneck.job.train_step import with_step_options
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import with_step_options
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.epochs import NO_WORKERS

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.tuning.change import Change, Here
 from bottleneck.tuning.datasets import inside_subsets, with_changed_inside, with_the_same_random

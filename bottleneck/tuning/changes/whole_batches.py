@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, default_collate, default_convert
 
-from bottleneck.job.description import Pipeline
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.loader.worker.user_code import fetches_batches
 from bottleneck.tuning.change import Change, Here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -14,8 +15,8 @@ from torch.utils.data.dataloader import default_collate as _default_collate
 from torch.utils.data.dataloader import default_convert as _default_convert
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.safe_repr import describe, quote
 from bottleneck.job.settings import COUNTS, FLAGS
+from bottleneck.job.users_code import describe, quote
 
 WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
     "prefetch_factor": None,
@@ -246,3 +247,16 @@ def _refused_by_pytorch(error: Exception) -> PipelineError:
         f"PyTorch's DataLoader does not accept these arguments together: {str(error).rstrip('.')}.",
         "Pipeline takes the same arguments as DataLoader(...): change the one that is named.",
     )
+
+
+def default_start_method() -> str:
+    """How they start where a loader does not say."""
+    # Asking for it without allow_none would fix it for the user's own code.
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def start_method_of(loader: Any) -> str:
+    """How those of a DataLoader start."""
+    context = loader.multiprocessing_context
+    chosen = context.get_start_method(allow_none=True) if context is not None else None
+    return str(chosen or default_start_method())

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.loader_arguments import (
+from bottleneck.job.loader_args import (
     build_loader,
     check_loader_arguments,
     is_default_collate,
@@ -21,9 +21,9 @@ from bottleneck.job.loader_arguments import (
     rebuild_loader,
     without_worker_arguments,
 )
-from bottleneck.job.recipes.registry import adopt
-from bottleneck.job.safe_repr import quote
-from bottleneck.job.train_step import StepOptions
+from bottleneck.job.recipes import adopt
+from bottleneck.job.step import StepOptions
+from bottleneck.job.users_code import quote
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)

@@ -1,0 +1,415 @@
+"""What the user's objects hold: a walk through attributes, containers and functions, and the paths to what is there.
+
+Attributes are read; nothing is called or changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Item:
+    """A key of a mapping, as part of a path; plain text in a path is an attribute, a number a position."""
+
+    key: Any
+
+
+Key = str | int | Item
+KeyPath = tuple[Key, ...]
+"""Keys from an object to something inside it."""
+
+
+def attributes(value: Any) -> Mapping[str, Any]:
+    """The attributes that an object itself holds; none of its class, and none that are computed."""
+    held = getattr(value, "__dict__", None)
+    return held if isinstance(held, Mapping) else {}
+
+
+def entries(container: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield the entries of a list, tuple or mapping (or one that PyTorch made of modules) with their paths.
+
+    Args:
+        container: Anything; what is no container has no entries.
+        path: Where the container is.
+    """
+    if isinstance(container, Mapping):
+        yield from (((*path, Item(key)), value) for key, value in list(container.items()))
+    elif isinstance(container, (list, tuple)) or type(container).__name__ == "ModuleList":
+        yield from (((*path, position), value) for position, value in enumerate(container))
+
+
+def listed_callables(value: Any, name: str) -> Iterator[KeyPath]:
+    """Yield the paths of the callables in a container that is an attribute of an object."""
+    for path, member in entries(getattr(value, name, None), (name,)):
+        if callable(member):
+            yield path
+
+
+_STEP = re.compile(r"""\.?(?P<name>[^.\[\]'"]+)|\[(?P<key>'[^']*'|"[^"]*"|[^\[\]'"]*)\]|\.""")
+
+
+def follow(value: Any, key: Key) -> Any:
+    """Return what lies at one key of an object."""
+    if isinstance(key, str):
+        return getattr(value, key)
+    return value[key.key if isinstance(key, Item) else key]
+
+
+def resolve(value: Any, path: KeyPath) -> Any:
+    """Return what lies at a path of an object."""
+    for key in path:
+        value = follow(value, key)
+    return value
+
+
+def write_path(path: KeyPath) -> str:
+    """Write a path as in code, such as `dataset.transforms[0]`."""
+    text = ""
+    for key in path:
+        if isinstance(key, Item):
+            text += f"[{key.key!r}]"
+        else:
+            text += f"[{key}]" if isinstance(key, int) else f".{key}"
+    return text.lstrip(".")
+
+
+def parse_path(text: str) -> KeyPath:
+    """Read a path as a user writes it: `dataset.transform`, `steps[0]`, `steps.0`, `options['transform']`.
+
+    Raises:
+        ValueError: It cannot be read, or is empty.
+    """
+    keys: list[Key] = []
+    place = 0
+    while place < len(text):
+        step = _STEP.match(text, place)
+        if step is None:
+            raise ValueError(text)
+        place = step.end()
+        word = step["name"] if step["key"] is None else step["key"].strip()
+        if word is None:
+            continue
+        if word[:1] in ("'", '"'):
+            keys.append(Item(ast.literal_eval(word)))
+        else:
+            keys.append(int(word) if word.isdigit() else word)
+    if not keys or "" in keys:
+        raise ValueError(text)
+    return tuple(keys)
+
+
+def codes_in(code: CodeType) -> list[CodeType]:
+    """A code object and those of the functions, lambdas and comprehensions inside it."""
+    inner = [each for const in code.co_consts if isinstance(const, CodeType) for each in codes_in(const)]
+    return [code, *inner]
+
+
+def names_in(code: CodeType) -> set[str]:
+    """The names that code looks up: its globals and the attributes it reads, which have the same table."""
+    return {name for each in codes_in(code) for name in each.co_names}
+
+
+_MAX_OBJECTS = 5_000
+_MAX_DEPTH = 6
+MAX_ENTRIES = 64
+"""Entries of one container that are looked into; longer ones hold data."""
+
+_LEAVES = (
+    type(None), bool, int, float, complex, str, bytes, bytearray, range, type, ModuleType, CodeType,
+    torch.Tensor, torch.nn.Module, torch.Generator, torch.dtype, torch.device, np.ndarray, np.generic,
+)  # fmt: skip
+_LIBRARIES = frozenset({"torch", "torchvision", "numpy", "PIL", "builtins", "bottleneck"})
+"""Whose functions are not looked into."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Something inside an object.
+
+    Attributes:
+        path: Keys from the object.
+        name: The same in words: a path, or the name of a variable that a function uses.
+        value: What lies there.
+    """
+
+    path: KeyPath
+    name: str
+    value: Any
+
+
+def walk(
+    root: Any,
+    name: str = "",
+    *,
+    stop_at: Callable[[Any], bool] = lambda _: False,
+    functions: bool = False,
+) -> Iterator[Held]:
+    """Yield what an object of some name holds, breadth first, each object once, and the object itself first.
+
+    Args:
+        stop_at: What is yielded, but not looked into.
+        functions: Look into functions too: their closures, and the globals that they use.
+    """
+    seen: set[int] = set()
+    # The objects are kept alive, so that no identity is met twice by chance.
+    queue: deque[tuple[Held, int]] = deque([(Held((), name, root), 0)])
+    kept: list[Any] = []
+    while queue and len(kept) < _MAX_OBJECTS:
+        held, depth = queue.popleft()
+        if id(held.value) in seen:
+            continue
+        seen.add(id(held.value))
+        kept.append(held.value)
+        yield held
+        if depth < _MAX_DEPTH and not isinstance(held.value, _LEAVES) and not stop_at(held.value):
+            queue.extend((child, depth + 1) for child in _children(held, functions=functions))
+
+
+def _children(held: Held, *, functions: bool) -> Iterator[Held]:
+    value = held.value
+    if isinstance(value, (FunctionType, MethodType, partial)):
+        if functions:
+            yield from _parts_of_function(held)
+        return
+    if isinstance(value, (dict, list, tuple)):
+        if len(value) <= MAX_ENTRIES:
+            for path, entry in entries(value):
+                yield _within(held, path, entry)
+        return
+    try:
+        state = list(attributes(value).items())
+    except Exception:  # noqa: BLE001 - any user type may refuse to be looked into
+        return
+    for key, entry in state:
+        if isinstance(key, str):
+            yield _within(held, (key,), entry)
+
+
+def _within(held: Held, path: KeyPath, value: Any) -> Held:
+    tail = write_path(path)
+    joint = "" if not held.name or tail.startswith("[") else "."
+    return Held((*held.path, *path), f"{held.name}{joint}{tail}", value)
+
+
+def _parts_of_function(held: Held) -> Iterator[Held]:
+    """Yield what a function uses: what is bound to it, its closure, and its globals by name."""
+    function, path = held.value, held.path
+    if isinstance(function, partial):
+        yield Held((*path, "func"), held.name, function.func)
+        for number, argument in enumerate(function.args):
+            yield Held((*path, "args", number), held.name, argument)
+        for key, argument in function.keywords.items():
+            yield Held((*path, "keywords", Item(key)), key, argument)
+        return
+    if isinstance(function, MethodType):
+        yield Held((*path, "__self__"), held.name, function.__self__)
+        function, path = function.__func__, (*path, "__func__")
+    if not isinstance(function, FunctionType) or str(function.__module__).partition(".")[0] in _LIBRARIES:
+        return
+    for number, (variable, cell) in enumerate(
+        zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    ):
+        try:
+            yield Held((*path, "__closure__", number, "cell_contents"), variable, cell.cell_contents)
+        except ValueError:  # still empty
+            continue
+    for name in names_in(function.__code__):
+        if name in function.__globals__:
+            yield Held((*path, "__globals__", Item(name)), name, function.__globals__[name])
+
+
+_UNSAFE = frozenset({
+    "h5py.File", "h5py.Group", "h5py.Dataset", "lmdb.Environment", "lmdb.Transaction", "zipfile.ZipFile",
+    "tarfile.TarFile", "sqlite3.Connection", "netCDF4.Dataset", "tables.File", "rasterio.DatasetReader",
+    "psycopg2.connection", "psycopg.Connection", "pymongo.MongoClient", "redis.Redis", "requests.Session",
+    "decord.VideoReader", "av.InputContainer",
+})  # fmt: skip
+"""Package and class; the modules between the two differ from version to version."""
+_MOST_FOUND = 20
+
+
+@dataclass(frozen=True)
+class Handle:
+    """Something open in a dataset.
+
+    Attributes:
+        path: Keys from the dataset.
+        name: The same in words, such as `self.file`.
+        kind: Package and class, such as `h5py.File`.
+        identity: Of the object, in the process that looked: a forked worker finds the same one, or has opened its own.
+    """
+
+    path: KeyPath
+    name: str
+    kind: str
+    identity: int
+
+
+def find_handles(dataset: Any) -> tuple[Handle, ...]:
+    """Return what a dataset holds open that is not safe to use from several processes."""
+    found: list[Handle] = []
+    for held in walk(dataset, "self", stop_at=lambda value: handle_kind(value) is not None):
+        kind = handle_kind(held.value)
+        if kind is not None and _is_open(held.value):
+            found.append(Handle(held.path, held.name, kind, id(held.value)))
+            if len(found) == _MOST_FOUND:
+                break
+    return tuple(found)
+
+
+def is_inherited(handle: Handle, dataset: Any) -> bool:
+    """Whether a worker's copy of the dataset still uses what was found open before the fork."""
+    try:
+        value = resolve(dataset, handle.path)
+        return id(value) == handle.identity and handle_kind(value) == handle.kind and _is_open(value)
+    except Exception:  # noqa: BLE001 - the worker has put something else in its place
+        return False
+
+
+def handle_kind(value: Any) -> str | None:
+    """Return package and class of what is not safe to share between processes; None for anything else."""
+    if isinstance(value, socket.socket):
+        return "socket.socket"
+    if isinstance(value, io.IOBase):
+        return _kind_of_file(value)
+    for cls in type(value).__mro__:
+        name = f"{cls.__module__.partition('.')[0]}.{cls.__name__}"
+        if name in _UNSAFE:
+            return name
+    return None
+
+
+def _kind_of_file(value: Any) -> str | None:
+    """Files that are read; a log that is written to does no harm."""
+    try:
+        value.fileno()
+        return "an open file" if value.readable() else None
+    except (OSError, ValueError):  # in memory, or closed
+        return None
+
+
+def _is_open(value: Any) -> bool:
+    try:
+        if getattr(value, "closed", False) is True:
+            return False
+        if isinstance(value, socket.socket):
+            return value.fileno() != -1
+        if type(value).__name__ == "ZipFile":
+            return value.fp is not None
+        # Handles of h5py are false once their file is closed.
+        return bool(value) if type(value).__module__.startswith("h5py") else True
+    except Exception:  # noqa: BLE001 - a type that cannot tell counts as open
+        return True
+
+
+def find_tokenizers(dataset: Any, collate_fn: Any) -> tuple[str, ...]:
+    """Return names of the tokenizers with threads of their own that the dataset or the collate function uses."""
+    found: dict[int, str] = {}
+    for root, name in ((dataset, "self"), (type(dataset).__dict__.get("__getitem__"), ""), (collate_fn, "collate_fn")):
+        for held in walk(root, name, stop_at=_has_threads, functions=True):
+            if _has_threads(held.value):
+                found.setdefault(id(held.value), held.name)
+    return tuple(found.values())[:_MOST_FOUND]
+
+
+def _has_threads(value: Any) -> bool:
+    """Whether this is a tokenizer of Hugging Face's `tokenizers`, or one of `transformers` around such a one."""
+    for cls in type(value).__mro__:
+        package = cls.__module__.partition(".")[0]
+        if package == "tokenizers" and cls.__name__ == "Tokenizer":
+            return True
+        if package == "transformers" and cls.__name__ in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+            return True
+    return False
+
+
+_LOOKED_AT = 32
+"""Entries of a container from which the others are estimated."""
+_ENOUGH = 8
+"""Entries from which on repetitions tell something."""
+_MAX_COUNTED_DEPTH = 4
+_SMALL_INTS = range(-5, 257)
+"""Python keeps one object for each of these."""
+
+
+@dataclass(frozen=True)
+class ObjectCount:
+    """An estimate."""
+
+    objects: int
+    nbytes: int
+    largest: str = ""
+    """The attribute with the most of them, such as `self.samples`; empty where there is none."""
+
+
+def count_objects(dataset: Any) -> ObjectCount:
+    """Estimate the Python objects in the large containers of a dataset, in constant time."""
+    found: list[tuple[float, float, str]] = []
+    for held in walk(dataset, "self"):
+        if _is_large(held.value):
+            found.append((*_estimate(held.value, 0, set()), held.name))
+    largest = max(found, default=(0.0, 0.0, ""))[2]
+    return ObjectCount(round(sum(one[0] for one in found)), round(sum(one[1] for one in found)), largest)
+
+
+def _is_large(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype == object and value.size > MAX_ENTRIES
+    return isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > MAX_ENTRIES
+
+
+def _estimate(value: Any, depth: int, seen: set[int]) -> tuple[float, float]:
+    """Return number and bytes of the objects in a value, itself included, without those seen before."""
+    size = float(sys.getsizeof(value))
+    if isinstance(value, dict):
+        keys, values = (list(islice(part, _LOOKED_AT)) for part in (dict.keys(value), dict.values(value)))
+        parts = [_scaled(keys, len(value), depth, seen), _scaled(values, len(value), depth, seen)]
+    elif isinstance(value, (set, frozenset)):
+        parts = [_scaled(list(islice(value, _LOOKED_AT)), len(value), depth, seen)]
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
+        parts = [_scaled([flat[place] for place in _places(value.size)], value.size, depth, seen)]
+    elif isinstance(value, (list, tuple)):
+        get: Any = list.__getitem__ if isinstance(value, list) else tuple.__getitem__  # past what a subclass does
+        parts = [_scaled([get(value, place) for place in _places(len(value))], len(value), depth, seen)]
+    else:
+        return 1.0, size
+    return 1.0 + sum(part[0] for part in parts), size + sum(part[1] for part in parts)
+
+
+def _places(length: int) -> Sequence[int]:
+    """Positions spread over a sequence."""
+    return range(0, length, max(1, length // _LOOKED_AT))[:_LOOKED_AT]
+
+
+def _scaled(some: list[Any], length: int, depth: int, seen: set[int]) -> tuple[float, float]:
+    """Return number and bytes of all entries, from some of them."""
+    if not some or depth >= _MAX_COUNTED_DEPTH:
+        return 0.0, 0.0
+    counted = [entry for entry in some if not _is_shared(entry)]
+    own = {id(entry): entry for entry in counted if id(entry) not in seen}
+    seen.update(own)
+    if len(counted) >= _ENOUGH and 2 * len(own) <= len(counted):
+        return float(len(own)), 0.0  # a few objects met again and again, such as the names of classes
+    counts = [_estimate(entry, depth + 1, seen) for entry in own.values()]
+    factor = length / len(some)
+    return factor * sum(count[0] for count in counts), factor * sum(count[1] for count in counts)
+
+
+def _is_shared(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, type)) or (type(value) is int and value in _SMALL_INTS)

@@ -1,0 +1,425 @@
+"""Recipes: where frameworks keep the callables at which their datasets can be cut.
+
+`docs/recipes.md` says how to write one. A recipe only looks: it neither calls nor changes anything, and it imports
+nothing of its framework: when it is asked, the objects are there already, and so is the framework.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from bottleneck.errors import PipelineError
+from bottleneck.job.inspect import Item, KeyPath, attributes, entries, listed_callables, resolve, write_path
+from bottleneck.job.users_code import summary
+
+CutStage = Literal["augment", "load"]
+
+
+@dataclass(frozen=True)
+class FoundCallable:
+    """A callable inside an object of a framework.
+
+    Attributes:
+        path: Where it is, from the object; not empty.
+        stage: Which stage its calls belong to; None where only its name or its arguments can tell.
+    """
+
+    path: KeyPath
+    stage: CutStage | None = None
+
+
+class Recipe:
+    """What is known about one framework. A recipe overrides what its framework needs; the rest stays empty.
+
+    Attributes:
+        name: The framework. A recipe replaces an earlier one of the same name.
+        packages: Packages or modules whose classes this recipe knows, such as `("webdataset",)`. An object belongs
+            to a recipe when its class, or one that it derives from, is defined in one of them.
+        complete: The callables that this recipe names are all there is in the framework's own classes; what else
+            they have, in methods and attributes, is machinery and is not searched.
+    """
+
+    name: str = ""
+    packages: tuple[str, ...] = ()
+    complete: bool = False
+
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:  # noqa: ARG002 - for recipes that override it
+        """Yield the callables that a dataset of the framework keeps."""
+        return ()
+
+    def datasets(self, holder: Any) -> Iterable[KeyPath]:  # noqa: ARG002 - for recipes that override it
+        """Yield where a dataset of the framework keeps further datasets."""
+        return ()
+
+    def members(self, transform: Any) -> Iterable[KeyPath]:  # noqa: ARG002 - for recipes that override it
+        """Yield where a transform of the framework keeps the transforms that it is composed of."""
+        return ()
+
+    def adopt(self, dataset: Any) -> Any:
+        """Return what a DataLoader can take in the place of an object that it cannot; by default the object."""
+        return dataset
+
+
+class Torchvision(Recipe):
+    """Datasets and transforms of torchvision, v1 and v2."""
+
+    name = "torchvision"
+    packages = ("torchvision",)
+
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:
+        """Yield what `wrap_dataset_for_transforms_v2` does to an item before it is transformed."""
+        if callable(attributes(holder).get("_wrapper")):
+            yield FoundCallable(("_wrapper",), "load")
+
+    def members(self, transform: Any) -> Iterable[KeyPath]:
+        """Yield those of Compose, RandomApply and the like, and the pair that a dataset's `transforms` stands for."""
+        yield from listed_callables(transform, "transforms")
+        for name in ("transform", "target_transform"):  # StandardTransform
+            if callable(attributes(transform).get(name)):
+                yield (name,)
+
+
+class TorchModules(Recipe):
+    """Modules of PyTorch."""
+
+    name = "torch.nn"
+    packages = ("torch.nn",)
+
+    def members(self, transform: Any) -> Iterable[KeyPath]:
+        """Yield those of a Sequential; what other modules do with theirs cannot be known."""
+        if isinstance(transform, nn.Sequential):
+            for name in transform._modules:
+                yield ("_modules", Item(name))
+
+
+_LOADS = "monai.transforms.io."
+
+
+class Monai(Recipe):
+    """Datasets and transforms of MONAI."""
+
+    name = "MONAI"
+    packages = ("monai",)
+    complete = True
+
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:
+        """Yield the transform, or each part of it where some of them load."""
+        transform = attributes(holder).get("transform")
+        if not callable(transform):
+            return
+        parts = [(path, resolve(transform, path)) for path in listed_callables(transform, "transforms")]
+        if not any(_loads(part) for _, part in parts):
+            yield FoundCallable(("transform",), "augment")
+            return
+        for path, part in parts:
+            yield FoundCallable(("transform", *path), "load" if _loads(part) else "augment")
+
+
+def _loads(transform: Any) -> bool:
+    return any(cls.__module__.startswith(_LOADS) for cls in type(transform).__mro__)
+
+
+class Timm(Recipe):
+    """Datasets and transforms of timm."""
+
+    name = "timm"
+    packages = ("timm",)
+
+    def members(self, transform: Any) -> Iterable[KeyPath]:
+        """Yield the operations of RandAugment and AugMix, of which each call takes some."""
+        return listed_callables(transform, "ops")
+
+
+class HuggingFaceDatasets(Recipe):
+    """Map-style and iterable datasets; a stream is a chain of steps, each around the one before."""
+
+    name = "Hugging Face datasets"
+    packages = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # users call their own modules `datasets`, too
+    complete = True
+
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:
+        """Yield the transform of a map-style dataset, and the function of a stream's `map`."""
+        held = attributes(holder)
+        options = held.get("_format_kwargs")
+        if isinstance(options, dict) and callable(options.get("transform")):
+            yield FoundCallable(("_format_kwargs", Item("transform")), "augment")
+        if callable(held.get("function")) and "Filter" not in type(holder).__name__:
+            yield FoundCallable(("function",), "augment")
+
+    def datasets(self, holder: Any) -> Iterable[KeyPath]:
+        """Yield the steps of a stream."""
+        held = attributes(holder)
+        for name in ("_ex_iterable", "ex_iterable"):
+            if held.get(name) is not None:
+                yield (name,)
+        for path, _ in entries(held.get("ex_iterables"), ("ex_iterables",)):
+            yield path
+
+
+_MAPS = ("_map", "_map_tuple", "_map_dict")
+
+
+class WebDataset(Recipe):
+    """`WebDataset` and `DataPipeline`; a `WebLoader` stands for the DataLoader in it."""
+
+    name = "WebDataset"
+    packages = ("webdataset",)
+    complete = True
+
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:
+        """Yield the functions of the stages that map samples; decoders are part of loading."""
+        for place, stage in entries(attributes(holder).get("pipeline"), ("pipeline",)):
+            held = attributes(stage)
+            if getattr(held.get("f"), "__name__", "") not in _MAPS:
+                continue
+            given = [*entries(held.get("args"), ("args",)), *entries(held.get("kw"), ("kw",))]
+            for path, function in given:
+                if callable(function) and path[-1] != Item("handler"):
+                    decodes = type(function).__module__.startswith("webdataset.")
+                    yield FoundCallable((*place, *path), "load" if decodes else None)
+
+    def adopt(self, dataset: Any) -> Any:
+        """Return the DataLoader inside a WebLoader that does nothing besides."""
+        stages = attributes(dataset).get("pipeline")
+        alone = isinstance(stages, list) and len(stages) == 1 and isinstance(stages[0], DataLoader)
+        return stages[0] if alone and stages else dataset
+
+
+class NodeStream(IterableDataset[Any]):
+    """A node as a dataset; it runs where the dataset does, as a copy, and its threads and processes end with that."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    def __iter__(self) -> Iterator[Any]:
+        node = _fresh(self.node, {})
+        node.reset()
+        yield from node
+
+
+class TorchdataNodes(Recipe):
+    """Nodes that work in the thread that asks them; what works ahead in threads of its own is not cut."""
+
+    name = "torchdata"
+    packages = ("torchdata.nodes", __name__)
+    complete = True
+
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:
+        """Yield the function of a mapper without workers."""
+        held = attributes(holder)
+        if callable(held.get("map_fn")) and not _has_mapper(held) and not _works_ahead(held):
+            yield FoundCallable(("map_fn",))
+
+    def datasets(self, holder: Any) -> Iterable[KeyPath]:
+        """Yield the nodes around which a node is."""
+        held = attributes(holder)
+        if _has_mapper(held):
+            yield ("_it",)
+        elif not _works_ahead(held):
+            yield from ((name,) for name in ("node", "source") if _is_node(held.get(name)))
+            yield from (path for path, _ in entries(held.get("source_nodes"), ("source_nodes",)))
+
+    def adopt(self, dataset: Any) -> Any:
+        """Return a node, or that of a `nodes.Loader`, as an iterable dataset."""
+        node = attributes(dataset).get("root", dataset)
+        return NodeStream(node) if _is_node(node) else dataset
+
+
+def _is_node(value: Any) -> bool:
+    return hasattr(value, "get_state") and hasattr(value, "reset")
+
+
+def _has_mapper(held: Mapping[str, Any]) -> bool:
+    """Whether a node leaves its work to a mapper that it made when it was made itself."""
+    inner = held.get("_it")
+    return _is_node(inner) and "map_fn" in attributes(inner)
+
+
+def _works_ahead(held: Mapping[str, Any]) -> bool:
+    """Whether a node works in threads or processes of its own."""
+    return bool(held.get("num_workers")) or "prefetch_factor" in held or "_pin_memory_device" in held
+
+
+def _fresh(node: Any, copies: dict[int, Any]) -> Any:
+    """Copy a chain of nodes without what is running in it; what they work on is not copied."""
+    if id(node) in copies:
+        return copies[id(node)]
+    copies[id(node)] = clone = copy.copy(node)
+    for name, value in attributes(node).items():
+        if callable(getattr(type(node), name, None)):
+            delattr(clone, name)  # stands in for a method, and knows the original only
+        elif _is_node(value):
+            setattr(clone, name, _fresh(value, copies))
+        elif name == "_it":
+            clone._it = None
+        elif isinstance(value, dict) and any(_is_node(part) for part in value.values()):
+            setattr(clone, name, {k: _fresh(part, copies) if _is_node(part) else part for k, part in value.items()})
+    return clone
+
+
+class LitData(Recipe):
+    """Streaming datasets of litdata."""
+
+    name = "litdata"
+    packages = ("litdata",)
+    complete = True
+
+    def callables(self, holder: Any) -> Iterable[FoundCallable]:
+        """Yield the transforms."""
+        transform = attributes(holder).get("transform")
+        if callable(transform):
+            yield FoundCallable(("transform",), "augment")
+        for path, member in entries(transform, ("transform",)):
+            if callable(member):
+                yield FoundCallable(path, "augment")
+
+    def adopt(self, dataset: Any) -> Any:
+        """Return a plain DataLoader for a StreamingDataLoader, which only counts and wants litdata's own class."""
+        if not isinstance(dataset, DataLoader) or type(dataset).__name__ != "StreamingDataLoader":
+            return dataset
+        plain: DataLoader[Any] = object.__new__(DataLoader)
+        plain.__dict__.update(vars(dataset))
+        return plain
+
+
+_BUILT_IN: tuple[Recipe, ...] = (
+    Torchvision(),
+    TorchModules(),
+    Monai(),
+    Timm(),
+    HuggingFaceDatasets(),
+    WebDataset(),
+    TorchdataNodes(),
+    LitData(),
+)
+_registered: list[Recipe] = []
+AnswerT = TypeVar("AnswerT")
+
+
+def register_recipe(recipe: Recipe) -> None:
+    """Use a recipe of one's own from now on, in this process; it is asked before the built-in ones.
+
+    Args:
+        recipe: Replaces one that was registered before under the same name.
+
+    Raises:
+        TypeError: It is no instance of a class derived from `bottleneck.Recipe`.
+        ValueError: It has no name, or names no packages.
+    """
+    if not isinstance(recipe, Recipe):
+        hint = "; write register_recipe(" + recipe.__name__ + "())" if isinstance(recipe, type) else ""
+        raise TypeError(f"A recipe is an instance of a class derived from bottleneck.Recipe, not {recipe!r}{hint}.")
+    packages = recipe.packages
+    if not recipe.name or isinstance(packages, str) or not packages:
+        raise ValueError("A recipe has a name and packages, such as name = 'shards', packages = ('shards',).")
+    _registered[:] = [recipe, *(other for other in _registered if other.name != recipe.name)]
+
+
+def recipes_for(value: Any) -> list[Recipe]:
+    """Return the recipes that know the class of an object, or one that it derives from."""
+    return _recipes_for_modules({cls.__module__ for cls in value.__class__.__mro__})
+
+
+def _recipes_for_modules(modules: set[str]) -> list[Recipe]:
+    return [
+        recipe
+        for recipe in (*_registered, *_BUILT_IN)
+        if any(module == name or module.startswith(f"{name}.") for name in recipe.packages for module in modules)
+    ]
+
+
+def callables(holder: Any) -> list[FoundCallable]:
+    """Return the callables that recipes know of on an object, each once.
+
+    Raises:
+        PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
+    """
+    found: dict[KeyPath, FoundCallable] = {}
+    for recipe in recipes_for(holder):
+        for one in _ask(recipe, recipe.callables, holder):
+            if one.path not in found and _is_there(recipe, holder, one.path, calls=True):
+                found[one.path] = one
+    return list(found.values())
+
+
+def datasets(holder: Any) -> list[KeyPath]:
+    """Return where recipes know of further datasets inside one.
+
+    Raises:
+        PipelineError: A recipe of the user's fails, or names what is not there.
+    """
+    paths = [(recipe, path) for recipe in recipes_for(holder) for path in _ask(recipe, recipe.datasets, holder)]
+    return list(dict.fromkeys(path for recipe, path in paths if _is_there(recipe, holder, path)))
+
+
+def members(transform: Any) -> list[KeyPath]:
+    """Return where a transform keeps the transforms that it is composed of.
+
+    Where no recipe knows of any, a list of callables named `transforms` is taken for them.
+
+    Raises:
+        PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
+    """
+    named = [(recipe, path) for recipe in recipes_for(transform) for path in _ask(recipe, recipe.members, transform)]
+    paths = [path for recipe, path in named if _is_there(recipe, transform, path, calls=True)]
+    if not paths and callable(transform) and not isinstance(transform, type):
+        paths = list(listed_callables(transform, "transforms"))
+    return list(dict.fromkeys(paths))
+
+
+def adopt(dataset: Any) -> Any:
+    """Return what a DataLoader can take in the place of an object that it cannot; by default the object."""
+    for recipe in recipes_for(dataset):
+        adopted = recipe.adopt(dataset)
+        if adopted is not dataset:
+            return adopted
+    return dataset
+
+
+def knows(value: Any) -> bool:
+    """Whether an object is a dataset of a framework, or part of one, as far as recipes can tell."""
+    if isinstance(value, type) or callable(value):
+        return False
+    return any(
+        _ask(recipe, recipe.callables, value) or _ask(recipe, recipe.datasets, value) for recipe in recipes_for(value)
+    )
+
+
+def is_machinery(cls: type) -> bool:
+    """Whether a recipe knows all that can be cut in a class, so that nothing else is searched in it."""
+    return any(recipe.complete for recipe in _recipes_for_modules({cls.__module__}))
+
+
+def _ask(recipe: Recipe, question: Callable[[Any], Iterable[AnswerT]], value: Any) -> list[AnswerT]:
+    try:
+        return list(question(value))
+    except Exception as error:
+        if recipe not in _registered:
+            return []  # a newer version of the framework than the one that the recipe was written for
+        raise PipelineError(
+            f"The recipe {recipe.name!r} failed on a {type(value).__name__}: {summary(error)}.",
+            "Let the recipe look only at what is there, with getattr(holder, name, None).",
+        ) from error
+
+
+def _is_there(recipe: Recipe, holder: Any, path: KeyPath, *, calls: bool = False) -> bool:
+    try:
+        value = resolve(holder, path)
+    except (AttributeError, LookupError, TypeError):
+        problem = "is not there"
+    else:
+        if not calls or callable(value):
+            return True
+        problem = "cannot be called"
+    if recipe not in _registered:
+        return False
+    raise PipelineError(
+        f"The recipe {recipe.name!r} names {write_path(path)!r} on a {type(holder).__name__}, which {problem}.",
+        "Let the recipe yield only what is there: look with getattr(holder, name, None) first.",
+    )

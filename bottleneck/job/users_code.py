@@ -1,0 +1,114 @@
+"""The user's code in messages: whose code a file holds, tracebacks without ours, and words about objects whose own
+`__str__` or `__repr__` may fail.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import traceback
+from functools import cache
+from pathlib import Path
+
+
+def quote(value: object) -> str:
+    """The repr of a value; its class where that fails."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a message about an object must not fail because of it
+        return f"<{type(value).__name__} object>"
+
+
+def describe(value: object) -> str:
+    """The repr of a value where it is short; else its class."""
+    shown = quote(value)
+    return shown if len(shown) <= 40 and "\n" not in shown else f"a {type(value).__name__}"
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says; nothing where its `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - as above
+        return ""
+
+
+def said_by(error: BaseException) -> str:
+    """What an exception says, on one line; nothing where its `__str__` fails."""
+    return " ".join(text_of(error).split())
+
+
+def summary(error: BaseException) -> str:
+    """Class and message of an exception on one line, without a full stop; a long message is cut."""
+    text = said_by(error).rstrip(".")
+    text = text if len(text) <= 300 else text[:297] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_PACKAGE = Path(__file__).parents[1]
+# Not the whole package: `_pydata` and pydata's Bottleneck, which share its folder, are called by the user's code.
+_OURS = (
+    *(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "script", "measure", "loader", "job")),
+    str(_PACKAGE / "api.py"),
+)
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is part of what calls the user's code."""
+    return file.startswith(_OURS)
+
+
+@cache
+def is_library(file: str) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    path = Path(file)
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return True
+    resolved = path.resolve()
+    return any(resolved.is_relative_to(root) for root in _library_roots())
+
+
+@cache
+def _library_roots() -> frozenset[Path]:
+    return frozenset(Path(sysconfig.get_path(key)).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def is_users(file: str) -> bool:
+    """Whether the code of a frame is the user's own."""
+    return not file.startswith("<") and not is_ours(file) and not is_library(file)
+
+
+_STARTS_SCRIPTS = "<frozen runpy>"
+_FRAME = re.compile(r'  File "(.+?)", line \d+')
+
+
+def users_traceback(error: BaseException) -> str:
+    """The traceback of an exception, without frames of ours and of what starts scripts."""
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not is_ours(f.filename) and f.filename != _STARTS_SCRIPTS
+    ]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
+
+
+def without_libraries(text: str) -> str:
+    """A traceback with the frames of the user's own files only, and the number of the others."""
+    lines: list[str] = []
+    hidden, kept, in_frames = 0, True, False
+    for line in text.splitlines():
+        frame = _FRAME.match(line)
+        if frame is not None:
+            in_frames, kept = True, is_users(frame[1])
+            hidden += not kept
+        elif not (in_frames and line.startswith("    ")):  # neither a frame nor its source
+            if in_frames and hidden:
+                lines.append(
+                    f"  ({hidden} frame{'s' if hidden > 1 else ''} of libraries left out: --traceback shows all)"
+                )
+            hidden, kept, in_frames = 0, True, False
+        if kept:
+            lines.append(line)
+    return "\n".join(lines)
