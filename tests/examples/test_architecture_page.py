@@ -29,7 +29,9 @@ def test_every_package_has_a_row_and_every_row_a_package():
 def test_every_file_that_is_named_is_there():
     named = {code for code in IN_CODE if re.fullmatch(r"[\w/]+/([\w.]+\.(py|json|md|j2))?", code)}
     assert len(named) > 10
-    assert [name for name in sorted(named) if not any((top / name).exists() for top in (ROOT, ROOT / "bottleneck"))] == []
+    assert [
+        name for name in sorted(named) if not any((top / name).exists() for top in (ROOT, ROOT / "bottleneck"))
+    ] == []
 
 
 def test_the_rule_of_the_page_is_one():
