@@ -38,7 +38,7 @@ test: lint  ## lint; side by side what judges no times, one by one what does
 	$(BIN)/python -m pytest --reruns $(RERUNS) -m "not untimed and not sleeps and $(MEASURING)"
 
 LINES_OF = find $(1) -name '*.py' -exec cat {} + | wc -l
-BUDGET_OF = sed -n 's/^$(1) = \([0-9]*\).*/\1/p' pyproject.toml
+BUDGET_OF = sed -n 's/^$(1) = \([0-9][0-9]*\).*/\1/p' pyproject.toml
 
 lint: $(INSTALLED)  ## ruff, mypy (strict), the order of the layers, the budget of lines
 	$(BIN)/ruff check
