@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
     from bottleneck.job.recipes import Recipe, register_recipe
     from bottleneck.script.batches import watch
-    from bottleneck.script.within import diagnosing
+    from bottleneck.script.diagnosing import diagnosing
     from bottleneck.tuning.change import Change
     from bottleneck.tuning.tune import Tuning, tune
 

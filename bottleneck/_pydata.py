@@ -22,7 +22,7 @@ PUBLIC_NAMES = {
     "Pipeline": "bottleneck.job.pipeline",
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
-    "diagnosing": "bottleneck.script.within",
+    "diagnosing": "bottleneck.script.diagnosing",
     "watch": "bottleneck.script.batches",
     "Change": "bottleneck.tuning.change",
     "Tuning": "bottleneck.tuning.tune",

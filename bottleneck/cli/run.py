@@ -24,8 +24,7 @@ from bottleneck.cli.printing import say
 from bottleneck.cli.progress import open_progress
 from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import UsageError
-from bottleneck.script.ends import Ends
-from bottleneck.script.launch import Script, wait_for_threads
+from bottleneck.script.launch import Ends, Script, wait_for_threads
 
 if TYPE_CHECKING:
     from bottleneck.api import Attempt

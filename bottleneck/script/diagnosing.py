@@ -5,38 +5,31 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
-import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from bottleneck.api import Attempt, attempt_diagnosis
+from bottleneck.api import Asked, Attempt, Diagnosis, attempt_diagnosis
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
-from bottleneck.job import containers
-from bottleneck.job.pipeline import Pipeline
-from bottleneck.job.step import resolve_device
 from bottleneck.job.users_code import users_traceback
 from bottleneck.job.world import world_size
-from bottleneck.loader import trees
-from bottleneck.measure.device import devices_of
 from bottleneck.measure.explain_errors import one_line
-from bottleneck.measure.loop import Loop
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.results.records import Warning
-from bottleneck.script.ends import GRACE_S
 from bottleneck.script.feed import Feed
-from bottleneck.script.loop_time import LoopTime
-from bottleneck.script.moves import Moves
+from bottleneck.script.iterators import Source
+from bottleneck.script.job import NEEDED, NO_MOVE, describe
+from bottleneck.script.launch import GRACE_S
+from bottleneck.script.loop_time import LoopTime, of_new_workers, of_one_loader
 from bottleneck.script.not_found import Notice, not_found
-from bottleneck.script.one_loader import of_new_workers, of_one_loader
 from bottleneck.script.ranks import OwnRanks, check_group
 from bottleneck.script.saved import Saved
-from bottleneck.script.source import Source
-from bottleneck.script.trained import Optimizers, models_of
 from bottleneck.script.watch import Watch
 
 _STEP = LRScheduler.step
@@ -46,9 +39,6 @@ _FROM_SEVERAL_THREADS = MeasurementError(
     "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
 )
-_NO_MOVE = "the loop was not seen to move any part of its batch to the device"
-_NEEDED = "what the loop moves to the device, it also uses on the CPU: it reads or pins it there"
-_THERE_ALREADY = "the batches that the loop gets are on the device already"
 
 
 class Diagnosing:
@@ -201,7 +191,7 @@ class Diagnosing:
                 f"The loop {in_the_loop}: what it does with them before it trains is part of compute. In the "
                 "dataset or the collate function, it would be measured as input, and workers would do it.",
             )
-        if self._watch.loop.not_copied in (_NO_MOVE, _NEEDED):
+        if self._watch.loop.not_copied in (NO_MOVE, NEEDED):
             yield Warning(
                 "copy-not-seen",
                 f"There is no stage `copy`: {self._watch.loop.not_copied}. What the loop copies is part of compute.",
@@ -223,7 +213,7 @@ class Diagnosing:
         except UsageError as error:
             self._refuse(error)
         self._source = source
-        pipeline = _describe(source, optimizers, self._watch.models, self._watch.loop)
+        pipeline = describe(source, optimizers, self._watch.models, self._watch.loop)
 
         def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
             try:
@@ -276,45 +266,6 @@ class Diagnosing:
         return step
 
 
-def _describe(
-    source: Source, optimizers: tuple[Any, ...], models: Any, loop: Loop
-) -> Callable[[Callable[[Any], None]], Pipeline]:
-    """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches."""
-    models = models_of(optimizers) if optimizers else models
-    together = Optimizers.of(optimizers)
-    device = _device_of(optimizers) or next(iter(devices_of(models)), None) or _device_without(source)
-    transfer = source.moves.learnt()
-    loop.copies = True
-    if device.type != "cpu" and not transfer.moved:
-        loop.not_copied = _why_not_copied(source.moves)
-    return lambda step: Pipeline.from_loader(
-        source.loader,
-        train_step=_with_containers_of_its_own(step) if source.moves.are_written else step,
-        model=models,
-        optimizer=together,
-        device=device,
-        to_device=transfer if device.type != "cpu" else None,
-    )
-
-
-def _with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return the step of a loop that puts other things into its batches: those of a cache are to stay as they are."""
-    return lambda batch: step(trees.map_leaves(_with_attributes_of_its_own, batch))
-
-
-def _with_attributes_of_its_own(leaf: Any) -> Any:
-    if not trees.is_primitive(leaf) and containers.inside(leaf):  # such as a graph, which moves itself in place
-        with contextlib.suppress(Exception):  # any user type may refuse
-            return copy.copy(leaf)
-    return leaf
-
-
-def _why_not_copied(moves: Moves) -> str:
-    if moves.moves_any:
-        return _NEEDED
-    return _THERE_ALREADY if moves.arrive_on_device else _NO_MOVE
-
-
 def _raising(error: BottleneckError) -> Callable[[], Attempt]:
     def outcome() -> Attempt:
         raise error
@@ -347,17 +298,87 @@ def _raised(error: BaseException, what: str) -> MeasurementError:
     )
 
 
-def _device_of(optimizers: Iterable[Any]) -> torch.device | None:
-    """Where the parameters are that an optimizer steps."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                device: torch.device = parameter.device
-                return device
-    return None
+class Run:
+    """What `diagnosing` gives: the diagnosis of the loop, once its body has been left."""
+
+    _diagnosis: Diagnosis | None = None
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What was measured, be it only a part where the training ended or raised first.
+
+        Raises:
+            MeasurementError: Nothing was, or not yet.
+        """
+        if self._diagnosis is None:
+            raise MeasurementError("Nothing has been measured.", "Look at it after the with block.")
+        return self._diagnosis
 
 
-def _device_without(source: Source) -> torch.device:
-    """Where a loop computes of which no model is known, as far as its batches say."""
-    is_on_device = source.moves.moves_any or source.moves.arrive_on_device
-    return resolve_device(None) if is_on_device else torch.device("cpu")
+class _Measured(BaseException):
+    """Leaves the body when the measuring is done: batches from caches are no training."""
+
+
+@contextmanager
+def diagnosing(  # noqa: PLR0913 - the options of the contract
+    *,
+    budget: str | float | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    cache_bytes: int | None = None,
+    flamegraph: str | os.PathLike[str] | None = None,
+    gpu_hour_price: float | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    cold: bool = False,
+    progress: ProgressCallback | None = None,
+    loader: str | int | None = None,
+    skip_steps: int = 3,
+) -> Iterator[Run]:
+    """Diagnose the training loop that runs in the body, as `bottleneck run` does with that of a script.
+
+    After the verdict the body is left, from within the loop and without an error. Model, optimizer, random numbers,
+    loader and process are then as they were when the measuring began, after `skip_steps` steps of training.
+
+    Args:
+        budget: As in `diagnose`, like all options that follow up to `progress`.
+        quick: Aim at 20 seconds and wider intervals.
+        seed: Of the order of experiments and of the job's random numbers meanwhile.
+        cache_bytes: Memory that all caches together may take.
+        flamegraph: A folder for flamegraphs of the workers' code.
+        gpu_hour_price: What a GPU hour costs, in any currency.
+        trace: A folder for traces of a few steps.
+        cold: Measure also what the job gets of files that are not in memory.
+        progress: Called between blocks.
+        loader: Which DataLoader, where several feed the loop: its number, or the name of its dataset's class.
+        skip_steps: Steps of training before the measuring.
+
+    Raises:
+        UsageError: A bad option, or a diagnosis that runs already.
+        MeasurementError: The body ended before the measuring did, or the job could not be measured. What was measured
+            until then is its `diagnosis` attribute. What the body itself raises is raised as it is.
+    """
+    asked = Asked.of(
+        budget=budget, quick=quick, seed=seed, cache_bytes=cache_bytes, flamegraph=flamegraph,
+        gpu_hour_price=gpu_hour_price, trace=trace, cold=cold, progress=progress,
+    )  # fmt: skip
+    if isinstance(skip_steps, bool) or not isinstance(skip_steps, int) or skip_steps < 1:
+        raise UsageError(f"skip_steps must be a whole number, 1 or more, not {skip_steps!r}.")
+    outcomes: list[Callable[[], Attempt]] = []
+
+    def finish(outcome: Callable[[], Attempt]) -> NoReturn:
+        outcomes.append(outcome)
+        raise _Measured
+
+    run = Run()
+    wanted = None if loader is None else str(loader)
+    with Diagnosing(asked.options, finish, asked.progress, skip_steps, wanted) as inside:
+        try:
+            yield run
+        except BaseException as error:
+            if not outcomes:
+                with suppress(BottleneckError, KeyboardInterrupt):
+                    run._diagnosis = inside.end(error).diagnosis
+                raise
+        attempt = outcomes[0]() if outcomes else inside.end(None)
+    run._diagnosis = attempt.diagnosis
+    run._diagnosis = asked.answer(attempt)

@@ -1,22 +1,24 @@
-"""Run a script as Python would: as `__main__`, with its own arguments, and its folder first on the path."""
+"""Run a script as Python would, and end it in order, whatever ends it: `os._exit`, a signal, a loop that hangs."""
 
 from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
 
-from bottleneck.errors import UsageError
+from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.results.format import duration
 
 _WRITE = "Write bottleneck run path/to/train.py ARGS."
 _NO_SCRIPTS = {
     ".ipynb": ("notebook", "In the notebook, write with bottleneck.diagnosing() as run: train()."),
-    ".sh": ("shell script", "In the shell script, write bottleneck run in the place of python."),
+    ".sh": ("shell script", "In the shell script, write bottleneck run instead of python."),
 }
 
 
@@ -79,3 +81,86 @@ def wait_for_threads(already_there: Collection[threading.Thread]) -> None:
 
     while threads := left():
         threads[0].join()
+
+
+GRACE_S = 10.0
+"""How long a loop in another thread, or one in native code, may take until it asks for a batch or handles a signal."""
+_REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")
+_OVERDUE = signal.SIGRTMAX - 2
+"""Sent by us to this process; a signal that scripts and schedulers leave alone."""
+exit_now = os._exit
+"""Ends the process at once."""
+
+
+class Ends:
+    """While it is entered, these ends are in order: what was measured is reported, and nothing of the script's runs.
+
+    Args:
+        leave: Gets why the script ends, reports and ends the process. None: there is nothing to report yet, and it
+            returns.
+        lent_s: For how long the loop has had its batch; None while it has none.
+        timeout_s: How long it may have one.
+    """
+
+    def __init__(
+        self, leave: Callable[[BaseException], None], lent_s: Callable[[], float | None], timeout_s: float
+    ) -> None:
+        self._leave, self._lent_s, self._timeout_s = leave, lent_s, timeout_s
+        self._process = os.getpid()
+        self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="bottleneck-loop-watch", daemon=True)
+
+    def __enter__(self) -> Ends:
+        os._exit = self._exit
+        for number in (getattr(signal, name) for name in _REQUESTS):
+            previous = signal.getsignal(number)
+            if callable(previous):
+                self._previous[number] = previous
+                signal.signal(number, self._requested)
+        signal.signal(_OVERDUE, self._overdue)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(GRACE_S)
+        os._exit = exit_now
+        for number, previous in self._previous.items():
+            if signal.getsignal(number) == self._requested:  # the script's own handler stays
+                signal.signal(number, previous)
+        signal.signal(_OVERDUE, signal.SIG_DFL)
+
+    def _exit(self, status: int) -> NoReturn:
+        if os.getpid() == self._process:  # and not a child that was forked
+            self._leave(SystemExit(status))
+        exit_now(status)
+
+    def _requested(self, number: int, frame: FrameType | None) -> None:
+        # Raised in the loop, it would be the script's to handle: with a checkpoint of what it trained for us.
+        if os.getpid() == self._process and self._lent_s() is not None:
+            self._leave(KeyboardInterrupt())
+        self._previous[number](number, frame)
+
+    # --- a loop that does not come back --------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._left_s()):
+            if self._left_s() <= 0:
+                signal.pthread_kill(threading.main_thread().ident or 0, _OVERDUE)
+                if not self._over.wait(GRACE_S) and self._left_s() <= 0:
+                    self._leave(self._too_long())  # native code, which handles no signal
+
+    def _left_s(self) -> float:
+        return self._timeout_s - (self._lent_s() or 0.0)
+
+    def _overdue(self, *_: object) -> None:
+        if self._left_s() <= 0:
+            self._leave(self._too_long())
+
+    def _too_long(self) -> MeasurementError:
+        return MeasurementError(
+            f"The loop asked for no batch for {duration(self._timeout_s)}.",
+            "If a step takes that long, or an evaluation within the loop, give a larger --step-timeout; if it waits "
+            "for something, see where with `py-spy dump --pid PID`.",
+        )

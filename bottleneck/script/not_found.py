@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from bottleneck.errors import MeasurementError
-from bottleneck.script.source import Source
+from bottleneck.script.iterators import Source
 from bottleneck.script.watch import Watch
 
 _PATIENCE_S = 30.0

@@ -13,130 +13,28 @@ import os
 import statistics
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.errors import UsageError
 from bottleneck.loader.clone import held_iterators
 from bottleneck.measure.facts.unread import has_compiled
 from bottleneck.measure.loop import Loop
 from bottleneck.script import batches as wrapped
-from bottleneck.script.backward import BackwardPasses
+from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator
+from bottleneck.script.job import BackwardPasses
 from bottleneck.script.moves import Moves
-from bottleneck.script.passes import Begin, Passes
-from bottleneck.script.source import Source, alike
 from bottleneck.script.stream import stream_loader
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
-_MOST_LOOKED_AT = 16
-"""Batches without a step that are looked at in a pass."""
 _BESIDE_SHARE = 0.1
 """Of the steps of a loop, after so many of which a batch of another loader is part of the training: a generator may
 train once for several steps of its discriminator."""
-
-
-class WatchedIterator(_BaseDataLoaderIter):
-    """The iterator of a DataLoader, until the diagnosis feeds the loop in its place.
-
-    Of PyTorch's class, by which frameworks, and our copies of a loader, know what a loader keeps from epoch to epoch.
-
-    Args:
-        watch: Is asked before each batch.
-        source: What is noted of its batches.
-        loader: The one that is iterated.
-        begin: Gives its batches.
-    """
-
-    def __new__(cls, *_: object) -> WatchedIterator:
-        return object.__new__(cls)
-
-    def __init__(self, watch: Watch, source: Source, loader: DataLoader[Any], begin: Begin) -> None:
-        # PyTorch's own is not wanted.
-        self._watch, self._source, self.loader, self._begin = watch, source, loader, begin
-        self.given = 0
-        """Batches since the last step of the optimizer."""
-        self.trains = False
-        """A step of an optimizer has followed on one of its batches."""
-        if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
-            source.moves = Moves()
-        self._batches: Any = None
-        self._start()
-
-    def _start(self) -> None:
-        # Workers would start for nothing where the diagnosis feeds the loop already.
-        if not (self._watch.is_fed(self._source) and self.may_train):
-            self._batches = self._begin(self.loader)
-
-    def begin_pass(self) -> None:
-        """Note that another pass begins over what a loader has kept: it need not be one of the training."""
-        self.given, self.trains = 0, False
-
-    def _reset(self, *arguments: Any, **named: Any) -> None:
-        """Begin another pass with the same workers, as PyTorch's loader asks for where they persist."""
-        self._watch.pass_begins()
-        self.begin_pass()
-        if self._batches is None:
-            self._start()
-        elif not (self._watch.is_fed(self._source) and self.may_train):
-            self._batches._reset(*arguments, **named)
-
-    @property
-    def may_train(self) -> bool:
-        """Whether it gives batches for training, as far as is known: an evaluation can be on the same dataset."""
-        if self._source.is_wrapped:
-            return True
-        known = self.loader.dataset is self._source.loader.dataset
-        return self.trains or (known and torch.is_grad_enabled() and alike(self.loader, self._source.loader))
-
-    def __iter__(self) -> WatchedIterator:
-        return self
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __getattr__(self, name: str) -> Any:
-        batches, source = self.__dict__.get("_batches"), self.__dict__.get("_source")
-        return getattr(getattr(source, "ended", None) if batches is None else batches, name)
-
-    def __next__(self) -> Any:
-        self._watch.stop_learning()
-        if self._source.is_wrapped:
-            self._watch.count_step(self._source)
-        if self._batches is None or (self.may_train and self._watch.feeds(self._source)):
-            self._close()
-            self._source.given_by = self
-            return self._watch.next_batch()
-        began = time.perf_counter()
-        batch = next(self._batches)
-        self._watch.note_wait(self._source, time.perf_counter() - began)
-        self._source.batches += 1
-        self.given += 1
-        if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
-            self._source.given_by = self
-        if self.given <= _MOST_LOOKED_AT and self._watch.learns_of(self._source):
-            self._watch.learn(self._source, batch)
-        return batch
-
-    def _close(self) -> None:
-        """Stop the workers: those of the diagnosis have taken their place."""
-        if self._batches is None:
-            return
-        stop = getattr(self._batches, "_shutdown_workers", None)
-        self._source.ended, self._batches = self._batches, None
-        if stop is not None:
-            stop()
-            # Only its state is asked for; what was fetched ahead may be pinned memory.
-            getattr(self._source.ended, "_task_info", {}).clear()
-            ready = getattr(getattr(self._source.ended, "_data_queue", None), "queue", None)
-            if ready is not None:  # of the thread that pins
-                ready.clear()
 
 
 class Watch:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from bottleneck.errors import MeasurementError
-from bottleneck.script.ends import Ends
+from bottleneck.script.launch import Ends
 
 
 class Left(BaseException):

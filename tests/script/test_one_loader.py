@@ -6,7 +6,7 @@ import pytest
 
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.script.one_loader import of_new_workers, of_one_loader
+from bottleneck.script.loop_time import of_new_workers, of_one_loader
 from tests.support.results_factory import make_device_bound_result, make_result
 
 SEEN = LoopSeen(

@@ -6,7 +6,7 @@ from torch import nn
 from bottleneck.measure.preserve.restoration import Notes
 from bottleneck.measure.preserve.search import Search
 from bottleneck.measure.preserve.tensors import TensorVault
-from bottleneck.script.trained import Optimizers, models_of
+from bottleneck.script.job import Optimizers, models_of
 
 
 def stepped(*models):

@@ -1,0 +1,261 @@
+"""Every pass over a DataLoader, seen where it begins: where an iterator of PyTorch's is made.
+
+A loader comes there by `DataLoader.__iter__`, by `_get_iterator` in an `__iter__` of its own, or without being a
+DataLoader at all, as fastai's does. An iterator that a class keeps over its epochs is made once: there, its own
+`__iter__` says that the next one begins.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from bottleneck.loader.clone import keeps_workers
+from bottleneck.script.moves import Moves
+from bottleneck.script.stream import lent_dataset, lent_loader
+
+if TYPE_CHECKING:
+    from bottleneck.script.watch import Watch
+
+Begin = Callable[[Any], Iterator[Any]]
+
+_open: Callable[[Any, Begin], Iterator[Any] | None] | None = None
+"""Gives the iterator, or None for PyTorch's own, while `Passes` is entered; None outside of it."""
+
+
+def _make(kind: type, /, *arguments: Any, **named: Any) -> Any:
+    """The `__new__` of PyTorch's iterators."""
+    loader = arguments[0] if arguments else named.get("loader")
+
+    def begin(_: Any) -> Any:
+        made: Any = object.__new__(kind)
+        made.__init__(*arguments, **named)
+        return made
+
+    found = _open(loader, begin) if _open is not None and loader is not None else None
+    return object.__new__(kind) if found is None else found
+
+
+class Passes:
+    """While it is entered, each pass over a DataLoader begins with `open`.
+
+    Args:
+        open: Gets the loader and what begins a pass over it; gives the iterator, or None where this pass is of no
+            interest.
+        begun: Gets a loader of a class with an `__iter__` of its own, when that is called.
+    """
+
+    def __init__(
+        self, open: Callable[[DataLoader[Any], Begin], Iterator[Any] | None], begun: Callable[[DataLoader[Any]], None]
+    ) -> None:
+        self._open, self._begun = open, begun
+        self._originals: dict[type, Begin] = {}
+        self._lent: dict[int, tuple[Any, Any]] = {}
+
+    def __enter__(self) -> Passes:
+        global _open  # noqa: PLW0603 - there is one door
+        replace = self._replace
+
+        def made(cls: Any, /, **options: Any) -> None:
+            super(DataLoader, cls).__init_subclass__(**options)  # type: ignore[misc]  # a class below it
+            replace(cls)
+
+        _open = self._open_any
+        # It stays: a class whose __new__ is taken away again refuses all arguments.
+        _BaseDataLoaderIter.__new__ = _make  # type: ignore[assignment, method-assign]
+        DataLoader.__init_subclass__ = classmethod(made)  # type: ignore[assignment]  # until the end
+        for kind in _below(DataLoader):
+            self._replace(kind)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _open  # noqa: PLW0603 - there is one door
+        _open = None
+        del DataLoader.__init_subclass__
+        for kind, original in self._originals.items():
+            kind.__iter__ = original  # type: ignore[attr-defined]  # as it was
+
+    def _open_any(self, loader: Any, begin: Begin) -> Iterator[Any] | None:
+        if not isinstance(loader, DataLoader):
+            try:
+                # Kept, so that no other gets its identity.
+                _, dataset = self._lent.setdefault(id(loader.dataset), (loader.dataset, lent_dataset(loader)))
+                loader = lent_loader(loader, dataset)
+            except Exception:  # noqa: BLE001 - it lacks what a DataLoader needs: its pass stays PyTorch's own
+                return None
+        return self._open(loader, begin)
+
+    def _replace(self, kind: type) -> None:
+        """See where a class with an `__iter__` of its own begins a pass, be it over an iterator that it keeps."""
+        original: Begin | None = vars(kind).get("__iter__")
+        if original is None or kind in self._originals:
+            return
+
+        @functools.wraps(original)
+        def begin(loader: DataLoader[Any]) -> Any:
+            self._begun(loader)
+            return original(loader)
+
+        self._originals[kind] = original
+        kind.__iter__ = begin  # type: ignore[attr-defined]  # until the end
+
+
+def _below(kind: type) -> Iterator[type]:
+    child: type
+    for child in kind.__subclasses__():
+        yield child
+        yield from _below(child)
+
+
+@dataclass(eq=False)
+class Source:
+    """What gives batches to a loop: a dataset, by whatever loaders, as some are made anew for each epoch."""
+
+    loader: DataLoader[Any]
+    """The last one with a batch that an optimizer's step followed; before that, the first one."""
+    given_by: WatchedIterator | None = None
+    """What gave the last batch since the last step of the optimizer."""
+    per_step: list[int] = field(default_factory=list)
+    """Of each step of the optimizer before which it gave any: how many batches."""
+    is_wrapped: bool = False
+    """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
+    batches: int = 0
+    """How many it gave before the diagnosis feeds the loop, to whatever asked."""
+    waited_s: float = 0.0
+    """How long the loop waited for its batches."""
+    passes: int = 0
+    """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
+    steps_beside: int = 0
+    """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
+    moves: Moves = field(default_factory=Moves)
+    """What the loop does with the parts of its batches."""
+    ended: Any = None
+    """PyTorch's iterator that gave the last of its real batches, once its workers have ended: a loader that asks its
+    iterator for a state gets that one's."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer before each of which it gave a batch."""
+        return len(self.per_step)
+
+    @property
+    def starts_workers_for_each_batch(self) -> bool:
+        """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
+        anew = self.loader.num_workers > 0 and not keeps_workers(self.loader)
+        return anew and self.passes >= sum(self.per_step)
+
+
+def alike(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
+    """Whether two loaders of a dataset can be those of two epochs."""
+    return one is other or all(
+        function(one) == function(other)
+        for function in (type, lambda it: it.batch_size, lambda it: it.num_workers, lambda it: type(it.sampler))
+    )
+
+
+_MOST_LOOKED_AT = 16
+"""Batches without a step that are looked at in a pass."""
+
+
+class WatchedIterator(_BaseDataLoaderIter):
+    """The iterator of a DataLoader, until the diagnosis feeds the loop in its place.
+
+    Of PyTorch's class, by which frameworks, and our copies of a loader, know what a loader keeps from epoch to epoch.
+
+    Args:
+        watch: Is asked before each batch.
+        source: What is noted of its batches.
+        loader: The one that is iterated.
+        begin: Gives its batches.
+    """
+
+    def __new__(cls, *_: object) -> WatchedIterator:
+        return object.__new__(cls)
+
+    def __init__(self, watch: Watch, source: Source, loader: DataLoader[Any], begin: Begin) -> None:
+        # PyTorch's own is not wanted.
+        self._watch, self._source, self.loader, self._begin = watch, source, loader, begin
+        self.given = 0
+        """Batches since the last step of the optimizer."""
+        self.trains = False
+        """A step of an optimizer has followed on one of its batches."""
+        if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
+            source.moves = Moves()
+        self._batches: Any = None
+        self._start()
+
+    def _start(self) -> None:
+        # Workers would start for nothing where the diagnosis feeds the loop already.
+        if not (self._watch.is_fed(self._source) and self.may_train):
+            self._batches = self._begin(self.loader)
+
+    def begin_pass(self) -> None:
+        """Note that another pass begins over what a loader has kept: it need not be one of the training."""
+        self.given, self.trains = 0, False
+
+    def _reset(self, *arguments: Any, **named: Any) -> None:
+        """Begin another pass with the same workers, as PyTorch's loader asks for where they persist."""
+        self._watch.pass_begins()
+        self.begin_pass()
+        if self._batches is None:
+            self._start()
+        elif not (self._watch.is_fed(self._source) and self.may_train):
+            self._batches._reset(*arguments, **named)
+
+    @property
+    def may_train(self) -> bool:
+        """Whether it gives batches for training, as far as is known: an evaluation can be on the same dataset."""
+        if self._source.is_wrapped:
+            return True
+        known = self.loader.dataset is self._source.loader.dataset
+        return self.trains or (known and torch.is_grad_enabled() and alike(self.loader, self._source.loader))
+
+    def __iter__(self) -> WatchedIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        batches, source = self.__dict__.get("_batches"), self.__dict__.get("_source")
+        return getattr(getattr(source, "ended", None) if batches is None else batches, name)
+
+    def __next__(self) -> Any:
+        self._watch.stop_learning()
+        if self._source.is_wrapped:
+            self._watch.count_step(self._source)
+        if self._batches is None or (self.may_train and self._watch.feeds(self._source)):
+            self._close()
+            self._source.given_by = self
+            return self._watch.next_batch()
+        began = time.perf_counter()
+        batch = next(self._batches)
+        self._watch.note_wait(self._source, time.perf_counter() - began)
+        self._source.batches += 1
+        self.given += 1
+        if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
+            self._source.given_by = self
+        if self.given <= _MOST_LOOKED_AT and self._watch.learns_of(self._source):
+            self._watch.learn(self._source, batch)
+        return batch
+
+    def _close(self) -> None:
+        """Stop the workers: those of the diagnosis have taken their place."""
+        if self._batches is None:
+            return
+        stop = getattr(self._batches, "_shutdown_workers", None)
+        self._source.ended, self._batches = self._batches, None
+        if stop is not None:
+            stop()
+            # Only its state is asked for; what was fetched ahead may be pinned memory.
+            getattr(self._source.ended, "_task_info", {}).clear()
+            ready = getattr(getattr(self._source.ended, "_data_queue", None), "queue", None)
+            if ready is not None:  # of the thread that pins
+                ready.clear()
