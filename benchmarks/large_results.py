@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.checks import Check, markdown_table
 from bottleneck.reports.render import FORMATS
-from bottleneck.results.codec import load, save, to_json
+from bottleneck.results.json import load, save, to_json
 from bottleneck.results.records import Rate, Result
 
 SAVED = Path(__file__).parent.parent / "tests" / "saved" / "v1-6-traces-and-profile.json"

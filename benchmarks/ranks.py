@@ -20,8 +20,8 @@ from typing import Any
 import click
 
 from benchmarks.checks import Check, markdown_table, milliseconds
-from bottleneck.results.codec import from_json
 from bottleneck.results.evidence import Straggler
+from bottleneck.results.json import from_json
 from bottleneck.results.records import Result
 
 JOB = Path(__file__).with_name("rank_job.py")

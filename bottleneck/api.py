@@ -236,7 +236,7 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     Raises:
         ResultFileError: The file cannot be read or holds no result of a known version.
     """
-    from bottleneck.results.codec import load as load_result
+    from bottleneck.results.json import load as load_result
 
     return Diagnosis(**vars(load_result(path)))
 

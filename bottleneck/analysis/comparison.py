@@ -14,9 +14,9 @@ from bottleneck.analysis.settings import unit_of
 from bottleneck.analysis.stopping import loss
 from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError
-from bottleneck.results.codec import to_measurement
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange
 from bottleneck.results.format import count, gain_interval, percent_interval
+from bottleneck.results.json import to_measurement
 from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
 

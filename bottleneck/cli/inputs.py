@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from bottleneck.errors import ResultFileError, UsageError
-from bottleneck.results.codec import from_json, saved_from_json
 from bottleneck.results.files import read_stream, read_text, reason
+from bottleneck.results.json import from_json, saved_from_json
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 

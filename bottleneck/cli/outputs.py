@@ -13,7 +13,7 @@ from typing import TextIO
 from bottleneck.cli.printing import print_document, print_report, say
 from bottleneck.errors import UsageError
 from bottleneck.reports.render import for_terminal, render
-from bottleneck.results.files import write_text
+from bottleneck.results.files import write_file
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
@@ -141,7 +141,7 @@ def _write(text: str, path: str) -> None:
     if path == STANDARD_OUTPUT:
         print_document(text)
     else:
-        write_text(path, text)
+        write_file(path, text)
 
 
 def _name_files(paths: Iterable[str]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bottleneck.errors import UsageError
-from bottleneck.results.codec import to_json
 from bottleneck.results.comparison import Comparison
+from bottleneck.results.json import to_json
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 

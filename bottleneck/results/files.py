@@ -66,17 +66,8 @@ def check_size(size_bytes: int, source: str, limit_bytes: int = MAX_RESULT_BYTES
         )
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 file, as `write_bytes` does.
-
-    Raises:
-        UsageError: The folder is not there, the path cannot be written, or the text is none that UTF-8 knows.
-    """
-    write_bytes(path, text)
-
-
-def write_bytes(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write a file so that a reader finds the old content or the new, and never a part of it.
+def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
+    """Write a file, a text as UTF-8, so that a reader finds the old content or the new, and never a part of it.
 
     A link is followed. What is not a regular file (a pipe, /dev/null) is written to, never replaced.
 

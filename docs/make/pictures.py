@@ -22,7 +22,7 @@ from rich.terminal_theme import MONOKAI
 
 from bottleneck.reports.charts.blocks import BlockPlot, plot_blocks
 from bottleneck.reports.render import for_terminal, render
-from bottleneck.results.codec import load
+from bottleneck.results.json import load
 from bottleneck.results.records import Result
 from tests.support.browser import find_chromium, open_browser
 

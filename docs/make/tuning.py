@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bottleneck.results.codec import saved_from_json
+from bottleneck.results.json import saved_from_json
 from bottleneck.results.tuning import TuningResult
 from docs.make.page import write_anew
 from docs.make.tutorial import ROOT, copied, keep, report_kept, run_all, run_command

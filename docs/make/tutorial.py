@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run as run_bottleneck
-from bottleneck.results.codec import load
+from bottleneck.results.json import load
 from docs.make.page import parts, write_anew
 
 ROOT = Path(__file__).resolve().parents[2]

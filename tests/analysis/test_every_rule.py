@@ -15,7 +15,7 @@ from bottleneck.analysis.advice import advise, rules
 from bottleneck.analysis.advice.edits import edit_of, is_fact
 from bottleneck.analysis.estimates.series import read
 from bottleneck.errors import ResultFileError
-from bottleneck.results.encoding import plain
+from bottleneck.results.json import plain
 from tests.analysis.rule_case import RuleCase, result_of
 from tests.analysis.simulated import Job, measure
 from tests.support.results_factory import evidence_of

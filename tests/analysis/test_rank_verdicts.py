@@ -9,8 +9,8 @@ import pytest
 from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.ranks import extremes
 from bottleneck.analysis.what_if import what_if
-from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.evidence import RanksTogether, Straggler, Sync
+from bottleneck.results.json import from_json, to_json
 from bottleneck.results.ranks import Rank, RankExperiment
 from bottleneck.results.records import Interval
 from tests.analysis.rule_cases.many_ranks import SURE, UNSURE, of_ranks, sharing, straggling

@@ -13,7 +13,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import Outcome
-from bottleneck.results.codec import save, to_measurement
+from bottleneck.results.json import save, to_measurement
 from bottleneck.results.records import Interval
 from tests.support.results_factory import make_result
 

@@ -9,7 +9,7 @@ import bottleneck
 from bottleneck.cli.compare import short_labels
 from bottleneck.cli.main import run
 from bottleneck.errors import UsageError
-from bottleneck.results.codec import save
+from bottleneck.results.json import save
 from tests.support.results_factory import make_result
 
 

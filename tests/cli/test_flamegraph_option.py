@@ -12,7 +12,7 @@ from bottleneck.errors import UsageError
 from bottleneck.measure import session
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.session import Outcome
-from bottleneck.results.codec import to_measurement
+from bottleneck.results.json import to_measurement
 from tests.support.results_factory import make_result
 
 FILES = {"worker-0.svg": "<svg/>", "worker-0.speedscope.json": "{}"}

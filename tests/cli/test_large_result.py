@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.large_results import SIZE_BYTES, enlarge
 from bottleneck.reports.render import FORMATS
-from bottleneck.results.codec import save
+from bottleneck.results.json import save
 from tests.support.results_factory import make_result
 
 FAR_TOO_LONG_S = 20

@@ -166,7 +166,7 @@ def test_a_fault_of_ours_asks_to_report_it(monkeypatch, capsys):
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error(tmp_path):
-    from bottleneck.results.codec import save
+    from bottleneck.results.json import save
     from tests.support.results_factory import make_result
 
     path = tmp_path / "result.json"

@@ -16,7 +16,7 @@ import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
 from bottleneck.results import blocks, comparison, evidence, ranks, records, tuning
-from bottleneck.results.codec import to_json
+from bottleneck.results.json import to_json
 from tests.support.no_longer_read import without_what_nobody_reads
 from tests.support.results_factory import make_result
 

@@ -2,7 +2,7 @@ import pytest
 from test_compare import slowed
 
 from bottleneck.cli.main import run
-from bottleneck.results.codec import save
+from bottleneck.results.json import save
 from tests.support.results_factory import make_device_bound_result, make_result
 
 

@@ -14,7 +14,7 @@ from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, ResultFileError
 from bottleneck.reports.render import FORMATS, render
-from bottleneck.results.codec import from_json, load, save, to_json
+from bottleneck.results.json import from_json, load, save, to_json
 from bottleneck.results.records import SCHEMA_VERSION, Result
 from tests.support.no_longer_read import without_what_nobody_reads
 from tests.support.results_factory import make_result

@@ -12,8 +12,8 @@ import pytest
 
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus
-from bottleneck.results.codec import save, to_json
 from bottleneck.results.files import MAX_RESULT_BYTES
+from bottleneck.results.json import save, to_json
 from tests.support.results_factory import make_device_bound_result, make_result
 
 MAIN = "from bottleneck.cli.main import main; main()"

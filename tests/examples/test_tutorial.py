@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.results.codec import load
+from bottleneck.results.json import load
 from docs.make import pictures, tutorial
 from docs.make.page import Part, parts, shown, write_anew
 

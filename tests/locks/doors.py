@@ -7,7 +7,7 @@ from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.measure.trial.worker_trial import TrialResult
-from bottleneck.results.codec import from_json, to_json, to_measurement
+from bottleneck.results.json import from_json, to_json, to_measurement
 
 __all__ = [
     "MeasureOptions",

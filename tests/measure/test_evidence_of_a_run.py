@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.results.decoding import read_evidence
-from bottleneck.results.encoding import plain
+from bottleneck.results.json import from_json, to_json
+from tests.support.results_factory import make_result
 from tests.support.sessions import pipeline_of, run
 
 
@@ -19,7 +17,7 @@ def test_evidence_is_read_as_it_was_measured(workers, monkeypatch):
     outcome = run(pipeline, MeasureOptions(budget_s=1.0))
     assert outcome.failure is None
     evidence = outcome.measurement.evidence
-    assert read_evidence(json.loads(json.dumps(plain(evidence, "evidence"), allow_nan=False))) == evidence
+    assert from_json(to_json(make_result(evidence=evidence))).evidence == evidence
     assert evidence.first_batch_s > 0
     assert evidence.payload.tensors[0].shape == (4, 8)
     assert evidence.loader.iterable is False

@@ -20,7 +20,7 @@ from bottleneck.cli.main import run
 from bottleneck.cli.printing import prepare_streams
 from bottleneck.reports.document import Link
 from bottleneck.reports.render import FORMATS, for_terminal, render
-from bottleneck.results.codec import load, save, saved_from_json
+from bottleneck.results.json import load, save, saved_from_json
 from bottleneck.results.records import Tool
 from tests.support.rank_results import make_ranks_result, make_sync_bound_result
 from tests.support.results_factory import (

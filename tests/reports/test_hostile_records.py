@@ -16,7 +16,7 @@ from test_hostile_text import ANCHOR, HOSTILE, structure
 from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
 from bottleneck.reports.render import render
-from bottleneck.results.codec import from_json, load, save
+from bottleneck.results.json import from_json, load, save
 from bottleneck.results.records import Interval, Result
 from bottleneck.results.tuning import TuningResult
 from tests.support.rank_results import make_ranks_result

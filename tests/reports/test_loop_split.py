@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.reports.render import render
-from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.evidence import LoopSeen
+from bottleneck.results.json import from_json, to_json
 from tests.support.in_full import render_in_full
 from tests.support.results_factory import make_result
 

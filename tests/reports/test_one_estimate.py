@@ -16,7 +16,7 @@ from bottleneck.reports.content.stages import stages
 from bottleneck.reports.content.step import COSTS_TIME, FIX_FIRST, IMPRECISE, NO_EFFECT, parts
 from bottleneck.reports.document import Table
 from bottleneck.reports.render import render
-from bottleneck.results.codec import load
+from bottleneck.results.json import load
 from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval
 from tests.support.result_strategies import ladders

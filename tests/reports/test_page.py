@@ -12,8 +12,8 @@ from test_hostile_text import HOSTILE, structure
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.render import render
-from bottleneck.results.codec import from_json, to_json
 from bottleneck.results.evidence import FunctionSeen
+from bottleneck.results.json import from_json, to_json
 from tests.support.page_results import make_page_result
 from tests.support.results_factory import make_device_bound_result, make_result
 

@@ -56,7 +56,7 @@ def test_reports_need_no_torch():
     program = (
         "import sys\n"
         "from bottleneck.reports.render import FORMATS, render\n"
-        "from bottleneck.results.codec import load\n"
+        "from bottleneck.results.json import load\n"
         "result = load(sys.argv[1])\n"
         "for format in FORMATS:\n"
         "    if format != 'html': render(result, format)  # a page has an interval of its own, of two stages together\n"

@@ -19,7 +19,7 @@ from bottleneck.reports.content.step import gain_text, parts
 from bottleneck.reports.content.verdict import headline, sentences
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results import format as numbers
-from bottleneck.results.codec import load
+from bottleneck.results.json import load
 from bottleneck.results.records import Interval, Verdict
 from tests.support.results_factory import make_device_bound_result, make_interrupted_result, make_result
 

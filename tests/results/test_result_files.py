@@ -11,7 +11,7 @@ import pytest
 
 from bottleneck.errors import ResultFileError, UsageError
 from bottleneck.results import files
-from bottleneck.results.codec import load, save
+from bottleneck.results.json import load, save
 from tests.support.results_factory import make_empty_result, make_result
 
 
@@ -66,7 +66,7 @@ def test_a_process_that_dies_while_it_writes_leaves_the_old_file_whole(tmp_path,
     code = (
         "import os, sys; from bottleneck.results import files;"
         f"os.{last} = lambda *_: os._exit(9);"  # as if it were killed: nothing is cleaned up
-        "files.write_text(sys.argv[1], '{' * 100_000)"
+        "files.write_file(sys.argv[1], '{' * 100_000)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=False).returncode == 9
     assert load(path) == make_result()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from bottleneck.results.encoding import plain
 from bottleneck.results.evidence import Evidence
+from bottleneck.results.json import plain
 
 
 def said(value: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bottleneck.results.decoding import read_evidence
+from bottleneck.results import json as border
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
     SCHEMA_VERSION,
@@ -228,8 +228,12 @@ def make_payload() -> dict[str, Any]:
 
 
 def evidence_of(plain: Mapping[str, Any] | Evidence) -> Evidence:
-    """Evidence from what its JSON would be."""
-    return plain if isinstance(plain, Evidence) else read_evidence(plain)
+    """Evidence from its JSON, as it is read from a file."""
+    if isinstance(plain, Evidence):
+        return plain
+    document = {"evidence": dict(plain)}
+    border._prepare(document, "The evidence")
+    return border._converted(document["evidence"], Evidence, "The evidence")
 
 
 EVIDENCE: dict[str, Any] = {

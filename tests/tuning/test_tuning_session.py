@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from bottleneck.errors import MeasurementError, PipelineError, ResultFileError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.reports.render import FORMATS, render
-from bottleneck.results.codec import from_json, saved_from_json, to_json
+from bottleneck.results.json import from_json, saved_from_json, to_json
 from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change, labels
 from bottleneck.tuning.changes import choose

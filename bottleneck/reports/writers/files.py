@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bottleneck.errors import UsageError
-from bottleneck.results.files import reason, write_bytes
+from bottleneck.results.files import reason, write_file
 from bottleneck.results.traces import TraceFile
 
 
@@ -74,6 +74,6 @@ def _write(folder: str | os.PathLike[str], what: str, files: Iterable[tuple[str,
         raise _refused(folder, what, reason(error)) from error
     written = []
     for name, content in files:
-        write_bytes(place / name, content)
+        write_file(place / name, content)
         written.append(place / name)
     return tuple(written)
