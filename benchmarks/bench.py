@@ -17,7 +17,6 @@ import click
 from benchmarks import (
     advised,
     efficiencies,
-    evidence_cost,
     gains,
     kept,
     large_results,
@@ -165,17 +164,6 @@ def measure_tune(report: Report, *, quick: bool) -> None:
     report.add("Tunings", tuned.tuned_table(tried), [tuned.check_tuned(tried)])
 
 
-def measure_evidence_cost(report: Report, *, quick: bool) -> None:
-    """What it costs the job that its blocks are watched."""
-    most = evidence_cost.MOST_PAIRS_QUICK if quick else evidence_cost.MOST_PAIRS
-    costs = []
-    for name, build in evidence_cost.WATCHED:
-        click.echo(f"cost of the evidence on {name} …", err=True)
-        costs.append(evidence_cost.measure_evidence_cost(name, build(), most_pairs=most))
-    table = evidence_cost.evidence_cost_table(costs)
-    report.add("Cost of the evidence", table, [evidence_cost.check_evidence_cost(costs)])
-
-
 def measure_resources(report: Report, *, quick: bool) -> None:
     """Length of the dataset, memory of the caches."""
     lengths = (resources.SHORT_LENGTH, resources.LONG_LENGTH)
@@ -215,7 +203,6 @@ PARTS: dict[str, Callable[..., None]] = {
     "marks": measure_marks,
     "large-results": measure_large_results,
     "observer": measure_observer,
-    "evidence": measure_evidence_cost,
     "resources": measure_resources,
     "agreement": measure_agreement,
     "speed": measure_speed,

@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.rounds.steal_time import StealTime, StealTimeMeter
 from bottleneck.measure.training.training import Training
-from bottleneck.measure.usage.full_collections import FullCollections
-from bottleneck.measure.usage.utilisation import Utilisation
+from bottleneck.measure.usage import Utilisation
 from bottleneck.results.records import Block
+
+_FULL = 2
+"""The generation that holds all objects."""
+
+
+class FullCollections:
+    """Sums the time of full garbage collections in the main process while it is entered.
+
+    Batches of many Python objects bring one about every few batches, which then takes as long as several of them. A
+    block of a few batches has one or has none, and would differ by that from the next; so its share is noted with each
+    block, for the analysis to spread over all of them.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began_s = self._seconds = self._before_s = 0.0
+
+    def __enter__(self) -> FullCollections:
+        gc.callbacks.append(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._note)
+
+    def begin_block(self) -> None:
+        self._before_s = self._seconds
+
+    def end_block(self) -> float:
+        """Return the seconds since the beginning of the block."""
+        return self._seconds - self._before_s
+
+    def _note(self, phase: str, info: Mapping[str, Any]) -> None:
+        if info["generation"] == _FULL:
+            if phase == "start":
+                self._began_s = self._clock()
+            else:
+                self._seconds += self._clock() - self._began_s
 
 
 @dataclass
 class Counters:
-    """What is counted beside the blocks."""
+    """What is counted at the edges of blocks."""
 
     reads: StorageReads = field(default_factory=StorageReads)
     utilisation: Utilisation = field(default_factory=Utilisation)
@@ -55,8 +94,7 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     block = bench.measure(arm, round_, batches)
     collecting_s = counters.collections.end_block()
     stolen = counters.stolen.end(processes=1 + bench.loader.num_workers)
-    device_clock_hz = counters.utilisation.device_clock_hz()
-    counters.utilisation.end_block()
+    device_clock_hz = counters.utilisation.end_block()
     counters.training.end_block(arm, round_)
     counters.reads.add(arm, before, settling + block.samples)
     bench.end_visit(arm)

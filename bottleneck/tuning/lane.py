@@ -22,11 +22,11 @@ from bottleneck.measure.device import DeviceMemory, devices_of, make_synchronize
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.machine import cpu_seconds
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.start import open_loader, start_workers
 from bottleneck.measure.training.losses import is_finite, loss_in
 from bottleneck.measure.training.training_state import TrainingState
-from bottleneck.measure.usage.process import cpu_seconds
 from bottleneck.results.records import Block
 
 RAW = Arm(modes.ALL, "loader")

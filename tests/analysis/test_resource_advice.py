@@ -8,7 +8,7 @@ from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, result_of
-from tests.analysis.rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, _QUEUE, of, usage
+from tests.analysis.rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, crowd, of, usage
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 from tests.support.rank_results import make_rank
 
@@ -139,17 +139,17 @@ def test_many_workers_that_do_not_get_into_each_others_way_are_left_alone():
 
 def test_many_workers_that_wait_for_something_else_than_cores_are_left_alone():
     # Guards: of a slow disk, more workers than cores read more at once.
-    waiting = {**usage({"runnable_per_core": 3.0}), "core_wait_per_cpu_s": 0.9}
+    waiting = {**usage(), "core_wait_per_cpu_s": 0.9}
     assert "too-many-workers" not in advice(AUGMENT_BOUND, waiting, {"num_workers": 12})
 
 
 @pytest.mark.parametrize("id_", ["too-many-workers", "thread-oversubscription"])
 def test_workers_of_a_job_that_its_device_holds_are_left_alone(id_):
-    assert id_ not in advice(DEVICE_BOUND, usage(_QUEUE, workers={"threads": 30}), {"num_workers": 30})
+    assert id_ not in advice(DEVICE_BOUND, crowd(workers={"threads": 30}), {"num_workers": 30})
 
 
-def test_a_wait_for_cores_inside_the_workers_shows_it_as_well_as_the_queue():
-    evidence = {**usage({**_FULL, "runnable_per_core": None}, workers={"threads": 10}), "core_wait_per_cpu_s": 0.8}
+def test_a_short_wait_for_cores_is_no_matter():
+    evidence = crowd(workers={"threads": 10})
     assert "800 ms" in advice(AUGMENT_BOUND, evidence)["thread-oversubscription"].why
     assert "thread-oversubscription" not in advice(AUGMENT_BOUND, {**evidence, "core_wait_per_cpu_s": 0.05})
 
@@ -199,7 +199,7 @@ def test_numbers_that_make_no_sense_crash_no_rule(value):
             "experiments": [
                 {"name": "raw", "mode": "coupled", "cores_busy": value, "cores_main": value, "cores_workers": value,
                  "gpu": {"sm_clock_hz": value, "max_sm_clock_hz": value}, "throttled_share": value,
-                 "runnable_per_core": value, "disk_busy_share": value},
+                 "disk_busy_share": value},
             ],
             "workers": dict.fromkeys(
                 ("count", "threads", "private_bytes", "private_growth_bytes_per_s", "affinity_cores",

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, percent
-from benchmarks.evidence_cost import TIMES_AS_OFTEN, EvidenceCost, check_evidence_cost, evidence_cost_table
 from benchmarks.machine import describe_machine, describe_revision, describe_steadiness
 from benchmarks.observer import ObserverEffect, check_observer, enough_pairs, mean_ratio, observer_table
 from benchmarks.planted import find_planted
@@ -246,14 +245,3 @@ def test_without_git_there_is_no_revision(monkeypatch):
 def test_the_steadiness_of_the_machine_is_told_from_best_to_worst():
     best, median, slow = (float(part.split()[0]) for part in describe_steadiness(0.05).split(", "))
     assert 0 < best <= median <= slow
-
-
-@pytest.mark.parametrize(("low", "high", "held"), [(0.998, 1.004, True), (0.99, 1.02, False), (1.02, 1.03, False)])
-def test_watching_is_cheap_only_where_that_is_sure(low, high, held):
-    # Samples were taken more often than in a diagnosis, so that what they cost shows.
-    low, middle, high = (1 + TIMES_AS_OFTEN * (ratio - 1) for ratio in (low, (low + high) / 2, high))
-    cost = EvidenceCost("load_wait", 12, Interval(middle, low, high))
-    fine = EvidenceCost("other", 8, Interval(1.0, 0.999, 1.001))
-    assert check_evidence_cost([fine, cost]).held is held
-    assert f"{(high - 1) / TIMES_AS_OFTEN:+.2%} (load_wait)" in check_evidence_cost([fine, cost]).measured
-    assert ("**missed**" in evidence_cost_table([cost])) is not held

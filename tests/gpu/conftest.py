@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from bottleneck.measure.usage.nvml import GpuUsage, NoGpuError
+from bottleneck.measure.nvml import Gpu, NoGpuError
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,6 +30,6 @@ def start_drivers(device: torch.device) -> None:
     with torch.profiler.profile():  # of all that there is: CUPTI too
         model(images.to(device, non_blocking=True)).sum().backward()
     with contextlib.suppress(NoGpuError):
-        usage = GpuUsage(device)
-        usage.sample()
+        usage = Gpu(device)
+        usage.busy_shares()
         usage.close()

@@ -21,10 +21,8 @@ class FakeNvml:
     """
 
     NVMLError = NVMLError
-    NVML_ERROR_NOT_FOUND = ERROR_NOT_FOUND
     NVML_CLOCK_SM = 1
     NVML_GPU_UTILIZATION_SAMPLES = 1
-    NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
 
     def __init__(self, uuid="GPU-aa-bb", bus="00000000:65:00.0", refuses=()):
         self.uuid, self.bus, self.refuses = uuid, bus, set(refuses)
@@ -66,9 +64,6 @@ class FakeNvml:
     def nvmlDeviceGetClockInfo(self, handle, kind):
         return 1500
 
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(used=5 << 30)
-
     def nvmlDeviceGetUtilizationRates(self, handle):
         return SimpleNamespace(gpu=40, memory=1)
 
@@ -77,9 +72,6 @@ class FakeNvml:
         if not new:
             raise NVMLError(ERROR_NOT_FOUND)
         return 1, [SimpleNamespace(timeStamp=t, sampleValue=SimpleNamespace(uiVal=v)) for t, v in new]
-
-    def nvmlDeviceGetPcieThroughput(self, handle, side):
-        return 1000 if side else 500
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
         return self.reasons

@@ -2,7 +2,7 @@
 
 import gc
 
-from bottleneck.measure.usage.full_collections import FullCollections
+from bottleneck.measure.visit import FullCollections
 
 
 class Clock:

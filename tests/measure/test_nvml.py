@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bottleneck.measure.usage.nvml import GpuUsage, NoGpuError
+from bottleneck.measure.nvml import Gpu, NoGpuError
 from tests.measure.fake_nvml import FakeNvml
 
 CUDA = torch.device("cuda:0")
@@ -28,11 +28,11 @@ def install(monkeypatch):
 
 def usage(wall_s=100.0, own_s=20.0):
     """With two clocks, which differ by 80 s."""
-    return GpuUsage(CUDA, clock=lambda: own_s, wall_clock=lambda: wall_s)
+    return Gpu(CUDA, clock=lambda: own_s, wall_clock=lambda: wall_s)
 
 
-def values(found, key):
-    return [(s.time_s, s.window_s, s.values[key]) for s in found if key in s.values]
+def shares(watched):
+    return [(each.time_s, each.window_s, each.share) for each in watched.busy_shares()]
 
 
 def test_the_device_is_found_by_its_uuid_whatever_its_number_is(install):
@@ -53,64 +53,47 @@ def test_a_torch_that_tells_no_uuid_tells_the_place(install):
 def test_what_is_read_at_a_moment(install):
     nvml = install(FakeNvml())
     nvml.reasons = 0x04 | 0x40
-    found = usage().sample()
-    assert values(found, "memory_bytes") == [(20.0, 0.0, 5 << 30)]
-    assert values(found, "sm_clock_hz") == [(20.0, 0.0, 1.5e9)]
-    assert [s.throttled for s in found if s.throttled is not None] == [("power", "heat")]
-    assert usage().max_sm_clock_hz == 1.98e9
+    watched = usage()
+    assert watched.sm_clock_hz() == 1.5e9
+    assert watched.max_sm_clock_hz == 1.98e9
+    assert watched.throttled() == ("power", "heat")
 
 
 def test_a_share_of_time_comes_with_the_time_it_is_about(install):
     # Guards: the driver's share is about the past, which may have been another experiment.
-    nvml = install(FakeNvml())
+    nvml = install(FakeNvml(refuses={"nvmlDeviceGetUtilizationRates"}))
     watched = usage(wall_s=100.0, own_s=20.0)
     nvml.samples = [(99_000_000, 10), (99_500_000, 80), (99_900_000, 90)]
-    assert values(watched.sample(), "busy_share") == [
+    assert shares(watched) == [
         (pytest.approx(19.5), pytest.approx(0.5), 0.8),
         (pytest.approx(19.9), pytest.approx(0.4), 0.9),
     ]
-    assert values(watched.sample(), "busy_share") == []  # nothing new
+    assert shares(watched) == []  # nothing new
     nvml.samples.append((100_000_000, 100))
-    assert values(watched.sample(), "busy_share") == [(pytest.approx(20.0), pytest.approx(0.1), 1.0)]
+    assert shares(watched) == [(pytest.approx(20.0), pytest.approx(0.1), 1.0)]
 
 
-def test_a_driver_that_never_finds_a_sample_is_asked_for_the_share_of_the_last_second(install):
+def test_a_driver_that_has_no_sample_is_asked_for_the_share_of_the_last_second(install):
     nvml = install(FakeNvml())
     watched = usage()
-    nvml.samples = [(99_000_000, 10), (99_500_000, 80)]
-    for new in (1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0):  # never eight times in a row
-        nvml.samples += [(nvml.samples[-1][0] + 100_000, 80)] * new
-        assert all(window_s < 1 for _, window_s, _ in values(watched.sample(), "busy_share"))
-    assert values(watched.sample(), "busy_share") == [(20.0, 1.0, 0.4)]
-    assert values(watched.sample(), "busy_share") == [(20.0, 1.0, 0.4)]
-
-
-def test_a_driver_without_samples_tells_the_share_of_the_last_second(install):
-    install(FakeNvml(refuses={"nvmlDeviceGetSamples"}))
-    assert values(usage().sample(), "busy_share") == [(20.0, 1.0, 0.4)]
-
-
-def test_bytes_over_pcie_are_asked_for_now_and_then_for_they_take_time(install):
-    install(FakeNvml())
-    watched = usage()
-    found = [values(watched.sample(), "pcie_bytes_per_s") for _ in range(5)]
-    assert [len(each) for each in found] == [1, 0, 0, 0, 1]
-    assert found[0][0][2] == 1.5e6
+    assert shares(watched) == [(20.0, 1.0, 0.4)]
+    nvml.refuses = {"nvmlDeviceGetSamples"}
+    assert shares(watched) == [(20.0, 1.0, 0.4)]
 
 
 def test_what_the_driver_refuses_is_left_out_and_nothing_fails(install):
     names = [name for name in dir(FakeNvml) if name.startswith("nvmlDeviceGet") and "Handle" not in name]
     install(FakeNvml(refuses=names))
     watched = usage()
-    assert watched.max_sm_clock_hz is None
+    assert watched.max_sm_clock_hz is watched.sm_clock_hz() is watched.throttled() is None
     assert watched.other_processes({1}) is None
-    assert [(s.values, s.throttled) for s in watched.sample()] == [({}, None)]
+    assert shares(watched) == []
 
 
 def test_older_bindings_call_the_reasons_by_another_name(install):
     nvml = install(FakeNvml(refuses={"nvmlDeviceGetCurrentClocksEventReasons"}))
     nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle: 0x20
-    assert usage().sample()[0].throttled == ("heat",)
+    assert usage().throttled() == ("heat",)
 
 
 @pytest.mark.parametrize(
@@ -164,4 +147,4 @@ def test_a_torch_that_knows_no_such_device_is_told(install, monkeypatch):
 
 def test_devices_of_other_makers_are_not_watched():
     with pytest.raises(NoGpuError, match="only that of NVIDIA"):
-        GpuUsage(torch.device("mps"))
+        Gpu(torch.device("mps"))

@@ -1,19 +1,13 @@
 """The order of a visit: what is read at the edges of a block is read outside of it, and belongs to it."""
 
-import sys
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.usage import nvml
-from bottleneck.measure.usage.nvml import GpuUsage
-from bottleneck.measure.usage.utilisation import Utilisation
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Block
-from tests.measure.fake_nvml import FakeNvml
 
 RAW = Arm(modes.ALL, "loader")
 
@@ -44,7 +38,7 @@ def made():
     bench.loader = SimpleNamespace(num_workers=2, begin_epoch_within=lambda _: log.append("loader.begin_epoch_within"))
     counters = Counters(
         reads=log.thing("reads"),
-        utilisation=log.thing("utilisation", device_clock_hz=1.5e9),
+        utilisation=log.thing("utilisation", end_block=1.5e9),
         stolen=log.thing("stolen"),
         training=log.thing("training"),
         collections=log.thing("collections", end_block=0.25),
@@ -56,7 +50,7 @@ def test_a_block_has_the_clock_of_the_device_right_after_it(made):
     assert made.visited.block == Block(3, 64, 1.0, 4, device_clock_hz=1.5e9, collecting_s=0.25)
     ended = made.log.index("bench.measure")
     assert made.log[ended + 1] == "collections.end_block"
-    assert set(made.log[ended + 2 : ended + 4]) == {"stolen.end", "utilisation.device_clock_hz"}
+    assert set(made.log[ended + 2 : ended + 4]) == {"stolen.end", "utilisation.end_block"}
 
 
 def test_what_is_compared_of_training_is_read_before_settling_and_after_the_block(made):
@@ -75,15 +69,3 @@ def test_a_visit_ends_when_all_counters_are_read(made):
     # Guards: what a loader makes until those of other ranks have been timed would count as the work of its block.
     assert made.log[-1] == "bench.end_visit"
     assert {"reads.add", "utilisation.end_block"} < set(made.log)
-
-
-def test_the_clock_is_that_of_the_driver_at_that_moment(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    monkeypatch.setattr(nvml, "_names", lambda device: iter([(True, "GPU-aa-bb")]))
-    usage = Utilisation(make_gpu=GpuUsage, interval_s=1e6)
-    assert usage.device_clock_hz() is None  # nothing is watched yet
-    with usage.watching((), torch.device("cuda", 0)):
-        assert usage.device_clock_hz() == 1.5e9
-    plain = Utilisation(interval_s=1e6)
-    with plain.watching((), torch.device("cpu")):
-        assert plain.device_clock_hz() is None

@@ -2,13 +2,13 @@
 
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 from torch.utils.data import Dataset
 
 from bottleneck.analysis.saturation import find_saturation, raw_usage
-from bottleneck.measure.usage import machine, sampler, utilisation
-from bottleneck.measure.usage.machine import MachineUsage
+from bottleneck.measure import usage
 from tests.support.in_full import render_in_full
 from tests.support.looks import diagnose_until
 
@@ -62,13 +62,13 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
     diagnosis = diagnose(computes=True, workers=CORES, budgets_s=(10.0, 20.0, 40.0), named=True)
     found = find_saturation(diagnosis.evidence, "input_bound")
     assert found.lacks_cores
-    usage = diagnosis.evidence.utilisation
+    workers = diagnosis.evidence.utilisation.workers
     raw = raw_usage(diagnosis.evidence)
     # Others on the machine may take a part of the cores; the workers take the rest.
     assert 0.1 * CORES < raw.cores_workers <= CORES * 1.05
     assert raw.cores_main < raw.cores_workers
-    assert len(usage.workers.cores_busy) == CORES
-    assert usage.workers.private_bytes > 1e6
+    assert len(workers.cores_busy) == CORES
+    assert workers.private_bytes > 1e6
     assert {"workers-cannot-help"} == {"workers-cannot-help", "more-workers"} & {a.id for a in diagnosis.advice}
     assert "Used up while the job runs: the" in " ".join(render_in_full(diagnosis, "text").split())
 
@@ -87,20 +87,22 @@ def test_a_worker_that_waits_uses_up_nothing_of_its_own():
 
 
 @pytest.mark.integration
-def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypatch, tmp_path):
+def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypatch):
     """Nothing of the kernel's files, and nothing of other processes."""
-    bare = {name: tmp_path / name for name in ("proc", "sys", "cgroup_root", "shm")}
-    monkeypatch.setattr(utilisation, "MachineUsage", lambda cpus: MachineUsage(cpus, **bare))
-    monkeypatch.setattr(machine, "cpu_times_of", lambda cpus: [])
+    nothing = SimpleNamespace(
+        cores=CORES, quota_cores=None, missing=("Cores kept busy.", "Bytes read.", "Bytes over the network."),
+        counters=dict, shm_bytes=lambda: None,
+    )  # fmt: skip
+    monkeypatch.setattr(usage, "MachineUsage", lambda cpus: nothing)
     for name in ("cpu_seconds", "thread_count", "allowed_cpus"):
-        monkeypatch.setattr(sampler, name, lambda pid=0: None)
-    monkeypatch.setattr(sampler, "read_memory", lambda pids, time_s: None)
+        monkeypatch.setattr(usage, name, lambda pid=0: None)
+    monkeypatch.setattr(usage, "private_bytes", lambda pids: None)
     diagnosis = diagnose(computes=False, workers=1)
     assert diagnosis.verdict.state == "input_bound"
     missing = diagnosis.evidence.utilisation.missing
-    assert len(missing) == 6
+    assert len(missing) == 5
     raw = raw_usage(diagnosis.evidence)
     assert raw.cores_busy is raw.cores_workers is raw.disk_busy_share is None
     assert raw.cores_main < 1.0
     text = render_in_full(diagnosis, "text")
-    assert text.count("Not seen: ") == 6
+    assert text.count("Not seen: ") == 5

@@ -6,12 +6,10 @@ from tests.support.in_full import render_in_full
 from tests.support.results_factory import make_result
 
 USAGE = {
-    "interval_s": 0.25,
-    "samples": 40,
     "cores": {"usable": 8, "quota": None, "allowed": 8},
     "experiments": [
         {
-            "name": "raw", "mode": "coupled", "seconds": 3.0, "samples": 20, "cores_busy": 7.8, "cores_main": 0.25,
+            "name": "raw", "mode": "coupled", "seconds": 3.0, "cores_busy": 7.8, "cores_main": 0.25,
             "cores_workers": 7.4, "cores_other": 0.15, "disk_read_bytes_per_s": 30 * 2**20,
             "disk_write_bytes_per_s": 0.0, "network_bytes_per_s": 1536.0, "gpu": {"busy_share": 0.38},
         },

@@ -3,7 +3,7 @@
 _TRACED = {"convolution_s_per_step", "layout_s_per_step", "matrix_s_per_step", "mean_kernel_s", "operators_per_step"}
 _TRACED |= {"clearing", "optimizer"}
 NO_LONGER_READ = {
-    "utilisation": {"series"},
+    "utilisation": {"series", "interval_s", "samples", "main"},
     "profile": {"stacks"},
     "trace.device": _TRACED,
     "trace.raw": _TRACED,
@@ -23,6 +23,13 @@ def without_what_nobody_reads(evidence):
             part = part.get(name) or {}
         for key in keys:
             part.pop(key, None)
+    usage = evidence.get("utilisation") or {}
+    (usage.get("workers") or {}).pop("shared_bytes", None)
+    for experiment in usage.get("experiments", ()):
+        for key in ("samples", "runnable_per_core"):
+            experiment.pop(key, None)
+        for key in ("memory_bytes", "pcie_bytes_per_s"):
+            (experiment.get("gpu") or {}).pop(key, None)
     for function in (evidence.get("profile") or {}).get("functions", ()):
         function.pop("waiting_share", None)
     return evidence

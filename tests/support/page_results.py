@@ -26,7 +26,7 @@ FUNCTIONS = tuple(
 def make_usage() -> dict[str, Any]:
     """The evidence of utilisation, with one experiment in the table."""
     row = {
-        "name": "raw", "mode": "coupled", "seconds": 5.4, "samples": 20, "cores_busy": 4.3, "cores_main": 0.6,
+        "name": "raw", "mode": "coupled", "seconds": 5.4, "cores_busy": 4.3, "cores_main": 0.6,
         "cores_workers": 3.2, "cores_other": 0.5, "disk_read_bytes_per_s": 2.2e6, "disk_write_bytes_per_s": 0.0,
         "network_bytes_per_s": 120.0, "gpu": {"busy_share": 0.38},
     }  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -74,18 +73,18 @@ def measure_all(
         time: Of the diagnosis.
     """
     assert isinstance(bench, LockstepBench)
-    with closing(Trials(bench, ledger, training)) as trials:
-        requests, nbytes = group.store.requests, group.store.bytes_moved
-        began_s, times = time.clock(), read_process_times()
-        _in_step(bench, trials, rounds.run)
-        own_cores = read_process_times().since(times) / max(1e-9, time.clock() - began_s)
-        note_load(group, ledger, rounds, own_cores)
-        requests, nbytes = group.store.requests - requests, group.store.bytes_moved - nbytes
-        ranks = gather_ranks(group, summarise(group, job, bench, ledger))
-        time.tell("comparing ranks")
-        first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
-        freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
-        tried = gather_trials(group, trials.found)
+    trials = Trials(bench, ledger, training)
+    requests, nbytes = group.store.requests, group.store.bytes_moved
+    began_s, times = time.clock(), read_process_times()
+    _in_step(bench, trials, rounds.run)
+    own_cores = read_process_times().since(times) / max(1e-9, time.clock() - began_s)
+    note_load(group, ledger, rounds, own_cores)
+    requests, nbytes = group.store.requests - requests, group.store.bytes_moved - nbytes
+    ranks = gather_ranks(group, summarise(group, job, bench, ledger))
+    time.tell("comparing ranks")
+    first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
+    freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
+    tried = gather_trials(group, trials.found)
     group.meet()
     group.is_over = True
     if not group.leads:

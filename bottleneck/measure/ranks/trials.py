@@ -20,10 +20,10 @@ from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.machine import MachineUsage
 from bottleneck.measure.ranks.lockstep import Call, LockstepBench
 from bottleneck.measure.ranks.used import Used, read_used
 from bottleneck.measure.training.training import Training
-from bottleneck.measure.usage.machine import MachineUsage
 from bottleneck.results.blocks import Block
 from bottleneck.results.names import RAW
 from bottleneck.results.rank_trials import RankTrial, TrialName
@@ -66,10 +66,6 @@ class Trials:
             for name, blocks in self._blocks.items()
             for used in [self._used.get(name, nothing)]
         )
-
-    def close(self) -> None:
-        """Let go of the counters of the machine."""
-        self._machine.close()
 
     def follow(self) -> None:
         """Do as the first rank says, until it says no more."""

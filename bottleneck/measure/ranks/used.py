@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bottleneck.measure.usage.machine import MachineUsage
-from bottleneck.measure.usage.process import cpu_seconds
+from bottleneck.measure.machine import MachineUsage, cpu_seconds
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ from bottleneck.results.evidence.usage import (
     Cores,
     ExperimentUsage,
     GpuUsage,
-    MainProcess,
     SharedMemory,
     Utilisation,
     WorkersUsage,

@@ -24,8 +24,6 @@ class GpuUsage:
 
     busy_share: Quantity | None = None
     """Share of the time in which any kernel ran."""
-    memory_bytes: Quantity | None = None
-    pcie_bytes_per_s: Quantity | None = None
     sm_clock_hz: Quantity | None = None
     max_sm_clock_hz: Quantity | None = None
     throttled: tuple[str, ...] = ()
@@ -40,15 +38,12 @@ class ExperimentUsage:
     mode: str | None = None
     """`coupled`, `drained`, `workers`, `without`, `workers without` or `serving`."""
     seconds: Quantity | None = None
-    samples: Quantity | None = None
-    """Readings of the counters."""
     cores_busy: Quantity | None = None
     """Cores that all processes of the machine kept busy."""
     cores_main: Quantity | None = None
     cores_workers: Quantity | None = None
     cores_other: Quantity | None = None
     """Cores that processes outside of the job kept busy."""
-    runnable_per_core: Quantity | None = None
     throttled_share: Quantity | None = None
     """Share of the quota's periods in which the job was stopped."""
     disk_read_bytes_per_s: Quantity | None = None
@@ -64,20 +59,12 @@ class ExperimentUsage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainProcess:
-    """The main process."""
-
-    threads: Count | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorkersUsage:
     """The workers while blocks were measured."""
 
     count: Count | None = None
     threads: Count | None = None
     private_bytes: Quantity | None = None
-    shared_bytes: Quantity | None = None
     private_growth_bytes_per_s: Quantity | None = None
     private_growth_error_bytes_per_s: Quantity | None = None
     cores_busy: tuple[Quantity, ...] = ()
@@ -100,11 +87,8 @@ class SharedMemory:
 class Utilisation:
     """What the machine and the processes of the job did while blocks were measured."""
 
-    interval_s: Quantity | None = None
-    samples: Quantity | None = None
     cores: Cores = null(Cores())
     experiments: tuple[ExperimentUsage, ...] = ()
-    main: MainProcess = null(MainProcess())
     workers: WorkersUsage = null(WorkersUsage())
     shared_memory: SharedMemory = null(SharedMemory())
     gpu_other_processes: Count | None = None

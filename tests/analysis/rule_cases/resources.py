@@ -12,7 +12,7 @@ def usage(raw=None, device=None, *, usable=8, quota=None, workers=None, **more):
     """Evidence of a machine with 8 cores, half of them busy."""
     quiet = {
         "name": "raw", "mode": "coupled", "cores_busy": 4.2, "cores_main": 0.2, "cores_workers": 3.9,
-        "cores_other": 0.1, "runnable_per_core": 0.6, "throttled_share": None, "gpu": None,
+        "cores_other": 0.1, "throttled_share": None, "gpu": None,
     }  # fmt: skip
     return {
         "utilisation": {
@@ -24,12 +24,16 @@ def usage(raw=None, device=None, *, usable=8, quota=None, workers=None, **more):
     }
 
 
+def crowd(**workers):
+    """Evidence of workers that wait for cores."""
+    return {**usage(_FULL, **workers), "core_wait_per_cpu_s": 0.8}
+
+
 def of(job, evidence, pipeline=None, **environment):
     return replace(job, evidence=evidence, pipeline={**WORKERS, **(pipeline or {})}, environment=environment)
 
 
 _FULL = {"cores_busy": 7.9, "cores_workers": 7.4, "cores_main": 0.3}
-_QUEUE = {**_FULL, "runnable_per_core": 2.4}
 _CLOCKS = {"sm_clock_hz": 1.2e9, "max_sm_clock_hz": 1.98e9, "throttled": ["heat"]}
 _MEMORY = {"private_bytes": 4 * _GIB, "private_growth_bytes_per_s": 40e6, "private_growth_error_bytes_per_s": 2e6}
 _EPOCH = {"dataset_length": 1_200_000}
@@ -38,13 +42,13 @@ CASES = (
     RuleCase("workers-cannot-help", deserves=of(AUGMENT_BOUND, usage(_FULL)), healthy=of(AUGMENT_BOUND, usage())),
     RuleCase(
         "too-many-workers",
-        deserves=of(AUGMENT_BOUND, usage(_QUEUE), {"num_workers": 12}),
-        healthy=of(AUGMENT_BOUND, usage(_QUEUE), {"num_workers": 8}),
+        deserves=of(AUGMENT_BOUND, crowd(), {"num_workers": 12}),
+        healthy=of(AUGMENT_BOUND, crowd(), {"num_workers": 8}),
     ),
     RuleCase(
         "thread-oversubscription",
-        deserves=of(AUGMENT_BOUND, usage(_QUEUE, workers={"threads": 10})),
-        healthy=of(AUGMENT_BOUND, usage(_QUEUE, workers={"threads": 2})),
+        deserves=of(AUGMENT_BOUND, crowd(workers={"threads": 10})),
+        healthy=of(AUGMENT_BOUND, crowd(workers={"threads": 2})),
     ),
     RuleCase(
         "worker-affinity",

@@ -11,10 +11,8 @@ from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.saturation import THROTTLED, raw_usage
 from bottleneck.results.format import duration, number, percent, plural
 
-_QUEUE = 1.5
-"""Threads that run or could, for each core, from which on they get into each other's way."""
 _CORE_WAIT = 0.25
-"""Seconds without a core for each second of work, from which on the same is said."""
+"""Seconds without a core for each second of work, from which on workers get into each other's way."""
 _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
@@ -105,15 +103,12 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
     found, raw = case.saturation, raw_usage(case.evidence)
     if case.verdict.state == "device_bound" or found is None or raw is None or not found.lacks_cores:
         return None
-    queue, throttled = raw.runnable_per_core, raw.throttled_share
-    core_wait = case.evidence.core_wait_per_cpu_s
+    throttled, core_wait = raw.throttled_share, case.evidence.core_wait_per_cpu_s
     if throttled is not None and throttled >= THROTTLED:
         return f"the quota stopped the job in {percent(throttled)} of its periods", {"throttled_share": throttled}
     if core_wait is not None and core_wait >= _CORE_WAIT:
         what = f"for each second of work the workers stood ready without a core for {duration(core_wait)}"
         return what, {"core_wait_per_cpu_s": core_wait}
-    if queue is not None and queue >= _QUEUE:
-        return f"{number(queue, 1)} threads were ready to run for each core", {"runnable_per_core": queue}
     return None
 
 

@@ -1,18 +1,20 @@
-"""Counters of the machine, from made-up files of the kernel's."""
+"""Counters of the machine, from made-up files of the kernel's, and of processes, which may be gone or closed to us."""
 
 import os
+import sys
+import time
 
 import psutil
 import pytest
 
-from bottleneck.measure.usage.machine import KernelFile, MachineUsage, is_rotational
+from bottleneck.measure.machine import MachineUsage, cpu_seconds, private_bytes, thread_count
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT = "cpu  100 0 50 800 40 0 10 0 0 0\ncpu0 60 0 30 200 40 0 0 0 0 0\ncpu1 40 0 20 600 0 0 10 0 0 0\nintr 9\n"
 DISKS = (
     "   7  0 loop0 9 9 9 9 9 9 9 9 9 9 9\n"
-    " 259  0 nvme0n1 100 0 2000 70 10 0 400 5 0 1500 6000 0 0 0 0 0 0\n"
-    " 259  1 nvme0n1p1 100 0 2000 70 10 0 400 5 0 1500 6000 0 0 0 0 0 0\n"
+    " 259  0 nvme0n1 100 0 2000 5700 10 0 400 300 0 1500 6000 0 0 0 0 0 0\n"
+    " 259  1 nvme0n1p1 100 0 2000 5700 10 0 400 300 0 1500 6000 0 0 0 0 0 0\n"
 )
 NET = (
     "Inter-|   Receive  |  Transmit\n face |bytes packets\n"
@@ -20,14 +22,17 @@ NET = (
     "  eth0: 1000 1 0 0 0 0 0 0 300 1 0 0 0 0 0 0\n"
     "  veth9: 70 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n"
 )
+FILES = {"proc/stat": STAT, "proc/diskstats": DISKS, "proc/net/dev": NET}
+GROUP = {"proc/self/cgroup": "0::/\n", "cgroup/cpu.max": "150000 100000"}
+NOBODY = 2**22 - 1
+"""A process id that is not in use."""
 
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Opens a made-up machine with two CPUs; closes it at the end."""
+    """Opens a made-up machine with two CPUs."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
-    opened = []
 
     def write(files, cpus=(0, 1), real=("block/nvme0n1", "class/net/eth0")):
         for name, text in files.items():
@@ -36,15 +41,9 @@ def machine(tmp_path, monkeypatch):
         for name in real:
             (tmp_path / "sys" / name / "device").mkdir(parents=True, exist_ok=True)
         roots = {name: tmp_path / name for name in ("proc", "sys", "shm")}
-        opened.append(MachineUsage(cpus, cgroup_root=tmp_path / "cgroup", **roots))
-        return opened[-1]
+        return MachineUsage(cpus, cgroup_root=tmp_path / "cgroup", **roots)
 
-    yield write
-    for each in opened:
-        each.close()
-
-
-FILES = {"proc/stat": STAT, "proc/diskstats": DISKS, "proc/net/dev": NET, "proc/loadavg": "1.0 2.0 3.0 5/400 999\n"}
+    return write
 
 
 def test_waiting_for_a_disk_keeps_no_core_busy(machine):
@@ -76,25 +75,15 @@ def test_in_a_container_all_interfaces_are_virtual_and_count(machine):
 
 
 def test_the_periods_of_the_quota_are_counted(machine):
-    group = {
-        "proc/self/cgroup": "0::/\n",
-        "cgroup/cpu.max": "150000 100000",
-        "cgroup/cpu.stat": "nr_periods 40\nnr_throttled 10\n",
-    }
-    limited = machine({**FILES, **group})
+    limited = machine({**FILES, **GROUP, "cgroup/cpu.stat": "nr_periods 40\nnr_throttled 10\n"})
     assert limited.quota_cores == 1.5
     found = limited.counters()
     assert (found["periods"], found["throttled_periods"]) == (40, 10)
     assert limited.missing == ()
 
 
-def test_a_quota_that_does_not_count_is_told(machine):
-    limited = machine({**FILES, "proc/self/cgroup": "0::/\n", "cgroup/cpu.max": "150000 100000"})
-    assert ["cpu.stat" in line for line in limited.missing] == [True]
-
-
-def test_the_run_queue_is_told_without_the_one_that_asks(machine):
-    assert machine(FILES).runnable() == 4
+def test_a_quota_that_does_not_count_is_missing(machine):
+    assert ["cpu.stat" in line for line in machine({**FILES, **GROUP}).missing] == [True]
 
 
 def test_shared_memory_has_a_size_and_what_is_used_of_it(machine, tmp_path):
@@ -103,12 +92,13 @@ def test_shared_memory_has_a_size_and_what_is_used_of_it(machine, tmp_path):
     assert 0 <= used <= size
 
 
-def test_without_the_kernels_files_each_is_told_in_one_line(machine):
+def test_without_the_kernels_files_each_is_missing_in_one_line(machine, monkeypatch):
+    monkeypatch.setattr(psutil._pslinux.os.path, "exists", lambda path: False)
     nothing = machine({}, real=())
     assert nothing.counters() == {}
-    assert nothing.runnable() is None
     assert nothing.shm_bytes() is None
-    assert len(nothing.missing) == 4
+    assert nothing.is_rotational("sda") is None
+    assert len(nothing.missing) == 3
     assert all(line.endswith(".") and "\n" not in line for line in nothing.missing)
 
 
@@ -119,22 +109,53 @@ def test_cpus_that_the_system_does_not_list_are_not_counted_as_others(machine):
 def test_a_system_that_counts_nothing_is_not_taken_for_an_idle_one(machine):
     silent = machine({**FILES, "proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\n"})
     assert "busy_s" not in silent.counters()
-    assert any("/proc/stat" in line for line in silent.missing)
+    assert any("Cores kept busy" in line for line in silent.missing)
 
 
-def test_a_file_is_read_anew_each_time(tmp_path):
-    (tmp_path / "stat").write_text("1")
-    file = KernelFile(tmp_path / "stat")
-    (tmp_path / "stat").write_text("2")
-    assert file.read() == "2"
-    file.close()
-    file.close()
-    assert file.read() == ""
+def test_whether_a_disk_turns(machine):
+    turning = machine({**FILES, "sys/block/sda/queue/rotational": "1\n"})
+    assert turning.is_rotational("sda") is True
+    assert turning.is_rotational("sdb") is None
 
 
-def test_whether_a_disk_turns(tmp_path):
-    queue = tmp_path / "block" / "sda" / "queue"
-    queue.mkdir(parents=True)
-    (queue / "rotational").write_text("1\n")
-    assert is_rotational("sda", tmp_path) is True
-    assert is_rotational("sdb", tmp_path) is None
+# --- processes ---------------------------------------------------------------------------------------------
+
+
+def test_the_cpu_time_of_another_process_is_the_one_that_it_has_itself():
+    began = time.process_time()
+    used_s = cpu_seconds(os.getpid())
+    assert began <= used_s <= time.process_time()
+
+
+def test_where_the_clock_of_a_process_is_not_to_be_had_its_times_are_read(monkeypatch):
+    def refuse(clock):
+        raise OSError
+
+    monkeypatch.setattr(time, "clock_gettime", refuse)
+    assert cpu_seconds(os.getpid()) == pytest.approx(time.process_time(), abs=1.0)
+
+
+def test_a_process_that_is_gone_gives_nothing():
+    assert cpu_seconds(NOBODY) is None
+    assert thread_count(NOBODY) is None
+    assert private_bytes([os.getpid(), NOBODY]) is None
+
+
+def test_a_process_that_may_not_be_looked_at_gives_nothing(monkeypatch):
+    class Closed(psutil.Process):
+        def memory_full_info(self):
+            raise psutil.AccessDenied(self.pid)
+
+        num_threads = cpu_times = memory_full_info
+
+    monkeypatch.setattr(psutil, "Process", Closed)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert private_bytes([os.getpid()]) is None
+    assert thread_count(os.getpid()) is None
+    assert cpu_seconds(os.getpid()) is None
+
+
+def test_memory_of_processes_is_added_up():
+    one, two = private_bytes([os.getpid()]), private_bytes([os.getpid(), os.getpid()])
+    assert one > 1e6
+    assert two == pytest.approx(2 * one, rel=0.05)

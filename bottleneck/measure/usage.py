@@ -1,0 +1,311 @@
+"""What the machine and the processes of the job use while blocks are measured: cores, quota, disks, network, device.
+
+Counters are read at both edges of each block, outside of its time and at most a batch of the same experiment before it.
+What is no counter is read once a block, right after it. Nothing runs inside a block for this, and no failure here ends
+the diagnosis: it becomes a line on what is missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from bottleneck.measure.describe import named_arms
+from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.machine import MachineUsage, cpu_seconds, private_bytes, thread_count
+from bottleneck.measure.nvml import BusyShare, Gpu, NoGpuError
+from bottleneck.measure.system.cores import allowed_cpus, usable_cores
+from bottleneck.results.evidence import Cores, ExperimentUsage, GpuUsage, SharedMemory, WorkersUsage
+from bottleneck.results.evidence import Utilisation as Used
+
+_OFTEN = 0.25
+"""The share of blocks from which on a reason for low clocks is reported."""
+_MEMORY_EVERY_S, _MEMORY_SHARE = 2.0, 0.02
+"""How often the memory of the workers is read at most, and the share of the time that this may take."""
+_LEAST_READINGS, _LEAST_SPAN_S = 4, 6.0
+"""Of the memory, for its growth to stand out from the noise."""
+_WARM_UP_SHARE = 1 / 3
+
+
+def memory_growth(readings: Sequence[tuple[float, int]]) -> tuple[float, float] | None:
+    """Return how fast memory grows [bytes/s], by least squares, and the standard error of that.
+
+    The first third is left out: each experiment makes a process larger when it is first run.
+
+    Args:
+        readings: Times [s] and bytes.
+
+    Returns:
+        None where there are too few readings or too short a time.
+    """
+    later = readings[math.ceil(len(readings) * _WARM_UP_SHARE) :]
+    if len(later) < _LEAST_READINGS or later[-1][0] - later[0][0] < _LEAST_SPAN_S:
+        return None
+    times, sizes = np.array(later, dtype=np.float64).T
+    # From the first one on, so that no digit is lost. The same numbers as scipy.stats.linregress, whose import takes
+    # a second.
+    (slope, _), covariance = np.polyfit(times - times[0], sizes - sizes[0], 1, cov=True)
+    return float(slope), float(np.sqrt(covariance[0, 0]))
+
+
+# --- blocks -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _ArmUsage:
+    """What the blocks of an arm used."""
+
+    seconds: float = 0.0
+    grown: dict[str, float] = field(default_factory=dict)
+    counted_s: dict[str, float] = field(default_factory=dict)
+    """The time of the blocks in which each counter was read at both edges."""
+    busy: list[float] = field(default_factory=list)
+    clocks_hz: list[float] = field(default_factory=list)
+    throttled: list[tuple[str, ...]] = field(default_factory=list)
+    """Of the device: shares of time in which it computed, and its clock after each block with what held it down."""
+
+    def add(self, seconds: float, begin: dict[str, float], end: dict[str, float]) -> None:
+        self.seconds += seconds
+        for key in begin.keys() & end.keys():
+            self.grown[key] = self.grown.get(key, 0.0) + end[key] - begin[key]
+            self.counted_s[key] = self.counted_s.get(key, 0.0) + seconds
+
+    def per_s(self, key: str) -> float | None:
+        """Return how fast a counter grew; None where it is unknown."""
+        seconds = self.counted_s.get(key, 0.0)
+        return max(0.0, self.grown[key] / seconds) if seconds > 0 else None
+
+
+class Utilisation:
+    """Reads what blocks use of the machine."""
+
+    def __init__(
+        self,
+        make_machine: Callable[[], MachineUsage] = lambda: MachineUsage(allowed_cpus()),
+        make_gpu: Callable[[torch.device], Gpu] = Gpu,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._make_machine, self._make_gpu, self._clock = make_machine, make_gpu, clock
+        self._machine: MachineUsage | None = None
+        self._gpu: Gpu | None = None
+        self._watching = False
+        self._missing: dict[str, None] = {}
+        self._open: tuple[Arm, float, dict[str, float]] | None = None
+        self._arms: dict[Arm, _ArmUsage] = {}
+        self._pids: tuple[int, ...] = ()
+        self._memory: list[tuple[float, int]] = []
+        self._memory_due_s = -math.inf
+        self._blocks = 0
+        self._workers = WorkersUsage()
+        self._shm = SharedMemory()
+        self._gpu_other_processes: int | None = None
+
+    @contextmanager
+    def watching(self, workers: tuple[int, ...], device: torch.device) -> Iterator[None]:
+        """Read counters at blocks until the end of the context, of workers by their process ids."""
+        with self._noting_failure("Utilisation"):
+            self._begin(workers)
+            self._watching = True
+            if device.type != "cpu":
+                self._open_gpu(device)
+        try:
+            yield
+        finally:
+            self._watching = False
+            if self._gpu is not None:
+                with self._noting_failure("Utilisation at the end"):
+                    self._gpu_other_processes = self._gpu.other_processes({os.getpid(), *workers})
+                self._gpu.close()
+
+    def _begin(self, workers: tuple[int, ...]) -> None:
+        self._pids = workers
+        self._machine = machine = self._make_machine()
+        self._missing.update(dict.fromkeys(machine.missing))
+        own = allowed_cpus()
+        affinity = [set(cpus) for pid in workers if (cpus := allowed_cpus(pid)) is not None]
+        self._workers = WorkersUsage(
+            count=len(workers),
+            affinity_cores=min(map(len, affinity), default=None),
+            affinity_cores_together=len(set().union(*affinity)) if affinity else None,
+            main_affinity_cores=len(own) if own is not None else None,
+        )
+        for pid in workers:
+            self._count_threads(pid)
+
+    def _open_gpu(self, device: torch.device) -> None:
+        try:
+            self._gpu = self._make_gpu(device)
+            self._gpu.busy_shares()  # from here on the driver's samples have a beginning
+        except NoGpuError as error:
+            self._missing[str(error)] = None
+
+    @contextmanager
+    def _noting_failure(self, what: str) -> Iterator[None]:
+        """Turn a failure into a line on what is missing."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a system answers, the diagnosis goes on
+            self._missing[f"{what}: reading failed ({type(error).__name__})."] = None
+
+    def begin_block(self, arm: Arm) -> None:
+        """Note that a block begins after this call, with at most a batch of the same experiment in between."""
+        self._open = None
+        with self._noting_failure("Counters at a block"):
+            if self._watching:
+                counters = self._read()
+                self._open = (arm, self._clock(), counters)
+
+    def end_block(self) -> float | None:
+        """Note that the block is over, and return the clock of the device at its end [Hz]; None if unknown."""
+        clock_hz = None
+        with self._noting_failure("Counters at a block"):
+            # First of all: it falls some time after the last kernel.
+            clock_hz = self._gpu.sm_clock_hz() if self._gpu is not None and self._watching else None
+            if self._open is not None:
+                (arm, began_s, begin), self._open = self._open, None
+                end, ended_s = self._read(), self._clock()
+                usage = self._arms.setdefault(arm, _ArmUsage())
+                usage.add(ended_s - began_s, begin, end)
+                self._read_rest(usage, began_s, ended_s, clock_hz)
+        return clock_hz
+
+    def _read(self) -> dict[str, float]:
+        """Read the counters, in the same order at both edges."""
+        assert self._machine is not None  # as long as anything is watched
+        counters = self._machine.counters()
+        counters["main_s"] = time.process_time()
+        for number, pid in enumerate(self._pids):
+            used_s = cpu_seconds(pid)
+            if used_s is not None:
+                counters[f"worker:{number}"] = used_s
+        return counters
+
+    def _read_rest(self, usage: _ArmUsage, began_s: float, ended_s: float, clock_hz: float | None) -> None:
+        """Read what is no counter; the workers are between two experiments, where it disturbs nothing."""
+        if self._gpu is not None:
+            usage.busy += [each.share for each in self._gpu.busy_shares() if _lies_within(each, began_s, ended_s)]
+            usage.clocks_hz += [] if clock_hz is None else [clock_hz]
+            reasons = self._gpu.throttled()
+            usage.throttled += [] if reasons is None else [reasons]
+        assert self._machine is not None
+        shm = self._machine.shm_bytes()
+        if shm is not None:
+            self._shm = SharedMemory(size_bytes=shm[0], peak_used_bytes=max(shm[1], self._shm.peak_used_bytes or 0))
+        if self._pids:
+            # One worker at a time: to ask all of many would take as long as all the rest.
+            self._blocks += 1
+            self._count_threads(self._pids[self._blocks % len(self._pids)])
+            self._read_memory()
+
+    def _count_threads(self, pid: int) -> None:
+        threads = thread_count(pid)
+        if threads is None:
+            self._missing["Threads of the workers: this system does not show them."] = None
+        else:
+            self._workers = replace(self._workers, threads=max(self._workers.threads or 0, threads))
+
+    def _read_memory(self) -> None:
+        began_s = self._clock()
+        if began_s < self._memory_due_s:
+            return
+        found = private_bytes(self._pids)
+        self._memory_due_s = began_s + max(_MEMORY_EVERY_S, (self._clock() - began_s) / _MEMORY_SHARE)
+        if found is None:
+            self._missing["Memory of the workers: this system does not show it of other processes."] = None
+        else:
+            self._memory.append((began_s, found))
+
+    # --- the evidence ---------------------------------------------------------------------------------------
+
+    def evidence(self, ladder: Ladder, cache_bytes: int = 0) -> Used:
+        """Return the evidence on utilisation.
+
+        Args:
+            ladder: Names the experiments.
+            cache_bytes: What the caches of the diagnosis take in all workers together.
+        """
+        used = Used()
+        with self._noting_failure("Utilisation"):
+            if self._machine is not None:
+                used = self._summarise(self._machine, ladder, cache_bytes)
+        return replace(used, missing=tuple(self._missing))
+
+    def _summarise(self, machine: MachineUsage, ladder: Ladder, cache_bytes: int) -> Used:
+        growth, raw = memory_growth(self._memory), self._arms.get(ladder.raw, _ArmUsage())
+        workers = replace(
+            self._workers,
+            private_bytes=self._memory[-1][1] if self._memory else None,
+            private_growth_bytes_per_s=growth[0] if growth is not None else None,
+            private_growth_error_bytes_per_s=growth[1] if growth is not None else None,
+            cores_busy=tuple(self._cores_of_workers(raw)),
+            cache_bytes=cache_bytes,
+        )
+        return Used(
+            cores=Cores(usable=usable_cores(), quota=machine.quota_cores, allowed=machine.cores),
+            experiments=tuple(
+                replace(self._row(self._arms[arm], machine), name=name, mode=mode)
+                for name, mode, arm in named_arms(ladder)
+                if arm in self._arms
+            ),
+            workers=workers,
+            shared_memory=self._shm,
+            gpu_other_processes=self._gpu_other_processes,
+        )
+
+    def _cores_of_workers(self, usage: _ArmUsage) -> list[float]:
+        """Cores that each worker keeps busy; a worker that could not be read is left out."""
+        rates = (usage.per_s(f"worker:{number}") for number in range(len(self._pids)))
+        return [cores for cores in rates if cores is not None]
+
+    def _row(self, usage: _ArmUsage, machine: MachineUsage) -> ExperimentUsage:
+        main, per_worker = usage.per_s("main_s"), self._cores_of_workers(usage)
+        workers = sum(per_worker) if len(per_worker) == len(self._pids) else None
+        total_s = usage.grown.get("total_s", 0.0)
+        busy = machine.cores * min(1.0, max(0.0, usage.grown["busy_s"] / total_s)) if total_s > 0 else None
+        others = None if busy is None or main is None or workers is None else max(0.0, busy - main - workers)
+        disks = {key.partition(":")[2]: usage.per_s(key) or 0.0 for key in usage.grown if key.startswith("busy_s:")}
+        busiest = max(disks, key=disks.__getitem__, default=None)
+        return ExperimentUsage(
+            seconds=usage.seconds,
+            cores_busy=busy,
+            cores_main=main,
+            cores_workers=workers,
+            cores_other=others,
+            throttled_share=_throttled_share(usage.grown),
+            disk_read_bytes_per_s=usage.per_s("disk_read_bytes"),
+            disk_write_bytes_per_s=usage.per_s("disk_write_bytes"),
+            disk_busy_share=min(1.0, disks[busiest]) if busiest is not None else None,
+            disk_requests_in_flight=usage.per_s(f"queued_s:{busiest}"),
+            disk_rotational=machine.is_rotational(busiest) if busiest is not None else None,
+            network_bytes_per_s=usage.per_s("network_bytes"),
+            gpu=self._gpu_usage(usage),
+        )
+
+    def _gpu_usage(self, usage: _ArmUsage) -> GpuUsage:
+        if self._gpu is None:
+            return GpuUsage()
+        reasons = Counter(reason for each in usage.throttled for reason in each)
+        return GpuUsage(
+            busy_share=statistics.fmean(usage.busy) if usage.busy else None,
+            sm_clock_hz=statistics.fmean(usage.clocks_hz) if usage.clocks_hz else None,
+            max_sm_clock_hz=self._gpu.max_sm_clock_hz,
+            throttled=tuple(sorted(name for name, times in reasons.items() if times >= _OFTEN * len(usage.throttled))),
+        )
+
+
+def _throttled_share(grown: dict[str, float]) -> float | None:
+    periods = grown.get("periods")
+    return None if periods is None else min(1.0, grown["throttled_periods"] / periods) if periods > 0 else 0.0
+
+
+def _lies_within(sample: BusyShare, began_s: float, ended_s: float) -> bool:
+    return began_s <= sample.time_s - sample.window_s and sample.time_s <= ended_s

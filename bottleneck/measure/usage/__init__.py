@@ -1,1 +1,0 @@
-"""What the job uses of the machine while its blocks run."""

@@ -1,0 +1,318 @@
+"""What is counted at the edges of a block belongs to it, and nothing that fails costs the diagnosis."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bottleneck.loader import modes
+from bottleneck.measure import usage
+from bottleneck.measure.ladder import Arm, Ladder, Rung
+from bottleneck.measure.nvml import BusyShare, NoGpuError
+from bottleneck.measure.usage import Utilisation, memory_growth
+from bottleneck.results.evidence import Utilisation as Seen
+from tests.support.as_json import said
+from tests.support.clock import FakeClock
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
+DRAINED, WITHOUT = Arm(modes.ALL, "loader", coupled=False), Arm(modes.ALL & ~modes.LOAD, "loader")
+LADDER = Ladder(
+    (Rung("device", None, DEVICE), Rung("host", "nothing is copied"), Rung("raw", None, RAW, DRAINED)),
+    (),
+    (("load", WITHOUT),),
+)
+
+
+class Machine:
+    """A machine with 4 cores whose counters the test sets."""
+
+    cores, quota_cores, missing = 4, None, ("No disk is listed.",)
+
+    def __init__(self):
+        self.counted = {"busy_s": 0.0, "total_s": 0.0}
+        self.shm = 100
+
+    def counters(self):
+        return dict(self.counted)
+
+    def shm_bytes(self):
+        return 1000, self.shm
+
+    def is_rotational(self, disk):
+        return disk == "sdb"
+
+
+class Gpu:
+    max_sm_clock_hz = 2e9
+
+    def __init__(self):
+        self.busy, self.reasons, self.clock_hz, self.closed = [], (), 1e9, False
+
+    def busy_shares(self):
+        return self.busy
+
+    def throttled(self):
+        return self.reasons
+
+    def sm_clock_hz(self):
+        return self.clock_hz
+
+    def other_processes(self, own):
+        return 2
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """A job with two workers in invented time."""
+    clock = FakeClock(100.0)
+    made = SimpleNamespace(clock=clock, machine=Machine(), gpu=Gpu(), used_s={11: 0.0, 12: 0.0}, main_s=[0.0])
+    monkeypatch.setattr(usage, "cpu_seconds", made.used_s.get)
+    monkeypatch.setattr(usage.time, "process_time", lambda: made.main_s[0])
+    monkeypatch.setattr(usage, "thread_count", {11: 2, 12: 9}.get)
+    monkeypatch.setattr(usage, "allowed_cpus", lambda pid=0: {11: [0], 12: [1, 2]}.get(pid, [0, 1, 2, 3]))
+    monkeypatch.setattr(usage, "private_bytes", lambda pids: 700)
+    made.usage = Utilisation(lambda: made.machine, lambda device: made.gpu, clock)
+
+    def block(arm, seconds, cores=0.0, workers=(0.0, 0.0), main=0.0, **counted):
+        made.usage.begin_block(arm)
+        clock.now_s += seconds
+        made.machine.counted["busy_s"] += cores * seconds
+        made.machine.counted["total_s"] += 4 * seconds
+        made.machine.counted |= counted
+        for pid, busy in zip((11, 12), workers, strict=True):
+            if pid in made.used_s:
+                made.used_s[pid] += busy * seconds
+        made.main_s[0] += main * seconds
+        made.usage.end_block()
+        clock.now_s += 0.5
+
+    made.block = block
+    made.evidence = lambda: said(made.usage.evidence(LADDER))
+    made.row = lambda name, mode="coupled": next(
+        row for row in made.evidence()["experiments"] if (row["name"], row["mode"]) == (name, mode)
+    )
+    return made
+
+
+def test_each_experiment_has_its_own_cores(bench):
+    with bench.usage.watching((11, 12), CPU):
+        bench.block(DEVICE, 1.0, cores=0.5, main=0.25)
+        bench.block(RAW, 2.0, cores=3.0, workers=(1.0, 0.5), main=0.25)
+        bench.block(RAW, 2.0, cores=2.0, workers=(0.5, 0.5), main=0.25)
+    raw = bench.row("raw")
+    assert raw["seconds"] == pytest.approx(4.0)
+    assert raw["cores_busy"] == pytest.approx(2.5)
+    assert raw["cores_workers"] == pytest.approx(1.25)
+    assert raw["cores_main"] == pytest.approx(0.25)
+    assert raw["cores_other"] == pytest.approx(1.0)
+    assert bench.row("device")["cores_busy"] == pytest.approx(0.5)
+    assert bench.evidence()["workers"]["cores_busy"] == pytest.approx([0.75, 0.5])
+
+
+def test_what_happens_between_blocks_counts_for_none(bench):
+    with bench.usage.watching((11, 12), CPU):
+        bench.block(RAW, 1.0, cores=1.0)
+        bench.machine.counted["busy_s"] += 40.0
+        bench.machine.counted["total_s"] += 40.0
+        bench.block(RAW, 1.0, cores=1.0)
+    assert bench.row("raw")["cores_busy"] == pytest.approx(1.0)
+
+
+def test_every_mode_and_without_a_stage_are_named(bench):
+    with bench.usage.watching((11, 12), CPU):
+        for arm in (RAW, DRAINED, WITHOUT):
+            bench.block(arm, 1.0)
+    named = {(row["name"], row["mode"]) for row in bench.evidence()["experiments"]}
+    assert named == {("raw", "coupled"), ("raw", "drained"), ("load", "without")}
+
+
+def test_a_share_of_the_devices_time_that_reaches_into_another_block_is_dropped(bench):
+    with bench.usage.watching((11, 12), CUDA):
+        began_s = bench.clock.now_s
+        bench.gpu.busy = [BusyShare(began_s + 0.5, 0.6, 1.0), BusyShare(began_s + 0.5, 0.4, 0.2)]
+        bench.gpu.reasons = ("power",)
+        bench.block(RAW, 1.0)
+        bench.gpu.busy, bench.gpu.reasons, bench.gpu.clock_hz = [], ("heat", "power"), 1.5e9
+        for _ in range(4):
+            bench.block(RAW, 1.0)
+            bench.gpu.reasons = ()
+    assert bench.row("raw")["gpu"] == {
+        "busy_share": pytest.approx(0.2), "sm_clock_hz": 1.4e9, "max_sm_clock_hz": 2e9, "throttled": ["power"],
+    }  # fmt: skip
+    assert bench.evidence()["gpu_other_processes"] == 2
+    assert bench.gpu.closed
+
+
+def test_a_block_ends_with_the_clock_of_the_device(bench):
+    with bench.usage.watching((11, 12), CUDA):
+        bench.usage.begin_block(RAW)
+        assert bench.usage.end_block() == 1e9
+    assert bench.usage.end_block() is None
+
+
+def test_the_quota_and_how_often_it_stopped_the_job(bench):
+    bench.machine.quota_cores = 2.0
+    bench.machine.counted |= {"periods": 5.0, "throttled_periods": 1.0}
+    with bench.usage.watching((11, 12), CPU):
+        bench.block(RAW, 1.0, periods=15.0, throttled_periods=5.0)
+        bench.block(DEVICE, 1.0)
+    assert bench.row("raw")["throttled_share"] == pytest.approx(0.4)
+    assert bench.row("device")["throttled_share"] == 0.0
+    assert bench.evidence()["cores"]["quota"] == 2.0
+
+
+def test_the_busiest_disk_is_shown_with_its_queue(bench):
+    keys = ("busy_s:sda", "busy_s:sdb", "queued_s:sda", "queued_s:sdb", "disk_read_bytes")
+    bench.machine.counted |= dict.fromkeys(keys, 0.0)
+    with bench.usage.watching((11, 12), CPU):
+        bench.block(RAW, 2.0, **dict(zip(keys, (0.2, 1.8, 0.0, 9.0, 1e6), strict=True)))
+    raw = bench.row("raw")
+    assert raw["disk_busy_share"] == pytest.approx(0.9)
+    assert raw["disk_requests_in_flight"] == pytest.approx(4.5)
+    assert raw["disk_rotational"] is True
+    assert raw["disk_read_bytes_per_s"] == pytest.approx(5e5)
+
+
+def test_workers_as_they_are_found(bench):
+    with bench.usage.watching((11, 12), CPU):
+        for bench.machine.shm in (100, 300, 200):
+            bench.block(RAW, 1.0)
+    evidence = bench.evidence()
+    found = {key: value for key, value in evidence["workers"].items() if key != "cores_busy"}
+    assert found == {
+        "count": 2, "threads": 9, "private_bytes": 700, "private_growth_bytes_per_s": None,
+        "private_growth_error_bytes_per_s": None, "affinity_cores": 1, "affinity_cores_together": 3,
+        "main_affinity_cores": 4, "cache_bytes": 0,
+    }  # fmt: skip
+    assert evidence["shared_memory"] == {"size_bytes": 1000, "peak_used_bytes": 300}
+    assert evidence["missing"] == ["No disk is listed."]
+    assert json.loads(json.dumps(evidence)) == evidence
+
+
+def test_memory_is_read_between_blocks_and_seldom(bench, monkeypatch):
+    read = []
+    monkeypatch.setattr(usage, "private_bytes", lambda pids: read.append(pids) or 1)
+    with bench.usage.watching((11, 12), CPU):
+        for _ in range(10):
+            bench.block(RAW, 0.5)  # and as long again in between
+    assert len(read) == 5
+
+
+def growth(*megabytes, every_s=3.0):
+    return memory_growth([(number * every_s, int(mb * 1e6)) for number, mb in enumerate(megabytes)])
+
+
+def test_memory_that_climbs_has_its_rate():
+    rate, error = growth(50, 100, 103, 106, 109, 112)
+    assert rate == pytest.approx(1e6)
+    assert error == pytest.approx(0, abs=1.0)
+
+
+def test_memory_that_only_fills_up_at_first_does_not_climb():
+    # Guards: the first batches of each experiment make a process larger, once.
+    rate, error = growth(50, 90, 100, 100.1, 99.9, 100, 100.1, 99.9, 100)
+    assert abs(rate) < 2 * error + 1e4
+
+
+def test_of_too_few_readings_or_too_short_a_time_no_growth_is_known():
+    assert growth() is growth(1, 2, 3, 4) is growth(1, 2, 3, 4, 5, 6, every_s=0.5) is None
+
+
+def test_a_worker_that_dies_leaves_the_others(bench):
+    with bench.usage.watching((11, 12), CPU):
+        bench.usage.begin_block(RAW)
+        bench.clock.now_s += 1.0
+        bench.used_s[11] += 0.5
+        del bench.used_s[12]
+        bench.usage.end_block()
+    raw = bench.row("raw")
+    assert raw["cores_workers"] is None  # of all together nothing is known
+    assert raw["cores_other"] is None
+    assert bench.evidence()["workers"]["cores_busy"] == pytest.approx([0.5])
+
+
+def test_a_block_that_fails_counts_for_nothing(bench):
+    with bench.usage.watching((11, 12), CPU):
+        bench.usage.begin_block(RAW)
+        bench.clock.now_s += 1.0
+        bench.usage.begin_block(DEVICE)
+        bench.clock.now_s += 1.0
+        bench.usage.end_block()
+        bench.usage.end_block()
+    assert [row["name"] for row in bench.evidence()["experiments"]] == ["device"]
+
+
+# --- what fails --------------------------------------------------------------------------------------------
+
+
+def raise_error(*arguments):
+    raise PermissionError("no")
+
+
+@pytest.mark.parametrize("broken", ["counters", "shm_bytes"])
+def test_whatever_cannot_be_read_the_diagnosis_goes_on(bench, broken):
+    with bench.usage.watching((11, 12), CPU):
+        setattr(bench.machine, broken, raise_error)
+        bench.usage.begin_block(RAW)
+        bench.usage.end_block()
+    assert "Counters at a block: reading failed (PermissionError)." in bench.evidence()["missing"]
+
+
+def test_a_machine_that_cannot_be_watched_at_all():
+    watched = Utilisation(raise_error)
+    with watched.watching((11, 12), CPU):
+        watched.begin_block(RAW)
+        watched.end_block()
+    assert watched.evidence(LADDER) == Seen(missing=("Utilisation: reading failed (PermissionError).",))
+
+
+def test_a_device_that_cannot_be_watched_is_one_line(bench):
+    def refuse(device):
+        raise NoGpuError("Utilisation of the GPU: install something.")
+
+    bench.usage = Utilisation(lambda: bench.machine, refuse, bench.clock)
+    with bench.usage.watching((11, 12), CUDA):
+        bench.block(RAW, 1.0)
+    assert "Utilisation of the GPU: install something." in bench.evidence()["missing"]
+    assert bench.row("raw")["gpu"] is None
+
+
+def test_memory_that_is_not_shown_is_one_line_however_often_it_is_asked_for(bench, monkeypatch):
+    monkeypatch.setattr(usage, "private_bytes", lambda pids: None)
+    monkeypatch.setattr(usage, "thread_count", lambda pid: None)
+    with bench.usage.watching((11, 12), CPU):
+        for _ in range(10):
+            bench.block(RAW, 2.0)
+    evidence = bench.evidence()
+    assert len(evidence["missing"]) == 3  # and the disks
+    assert evidence["workers"]["private_bytes"] is evidence["workers"]["threads"] is None
+
+
+def test_nothing_is_shown_that_was_not_watched():
+    watched = Utilisation()
+    watched.begin_block(RAW)
+    assert watched.end_block() is None
+    assert watched.evidence(LADDER) == Seen()
+
+
+def test_the_device_is_let_go_also_when_the_job_fails(bench):
+    with pytest.raises(KeyboardInterrupt), bench.usage.watching((), CUDA):
+        raise KeyboardInterrupt
+    assert bench.gpu.closed
+
+
+def test_this_machine_can_be_watched():
+    watched = Utilisation()
+    with watched.watching((os.getpid(),), CPU):
+        watched.begin_block(RAW)
+        sum(range(1_000_000))
+        watched.end_block()
+    evidence = said(watched.evidence(LADDER))
+    assert evidence["experiments"][0]["cores_main"] > 0.05
+    assert json.loads(json.dumps(evidence)) == evidence
