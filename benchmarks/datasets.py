@@ -126,10 +126,10 @@ class ImagesLoadedInline(Dataset[Any]):
 
 
 class ImagesFinished(Images):
-    """Does more work after the augmentation, inside `__getitem__`."""
+    """Does its work after the augmentation, inside `__getitem__`; it counts as loading."""
 
-    def __init__(self, length: int, load: Work, augment: Work, finish: Work) -> None:
-        super().__init__(length, load, augment)
+    def __init__(self, length: int, augment: Work, finish: Work) -> None:
+        super().__init__(length, Work("wait", 0.0), augment)
         self.finish_work = finish
 
     def __getitem__(self, index: int) -> Any:

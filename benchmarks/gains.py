@@ -52,7 +52,7 @@ JOBS: tuple[Job, ...] = (
     _planted("copy_slow", "copy"),
     _planted("last_straw", "augment", "load"),
     _planted("no_workers", "augment", "load"),
-    _planted("finish", "finish"),
+    _planted("finish", "load"),
     _planted("marked_crop", "crop"),
     _uneven("4 uneven workers", UnevenLoader(4, 0.060, 0.15, 0.020, augment_s=0.040), "load", "augment"),
     _uneven("8 uneven workers", UnevenLoader(8, 0.100, 0.30, 0.020, augment_s=0.150), "load", "augment"),

@@ -91,6 +91,8 @@ def without(fields: dict[str, Any], stage: str) -> dict[str, Any]:
         fields["collate_fn"].pad = Made(fields["collate_fn"].pad(images))
     elif stage == "load" and hasattr(dataset, "loader"):
         dataset.loader = Made(dataset.loader("image-0"))
+        if hasattr(dataset, "finish_work"):
+            dataset.finish_work = wait(0.0)
     elif stage == "augment" and hasattr(dataset, "transform"):
         dataset.transform = Made(dataset.transform(_given_to_transform(dataset)))
     elif stage in ("decode", "crop") and hasattr(dataset, stage):
@@ -98,8 +100,6 @@ def without(fields: dict[str, Any], stage: str) -> dict[str, Any]:
         setattr(dataset, stage, Made(getattr(dataset, stage)(given)))
     elif stage == "fetch":
         fields["dataset"] = MadeSamples(dataset[0], len(dataset))
-    elif stage == "finish" and hasattr(dataset, "finish_work"):
-        dataset.finish_work = wait(0.0)
     else:
         raise CannotBeTakenOut(f"{stage} cannot be taken out of {type(dataset).__name__}")
     return fields

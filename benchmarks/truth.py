@@ -58,7 +58,7 @@ _PARTS: dict[Layout, dict[str, str]] = {
     "torchvision": {"loader": "load", "transform": "augment"},
     "dict": {"loader": "load", "transform": "augment"},
     "annotated": {"loader": "load", "transform": "augment"},
-    "finish": {"loader": "load", "transform": "augment"},
+    "finish": {"transform": "augment"},
     "inline": {"transform": "augment"},
     "stream": {"transform": "augment"},
     "uncut": {},
@@ -67,11 +67,11 @@ _PARTS: dict[Layout, dict[str, str]] = {
 }
 """Attributes of the dataset that are called, and the stage that each of them is."""
 _REST_OF_SAMPLE: dict[Layout, str] = {
-    "finish": "finish", "inline": "load", "stream": "load", "uncut": "fetch", "marked": "other",
+    "finish": "load", "inline": "load", "stream": "load", "uncut": "fetch", "marked": "other",
 }  # fmt: skip
 
-_CLOCKED = ("copy", "finish")
-"""Stages of which a clock says more: one is in the main process, of the other only the planted work can be taken."""
+_CLOCKED = ("copy",)
+"""Stages of which a clock says more: they are in the main process."""
 
 clocks_s: defaultdict[str, float] = defaultdict(float)
 """Seconds on each clock of this process."""

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 LOAD = 1 << 0
 AUGMENT = 1 << 1
-FINISH = 1 << 2
 COLLATE = 1 << 3
 HANDOFF = 1 << 4
 
-WITHIN_SAMPLE = LOAD | AUGMENT | FINISH
+WITHIN_SAMPLE = LOAD | AUGMENT
 """Stages inside `__getitem__`; `fetch` stands for all of them where it cannot be cut."""
 ALL = WITHIN_SAMPLE | COLLATE | HANDOFF
 
@@ -47,7 +46,7 @@ OWN_ITEMS = 1 << 15
 """With marked stages served: the code around them works on the item that they were recorded of, not on a new one."""
 
 CHECK = 1 << 5
-"""With the hand-off alone: each worker compares what it has recorded with what it recorded. Never timed."""
+"""With the hand-off alone: each worker checks that what it has recorded is as it was. Never timed."""
 
 FIRST_MARK = 16
 MOST_MARKS = 45
@@ -68,7 +67,6 @@ def skip_bit(number: int) -> int:
 BIT_OF_STAGE = {
     "load": LOAD,
     "augment": AUGMENT,
-    "finish": FINISH,
     "fetch": WITHIN_SAMPLE,
     "collate": COLLATE,
     "handoff": HANDOFF,
@@ -78,12 +76,11 @@ BIT_OF_STAGE = {
 MODE_OF_EXPERIMENT = {
     "after_collate": HANDOFF,
     "before_collate": HANDOFF | COLLATE,
-    "after_augment": HANDOFF | COLLATE | FINISH,
-    "before_augment": HANDOFF | COLLATE | FINISH | AUGMENT,
+    "before_augment": HANDOFF | COLLATE | AUGMENT,
     "raw": ALL,
 }
 
-EXPERIMENTS = ("device", "host", *MODE_OF_EXPERIMENT)
+EXPERIMENTS = ("device", "host", "after_collate", "before_collate", "after_augment", "before_augment", "raw")
 """All experiments, from the device outwards."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import find_handles
 from bottleneck.loader import modes
-from bottleneck.loader.record.change_watch import Change
-from bottleneck.loader.record.faults import Fault
-from bottleneck.loader.record.plan import Plan, with_copies
+from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.running_loader import LoaderEnded, RunningLoader, can_skip_batches
-from bottleneck.loader.worker.control import Control
+from bottleneck.loader.worker.control import Control, Fault
 from bottleneck.loader.worker.engine import Engine
 
 __all__ = ["LoaderEnded", "SwitchedLoader", "can_skip_batches"]
@@ -132,11 +129,12 @@ class SwitchedLoader(RunningLoader):
         self.rest()
         self._control.publish_plan(plan)
 
-    def check_recordings(self) -> None:
-        """Let the workers compare what they have recorded with what it was; `new_faults` gives the result."""
+    def changed_recordings(self) -> list[str]:
+        """Let each worker check what it has recorded; return what of it is no longer what was recorded."""
         self.switch(modes.HANDOFF | modes.CHECK)
         for _ in range(max(1, self.num_workers)):
             self.next_batch()
+        return sorted(set().union(*self._control.changed.read()))
 
     def serve_batches_themselves(self) -> None:
         """Serve recorded batches without a copy from now on: the job does not change them; without workers only."""
@@ -144,16 +142,9 @@ class SwitchedLoader(RunningLoader):
             self._plan = replace(self._plan, copy_batches=False)
             self._control.publish_plan(self._plan)
 
-    def copy_changed(self, changes: Iterable[Change]) -> None:
-        """Serve copies from now on of what has been changed in place."""
-        assert self._plan is not None
-        for change in changes:
-            self._plan = with_copies(self._plan, change.what, change.site)
-        self._control.publish_plan(self._plan)
-
-    def new_faults(self) -> list[Fault | Change]:
+    def new_faults(self) -> list[Fault]:
         """Return what the workers could not serve since this was asked last, without repetition."""
-        new: dict[Fault | Change, None] = {}
+        new: dict[Fault, None] = {}
         for worker, faults in self._control.read_new_faults().items():
             new |= dict.fromkeys(faults[self._faults_read.get(worker, 0) :])
             self._faults_read[worker] = len(faults)

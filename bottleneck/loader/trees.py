@@ -9,6 +9,7 @@ import copy
 import copyreg
 import pickle
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -332,3 +333,29 @@ def nbytes(value: Any) -> int:
             total += sys.getsizeof(item)
             stack.extend(parts)
     return total
+
+
+def checksum(value: Any, most_bytes: int) -> int:
+    """Return a checksum of the data in a tree; of a large one, of its first bytes."""
+    total = taken = 0
+    for leaf in leaves(value):
+        if taken > most_bytes:
+            break
+        content = _content(leaf)
+        taken += len(content)
+        total = zlib.crc32(content, total)
+    return total
+
+
+def _content(leaf: Any) -> Any:
+    """Return the bytes of a leaf; none of what is read or decoded only when it is used, or cannot be pickled."""
+    try:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+        if is_lazy_image(leaf) or is_shared_map(leaf):
+            return b""
+        if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+            return np.ascontiguousarray(leaf).view(np.uint8).reshape(-1).data
+        return leaf.tobytes() if isinstance(leaf, Image.Image) else pickle.dumps(leaf)
+    except Exception:  # noqa: BLE001 - any user type may refuse
+        return b""

@@ -242,8 +242,9 @@ def _sample_steps(can: Capabilities) -> list[_Step]:
         names = {f"{side}_{site[1:]}" for site in can.plan.marks.sample for side in ("before", "after")}
         listed = [_Step(name, 0, "") for name in ("after_augment", "before_augment") if name not in names]
         return [*listed, *_marked_steps(can.plan.marks, can.plan.marks.sample, modes.ALL, "other", "raw")]
-    stage_of = {"after_augment": "finish", "before_augment": "augment", "raw": can.plan.within_sample[-1]}
-    return [_Step(name, modes.MODE_OF_EXPERIMENT[name], stage) for name, stage in stage_of.items()]
+    stage_of = {"before_augment": "augment", "raw": can.plan.within_sample[-1]}
+    steps = [_Step(name, modes.MODE_OF_EXPERIMENT[name], stage) for name, stage in stage_of.items()]
+    return [_Step("after_augment", 0, ""), *steps]
 
 
 def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str, outermost: str) -> list[_Step]:
@@ -281,8 +282,8 @@ def _reasons(can: Capabilities) -> dict[str, str]:
     if can.plan.within_sample == ("fetch",) and not can.unrecorded:
         why = f"__getitem__ is not cut: {can.plan.reason}; {_REMEDY}"
         reasons["after_augment"] = reasons["before_augment"] = why
-    elif "finish" not in can.plan.within_sample:
-        reasons.setdefault("after_augment", "no code follows the augmentation: the same as before_collate")
+    else:
+        reasons.setdefault("after_augment", "the same as before_collate: code after the augmentation is no stage")
     return reasons
 
 
@@ -315,8 +316,6 @@ def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | Non
         return Arm(modes.ALL & ~modes.HANDOFF & ~modes.COLLATE, "host") if can.can_skip_batches else None
     if stages_in(stage)[-1] == FETCH and not can.plan.has_samples:
         return inner_arms[span.inner] if span.inner is not None else None
-    if stage == "finish" and not can.plan.can_stop:
-        return None
     if stage == "collate" and not can.plan.has_collated:
         return None
     if stage == "collate" and marks.collate:

@@ -13,7 +13,7 @@ from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
 
 RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE = "load", "augment", "finish", "collate"
-LADDER = ("after_collate", "before_collate", "after_augment", "before_augment", "raw")
+LADDER = ("after_collate", "before_collate", "before_augment", "raw")
 
 
 def work(dataset, what):
@@ -54,7 +54,7 @@ class NothingBehind(Photos):
     finishes = False
 
 
-class Tail(Photos):
+class LoadedInline(Photos):
     """Code without a function of its own in front of the augmentation, and behind it."""
 
     def __getitem__(self, index):
@@ -62,6 +62,15 @@ class Tail(Photos):
         image = torch.full((2,), float(index))
         image = self.augment(image)
         work(self, RUN_FINISH)
+        return image * 2, index
+
+
+class OnlyLoaderCut(Photos):
+    """What follows the loading has no function of its own."""
+
+    def __getitem__(self, index):
+        image = self.load_image(index)
+        work(self, RUN_AUGMENT)
         return image * 2, index
 
 

@@ -5,16 +5,24 @@ import math
 import pytest
 
 from bottleneck.loader.record.verification import BRIEF_FETCHES, THOROUGH_FETCHES
-from tests.loader.engine_bench import RUN_AUGMENT, RUN_LOAD, Batched, NothingBehind, Photos, engines
+from tests.loader.engine_bench import RUN_AUGMENT, RUN_LOAD, Batched, NothingBehind, OnlyLoaderCut, engines, work
 from tests.loader.marked_datasets import Marked
 
 make = pytest.fixture(engines)
 ITEM_S = 3e-3
-"""Three stages of a thousandth of a second each, by the engines' invented clock."""
+"""Two calls of a thousandth of a second each and the augmentation, by the engines' invented clock."""
 THOROUGH_S, BRIEF_S = 1.01 * THOROUGH_FETCHES * ITEM_S, 1.01 * BRIEF_FETCHES * ITEM_S
 
 
-def fetches(make, checking_s, kind=Photos):
+class Deep(OnlyLoaderCut):
+    """Three stages, of which one is cut."""
+
+    def load_image(self, index):
+        work(self, "open")
+        return super().load_image(index)
+
+
+def fetches(make, checking_s, kind=Deep):
     """How often items were loaded to record a batch of two, beyond once each and one look beforehand."""
     bench = make(kind(), batches=1, checking_s=checking_s)
     return bench.log.count(RUN_LOAD) - 3, bench.plan

@@ -8,16 +8,12 @@ import bottleneck
 from bottleneck.loader import modes, trees
 from bottleneck.loader.worker_errors import UserCodeError, find_failure
 from tests.loader.engine_bench import (
-    RUN_FINISH,
-    RUN_LOAD,
     Batched,
     NothingBehind,
     Opaque,
     Photos,
     Stream,
-    Tail,
     engines,
-    work,
 )
 
 make = pytest.fixture(engines)
@@ -51,24 +47,6 @@ def test_the_caches_stay_within_their_memory(make):
     assert 0 < len(bench.engine._store.batches) < 8
     held = [(u.value, [(c.args, c.output) for c in u.calls]) for b in bench.engine._store.batches for u in b.items]
     assert trees.nbytes(held) <= 200_000
-
-
-def test_local_variables_count_as_memory_and_what_the_dataset_holds_does_not(make):
-    class Masked(Tail):
-        def __init__(self):
-            super().__init__()
-            self.table = torch.zeros(10**6)  # 4 MB, once
-
-        def __getitem__(self, index):
-            work(self, RUN_LOAD)
-            table, mask = self.table, torch.zeros(2500)
-            image = self.augment(torch.full((2,), float(index)))
-            work(self, RUN_FINISH)
-            return image + mask.sum() + table[0], index
-
-    bench = make(Masked(), batches=1)
-    assert bench.plan.strategy == "tail"
-    assert 20_000 < bench.engine._store.nbytes < 100_000
 
 
 def test_a_batch_that_does_not_fit_is_told(make):
@@ -120,7 +98,7 @@ def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
 def test_recordings_that_the_plan_does_not_need_are_let_go(make):
     bench = make(Opaque())
     bench.run("before_collate")
-    assert all(not item.calls and item.locals is None for b in bench.engine._store.batches for item in b.items)
+    assert all(not item.calls for b in bench.engine._store.batches for item in b.items)
     bench = make(NothingBehind())
     bench.run("before_augment")
     kept = [call for b in bench.engine._store.batches for item in b.items for call in item.calls]

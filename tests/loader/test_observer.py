@@ -33,8 +33,8 @@ patient = pytest.fixture(autouse=True)(patience)
     ("kind", "strategy", "expected"),
     [
         (Photos, "template", {"load": (8.0, 2.0), "augment": (8.0, 8.0)}),
-        (Finishing, "replay", {"load": (8.0, 2.0), "augment": (8.0, 8.0), "finish": (4.0, 4.0)}),
-        (Inline, "tail", {"load": (6.0, 0.0), "augment": (8.0, 8.0), "finish": (4.0, 4.0)}),
+        (Finishing, "template", {"load": (12.0, 6.0), "augment": (8.0, 8.0)}),
+        (Inline, "template", {"load": (10.0, 4.0), "augment": (8.0, 8.0)}),
         (Opaque, "fetch", {"fetch": (10.0, 10.0)}),
         (Batched, "template", {"load": (8.0, 2.0), "augment": (8.0, 8.0)}),
         (Stream, "template", {"load": (6.0, 0.0), "augment": (8.0, 8.0)}),

@@ -93,12 +93,6 @@ def test_marked_stages_have_frames_of_their_own():
     assert ("augment", ("other",)) in seen
 
 
-def test_where_loading_and_finishing_share_a_frame_it_names_no_stage():
-    make(Plan("tail", sites=("transform",), within_sample=("finish", "augment", "load"))).fetch([3])
-    assert ("load", ("",)) in seen
-    assert ("augment", ("", "augment")) in seen
-
-
 def test_collation_has_a_frame():
     frames = make()
     batch = frames.collate(frames.fetch([1, 2]))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from bottleneck.loader.replay.replay import StopAfterCut
-from bottleneck.loader.worker.user_code import NoShareError, UserCode
+from bottleneck.loader.worker.user_code import GivenUp, NoShareError, UserCode
 from bottleneck.loader.worker_errors import UserCodeError, find_failure
 
 
@@ -44,9 +43,7 @@ def test_whatever_the_users_code_raises_in_a_worker_is_described(call, error):
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(
-    ("error", "worker"), [(KeyboardInterrupt(), None), (StopAfterCut(), 1), (StopAfterCut(), None)]
-)
+@pytest.mark.parametrize(("error", "worker"), [(KeyboardInterrupt(), None), (GivenUp(), 1), (GivenUp(), None)])
 def test_an_interruption_in_the_main_process_and_the_end_of_a_replay_pass(call, error, worker):
     with pytest.raises(type(error)):
         call(source_that(error, worker))

@@ -12,7 +12,6 @@ from bottleneck.loader.record.cutting import install
 from bottleneck.loader.record.item_times import Facts, ItemTimes, Span, undisturbed
 from bottleneck.loader.record.tape import Call, RngState, Tape
 from bottleneck.loader.record.verification import FETCHES, verify
-from bottleneck.loader.replay.tail import make_tail
 
 SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))
 
@@ -35,10 +34,9 @@ class Photos(Dataset):
         return image + torch.rand(1)
 
 
-def check(dataset, tail=True):
+def check(dataset):
     tape = Tape()
     cut = install(dataset, SITES, tape, in_place=False)
-    tape.tail = make_tail(cut, SITES[1:]) if tail else None
     return verify(lambda index: cut[index], 3, tape, seed=11), tape
 
 
@@ -48,11 +46,8 @@ def test_a_clean_dataset_passes_every_check():
     assert found.recorded
     assert found.alone
     assert found.replay
-    assert found.stop
-    assert found.tail
     assert not tape.changes_arguments
     assert not tape.changed_outputs
-    assert found.keeps_locals
 
 
 def test_the_random_number_generators_are_left_alone():
@@ -64,10 +59,6 @@ def test_the_random_number_generators_are_left_alone():
         check(dataset)
         assert [random.random(), np.random.rand(), torch.rand(1).item()] == expected
         after_drawing.restore()
-
-
-def test_without_a_second_half_nothing_is_said_of_it():
-    assert not check(Photos(), tail=False)[0].tail
 
 
 class Irreproducible(Photos):
@@ -150,22 +141,8 @@ def test_code_that_changes_an_output_is_detected_and_the_recording_is_mended():
     assert found.replay
 
 
-class ChangesLocals(Photos):
-    def __getitem__(self, index):
-        mask = torch.zeros(4)
-        image = self.augment(self.load_image(index))
-        mask.add_(1)
-        return image + mask
-
-
-def test_a_second_half_that_changes_its_variables_is_detected():
-    found, _ = check(ChangesLocals())
-    assert not found.keeps_locals
-    assert found.tail
-
-
 class DependsOnTheFirstHalf(Photos):
-    """What the second half gives depends on something that only loading sets."""
+    """The item depends on something that only loading sets."""
 
     def __getitem__(self, index):
         self.loads = getattr(self, "loads", 0)
@@ -180,10 +157,9 @@ class DependsOnTheFirstHalf(Photos):
         return super().load_image(index)
 
 
-def test_a_second_half_that_gives_another_item_is_refused():
+def test_an_item_that_depends_on_what_loading_sets_does_not_replay():
     found, _ = check(DependsOnTheFirstHalf())
     assert found.recorded
-    assert not found.tail
     assert not found.replay  # skipping the loading gives 0 instead of 1
 
 
@@ -205,7 +181,6 @@ def test_an_error_in_a_replay_is_not_the_users():
     found, _ = check(HandleFromLoading())
     assert found.recorded
     assert not found.replay
-    assert not found.tail
 
 
 class AugmentNeedsContext(Photos):
@@ -220,23 +195,9 @@ class AugmentNeedsContext(Photos):
 
 
 def test_an_augmentation_that_cannot_be_called_alone_is_not_called_so():
-    found, _ = check(AugmentNeedsContext(), tail=False)
+    found, _ = check(AugmentNeedsContext())
     assert not found.alone
     assert found.replay
-
-
-class StopBreaks(Photos):
-    """Catches everything, so that it cannot be left half-way."""
-
-    def __getitem__(self, index):
-        try:
-            return super().__getitem__(index)
-        except BaseException:
-            return 0
-
-
-def test_code_that_catches_everything_cannot_be_left_early():
-    assert not check(StopBreaks(), tail=False)[0].stop
 
 
 class NoticesRecording(Photos):

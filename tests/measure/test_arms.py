@@ -3,15 +3,13 @@
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.modes import ALL, AUGMENT, COLLATE, EXPERIMENTS, FINISH, HANDOFF, LOAD, PAY_SERVING
+from bottleneck.loader.modes import ALL, AUGMENT, COLLATE, EXPERIMENTS, HANDOFF, LOAD, PAY_SERVING
 from bottleneck.measure.ladder import Arm
 from tests.measure.ladders import make_ladder
 
-WHOLE = ("finish", "augment", "load")
-
 
 def ladder_of(**options):
-    given = {"copies": True, "hands_over": True, "within_sample": ("augment", "load"), "can_stop": True, **options}
+    given = {"copies": True, "hands_over": True, "within_sample": ("augment", "load"), **options}
     return make_ladder(**given)
 
 
@@ -24,37 +22,38 @@ def spans(ladder):
 
 
 def test_the_whole_ladder():
-    ladder = ladder_of(within_sample=WHOLE)
+    ladder = ladder_of()
     assert tuple(rung.name for rung in ladder.rungs) == EXPERIMENTS
-    assert reasons(ladder) == {}
+    assert reasons(ladder).keys() == {"after_augment"}
+    assert "same as before_collate" in reasons(ladder)["after_augment"]
     assert spans(ladder) == [
         ("compute", None, "device"),
         ("copy", "device", "host"),
         ("handoff", "host", "after_collate"),
         ("collate", "after_collate", "before_collate"),
-        ("finish", "before_collate", "after_augment"),
-        ("augment", "after_augment", "before_augment"),
+        ("augment", "before_collate", "before_augment"),
         ("load", "before_augment", "raw"),
     ]
 
 
 def test_each_rung_adds_one_stage_to_what_runs_for_real():
-    rungs = {rung.name: rung for rung in ladder_of(within_sample=WHOLE).rungs}
+    rungs = {rung.name: rung for rung in ladder_of().rungs}
     assert rungs["device"].coupled == Arm(None, "device")
     assert rungs["host"].coupled == Arm(None, "host")
-    modes = [rungs[name].coupled.mode for name in EXPERIMENTS[2:]]
+    modes = [rungs[name].coupled.mode for name in EXPERIMENTS[2:] if name != "after_augment"]
     assert modes == [
         HANDOFF,
         HANDOFF | COLLATE,
-        HANDOFF | COLLATE | FINISH,
-        HANDOFF | COLLATE | FINISH | AUGMENT,
+        HANDOFF | COLLATE | AUGMENT,
         ALL,
     ]
 
 
 def test_coupled_is_measured_everywhere_and_drained_from_the_loader_on():
     # Guards the last straw: the coupled ladder alone blames the wrong stage.
-    for rung in ladder_of(within_sample=WHOLE).rungs:
+    for rung in ladder_of().rungs:
+        if rung.name == "after_augment":
+            continue
         assert rung.coupled.coupled
         if rung.name in ("device", "host"):
             assert rung.drained is None
@@ -63,12 +62,11 @@ def test_coupled_is_measured_everywhere_and_drained_from_the_loader_on():
 
 
 def test_without_each_stage_everything_else_is_real():
-    without = dict(ladder_of(within_sample=WHOLE).without)
+    without = dict(ladder_of().without)
     assert without == {
         "copy": Arm(ALL, "device"),
         "handoff": Arm(ALL & ~HANDOFF, "host"),
         "collate": Arm(ALL & ~COLLATE, "loader"),
-        "finish": Arm(ALL & ~FINISH, "loader"),
         "augment": Arm(ALL & ~AUGMENT, "loader"),
         "load": Arm(ALL & ~LOAD, "loader"),
     }
@@ -76,10 +74,10 @@ def test_without_each_stage_everything_else_is_real():
 
 def test_a_cost_is_what_the_workers_alone_gain_without_one_stage():
     # Guards: neighbouring rungs compare a hot loop with a cold one, and book that on the first stage made real.
-    ladder = ladder_of(within_sample=WHOLE)
+    ladder = ladder_of()
     everything = Arm(ALL & ~HANDOFF, "loader", coupled=False)
     serving = Arm(ALL & ~HANDOFF | PAY_SERVING, "loader", coupled=False)
-    bits = {"collate": COLLATE, "finish": FINISH, "augment": AUGMENT, "load": LOAD}
+    bits = {"collate": COLLATE, "augment": AUGMENT, "load": LOAD}
     left_out = {stage: Arm(ALL & ~HANDOFF & ~bit, "loader", coupled=False) for stage, bit in bits.items()}
     assert {rung.name: rung.workers for rung in ladder.rungs if rung.workers is not None} == {"raw": everything}
     assert dict(ladder.without_alone) == left_out
@@ -95,14 +93,8 @@ def test_without_workers_a_cost_is_what_the_loader_alone_gains():
     assert {rung.drained.mode & HANDOFF for rung in ladder.rungs if rung.drained} == {0}
 
 
-def test_a_stage_that_cannot_be_left_out_is_measured_between_its_neighbours():
-    ladder = ladder_of(within_sample=WHOLE, can_stop=False)
-    assert {rung.name for rung in ladder.rungs if rung.workers} == {"before_collate", "after_augment", "raw"}
-    assert "finish" not in dict(ladder.without_alone)
-
-
 def test_an_arm_that_several_experiments_share_is_measured_once():
-    ladder = ladder_of(within_sample=WHOLE)
+    ladder = ladder_of()
     arms = ladder.arms()
     assert len(arms) == len(set(arms))
     assert dict(ladder.without)["load"] == next(r for r in ladder.rungs if r.name == "before_augment").coupled
@@ -111,7 +103,7 @@ def test_an_arm_that_several_experiments_share_is_measured_once():
 
 
 def test_the_arms_that_name_the_bottleneck():
-    ladder = ladder_of(within_sample=WHOLE)
+    ladder = ladder_of()
     naming = ladder.deciding_arms()
     assert set(naming) >= {ladder.device, ladder.raw, *dict(ladder.without).values()}
     assert set(naming) < set(ladder.arms())
@@ -138,12 +130,6 @@ def test_without_workers_on_a_cpu():
     assert spans(ladder)[:2] == [("compute", None, "device"), ("collate", "device", "before_collate")]
 
 
-def test_where_nothing_follows_the_augmentation():
-    ladder = ladder_of(within_sample=("augment", "load"))
-    assert "same as before_collate" in reasons(ladder)["after_augment"]
-    assert ("augment", "before_collate", "before_augment") in spans(ladder)
-
-
 def test_fetch_where_nothing_can_be_cut():
     ladder = ladder_of(within_sample=("fetch",), reason="it is written in one piece")
     for name in ("after_augment", "before_augment"):
@@ -152,12 +138,8 @@ def test_fetch_where_nothing_can_be_cut():
     assert dict(ladder.without)["fetch"] == Arm(HANDOFF | COLLATE, "loader")
 
 
-def test_code_that_cannot_be_left_out_has_no_without():
-    assert "finish" not in dict(ladder_of(within_sample=WHOLE, can_stop=False).without)
-
-
 def test_no_room_for_samples():
-    ladder = ladder_of(within_sample=WHOLE, has_samples=False, more_room="--cache-bytes 9MB")
+    ladder = ladder_of(has_samples=False, more_room="--cache-bytes 9MB")
     assert {"before_collate", "after_augment", "before_augment"} <= reasons(ladder).keys()
     assert all("--cache-bytes 9MB" in text for text in reasons(ladder).values())
     assert spans(ladder)[-1] == ("collate+fetch", "after_collate", "raw")
@@ -177,11 +159,11 @@ def test_no_room_for_anything():
 
 def test_no_room_for_collated_batches():
     # Guards: the hand-off, which nothing then tells apart, was called collation.
-    ladder = ladder_of(within_sample=WHOLE, has_collated=False)
-    assert set(reasons(ladder)) == {"after_collate"}
+    ladder = ladder_of(has_collated=False)
+    assert set(reasons(ladder)) == {"after_collate", "after_augment"}
     assert spans(ladder)[2:4] == [
         ("handoff+collate", "host", "before_collate"),
-        ("finish", "before_collate", "after_augment"),
+        ("augment", "before_collate", "before_augment"),
     ]
     without = dict(ladder.without)
     assert without["handoff+collate"] == Arm(ALL & ~HANDOFF & ~COLLATE, "host")
@@ -203,7 +185,7 @@ def test_a_loader_that_works_on_its_batches_gets_all_of_them():
 
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("hands_over", [False, True])
-@pytest.mark.parametrize("within", [("fetch",), ("augment", "load"), WHOLE])
+@pytest.mark.parametrize("within", [("fetch",), ("augment", "load")])
 @pytest.mark.parametrize("room", [(True, True), (False, True), (False, False)])
 def test_every_ladder_hangs_together(copies, hands_over, within, room):
     ladder = ladder_of(

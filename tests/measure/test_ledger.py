@@ -10,7 +10,7 @@ from tests.measure.ladders import make_ladder
 
 
 def ladder():
-    return make_ladder(copies=True, within_sample=("augment", "load"), can_stop=True)
+    return make_ladder(copies=True, within_sample=("augment", "load"))
 
 
 def block(number):

@@ -13,11 +13,11 @@ BUDGETS_S = (5.0, 12.0, 30.0)
 
 
 def ladder_of(*within):
-    return make_ladder(within_sample=within, can_stop=True)
+    return make_ladder(within_sample=within)
 
 
 def test_an_experiment_without_a_stage_is_lost_alone():
-    ladder = ladder_of("finish", "augment", "load")
+    ladder = ladder_of("augment", "load")
     left = without_mode(ladder, modes.ALL & ~modes.AUGMENT, "it raised")
     assert left.rungs == ladder.rungs
     assert left.spans == ladder.spans
@@ -38,8 +38,8 @@ def test_stages_around_a_lost_experiment_are_told_as_one():
 
 
 def test_a_stage_that_cannot_be_split_carries_both_names():
-    left = without_mode(ladder_of("finish", "augment", "load"), modes.MODE_OF_EXPERIMENT["before_collate"], "why")
-    assert [span.name for span in left.spans][2:] == ["collate+finish", "augment", "load"]
+    left = without_mode(ladder_of("augment", "load"), modes.MODE_OF_EXPERIMENT["before_collate"], "why")
+    assert [span.name for span in left.spans][2:] == ["collate+augment", "load"]
 
 
 def measured(dataset, *names, **options):
@@ -65,9 +65,9 @@ def test_code_that_mixes_loaded_and_recorded_data_loses_one_experiment(workers):
     measurement = measured(Mixing(), "device", "raw", "without load", num_workers=workers)
     without = {found.stage: found.coupled for found in measurement.without}
     assert "augment" not in without
-    assert {"finish", "load"} <= without.keys()
+    assert "load" in without
     found = {e.name: e for e in measurement.experiments}
-    assert all(found[name].available for name in ("before_collate", "after_augment", "before_augment"))
+    assert all(found[name].available for name in ("before_collate", "before_augment"))
     (told,) = [w.message for w in measurement.warnings if w.id == "experiment-lost"]
     assert told.startswith("`without augment` could not be measured: the job's code raised RuntimeError: The size")
 
@@ -85,10 +85,11 @@ def test_a_marked_stage_that_fits_to_its_own_item_only_is_served_to_it():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("kind", ["tensor", "array", "key"])
-def test_an_augmentation_that_works_in_place_now_and_then_costs_no_more_than_a_copy(kind):
+@pytest.mark.parametrize(("kind", "lost"), [("tensor", False), ("array", False), ("key", True)])
+def test_an_augmentation_that_works_in_place_now_and_then_is_told(kind, lost):
     # Guards: a recorded argument decays over thousands of servings, and a check of two items misses it.
-    measurement = measured(Erasing(kind), "device", "before_augment", "raw")
+    measurement = measured(Erasing(kind), "device", "raw", *(() if lost else ("before_augment",)))
     (told,) = [w.message for w in measurement.warnings if w.id == "recording-changed"]
-    assert told.startswith("Recorded arguments of `augment` were changed in place")
-    assert not [w for w in measurement.warnings if w.id == "experiment-lost"]
+    assert told.startswith("Recorded arguments of `augment` changed in place")
+    # Without the key, the augmentation raises on what is served to it.
+    assert bool([w for w in measurement.warnings if w.id == "experiment-lost"]) is lost

@@ -16,7 +16,7 @@ from bottleneck.measure.rounds.schedule import (
 )
 from tests.measure.ladders import make_ladder
 
-LADDER = make_ladder(copies=True, within_sample=("finish", "augment", "load"), can_stop=True)
+LADDER = make_ladder(copies=True, within_sample=("augment", "load"))
 ARMS = LADDER.arms()
 WORKERS = 4
 

@@ -104,7 +104,7 @@ class Observer(Work):
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
-        with self._observing(base_stage(self.plan, of_tail="load"), self.plan.marks.sample):
+        with self._observing(base_stage(self.plan), self.plan.marks.sample):
             self._pixels.begin()
             value = run(request)
         self._open.samples += samples
@@ -148,9 +148,6 @@ class Observer(Work):
         finally:
             self._meter.enter(*before)
             self._stage = outer
-            if self.plan.strategy == "tail" and stage == "augment" and outer == "load":
-                self._stage = "finish"
-                self._meter.enter(self._spent("finish"))
 
     def _answer_transform(self, place: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._calls.elsewhere:

@@ -51,8 +51,6 @@ class StageCalls:
         return None if self.inside_cut or site not in self._plan.sites else self._tape.stage(site)
 
 
-def base_stage(plan: Plan, of_tail: str) -> str:
-    """Return the stage of the code outside all cuts when an item begins; with `tail`, its two halves are two stages."""
-    if plan.strategy == "tail":
-        return of_tail
+def base_stage(plan: Plan) -> str:
+    """Return the stage of the code outside all cuts."""
     return _BASE_STAGES.get(plan.strategy, plan.within_sample[0])

@@ -40,8 +40,7 @@ class StageFrames(Work):
         return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
 
     def _run_sample(self, function: Function, *args: Any) -> Any:
-        # With `tail`, code outside the cuts loads before the augmentation and finishes after it, in the same frame.
-        return self._run(base_stage(self.plan, of_tail=UNKNOWN_STAGE), self.plan.marks.sample, function, *args)
+        return self._run(base_stage(self.plan), self.plan.marks.sample, function, *args)
 
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
         self._calls = StageCalls(self._tape, self.plan, marked)

@@ -24,8 +24,6 @@ class ItemTimes:
     augment_s: float = 0.0
     load_s: float = 0.0
     """In calls of load sites, within the head."""
-    between_s: float = 0.0
-    """Between the first and the last call of the augmentation, outside of any cut."""
     core_wait_s: float = 0.0
     """Ready to run, but without a core: other processes had them all."""
 
@@ -92,12 +90,7 @@ def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float,
     # Copies of arguments were made in between; only those before the first augmentation count here.
     head_s = min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
     load_s = _spent_s([call for call in load if call.ended_s <= first])
-    between_s = 0.0
-    if augment:
-        last = augment[-1].ended_s
-        inside = [call for call in calls if call.started_s >= first and call.ended_s <= last]
-        between_s = max(0.0, last - first - _spent_s(inside) - (tape.copying_s(last) - tape.copying_s(first)))
-    return ItemTimes(total_s, head_s, augment_s, load_s, between_s)
+    return ItemTimes(total_s, head_s, augment_s, load_s)
 
 
 def _spent_s(calls: list[Call]) -> float:

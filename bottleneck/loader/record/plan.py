@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -12,7 +11,7 @@ from bottleneck.loader.record.lazy import warn_of_lazy
 from bottleneck.loader.record.marking import MarkPlan, plan_marks, warn_of_marks
 from bottleneck.loader.record.verification import Verification
 
-Strategy = Literal["template", "replay", "tail", "marks", "fetch"]
+Strategy = Literal["template", "replay", "marks", "fetch"]
 
 # Code outside the cuts that takes less than this share of an item's time is not worth a stage of its own.
 _NEGLIGIBLE_SHARE = 0.03
@@ -68,18 +67,15 @@ class Plan:
 
     Attributes:
         strategy: `template`: the augmentation is called with its recorded arguments and its output put into the
-            recorded sample. `replay`: `__getitem__` runs, and its cuts serve their recorded outputs. `tail`: the
-            second half of `__getitem__` runs, from recorded local variables. `marks`: as `replay`, with the stages
-            that the user marked. `fetch`: no cut inside.
+            recorded sample. `replay`: `__getitem__` runs, and its cuts, which load, serve their recorded outputs.
+            `marks`: as `replay`, with the stages that the user marked. `fetch`: no cut inside.
         sites: The sites in use.
         copy_arguments: Sites that change their arguments and get a copy each time.
         copy_outputs: Sites whose output is copied each time it is served, because later code changes it.
-        copy_locals: The second half of `__getitem__` changes its local variables.
         copy_samples: Collation changes the samples.
         keeps_samples: Collation puts them into the batch, or parts of them.
         copy_batches: The train step may change a batch that no queue has copied.
         within_sample: The stages inside `__getitem__`, from the device outwards.
-        can_stop: The code behind the augmentation can be left out.
         reason: Why `__getitem__` is not cut, as it is reported; empty when it is.
         warnings: (id, message) of cuts that are not used.
         marks: How the stages that the user marked are served.
@@ -90,12 +86,10 @@ class Plan:
     sites: frozenset[str] = frozenset()
     copy_arguments: frozenset[str] = frozenset()
     copy_outputs: frozenset[str] = frozenset()
-    copy_locals: bool = False
     copy_samples: bool = True
     keeps_samples: bool = False
     copy_batches: bool = True
     within_sample: tuple[str, ...] = ("fetch",)
-    can_stop: bool = False
     reason: str = ""
     warnings: tuple[tuple[str, str], ...] = ()
     marks: MarkPlan = field(default_factory=MarkPlan)
@@ -104,17 +98,6 @@ class Plan:
     has_samples: bool = True
     has_collated: bool = True
     recorded_bytes: int = 0
-
-
-def with_copies(plan: Plan, what: str, site: str) -> Plan:
-    """Return a plan that copies what has been changed in place: `what` of `Change`, at a site where it has one."""
-    if what == "arguments":
-        return replace(plan, copy_arguments=plan.copy_arguments | {site})
-    if what == "outputs":
-        return replace(plan, copy_outputs=plan.copy_outputs | {site} | (frozenset() if is_mark(site) else plan.sites))
-    if what == "batch":
-        return replace(plan, copy_batches=True)
-    return replace(plan, copy_locals=True) if what == "locals" else replace(plan, copy_samples=True)
 
 
 def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
@@ -136,8 +119,8 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     copies_s = {site: copy_s for report in reports for site, copy_s in report.changes_arguments.items()}
     changing = augment.intersection(copies_s)
     warnings = _warn_of_unused(reports, unusable, called, len(recorded))
-    if strategy == "template" and iterable and _rest_of_stream_s(facts) > 0:
-        warnings.append(_REST_COUNTS_AS_LOAD)
+    if strategy == "template":
+        warnings += _warn_of_rest(facts)
     if strategy == "fetch" and (augment | load) - _guessed(reports):
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     lazy = {found for report in reports for found in report.lazy}
@@ -155,19 +138,10 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         sites=sites,
         copy_arguments=marked.copy_arguments | changing,
         copy_outputs=marked.copy_outputs | (sites if copies else frozenset()),
-        copy_locals=not all(v.keeps_locals for v in verified),
         within_sample=within,
-        can_stop=bool(verified) and all(v.stop for v in verified) and len(facts.orders) == 1,
         reason=reason,
         warnings=(*warnings, *marked.warnings),
     )
-
-
-_REST_COUNTS_AS_LOAD = (
-    "rest-counts-as-load",
-    "The dataset is a stream, which cannot be asked for an item again: what it does after the augmentation counts as "
-    '`load`. Mark it, to tell it apart: @bottleneck.stage("pack").',
-)
 
 
 _CHECKED_LESS = (
@@ -206,7 +180,7 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
     marked = any(report.marked for report in reports)
     plan, refused = plan_marks(
         sample, collate, unusable,
-        () if marked else ("load", "augment", "finish"),
+        () if marked else ("load", "augment"),
         sample_alone=all(report.sample_alone for report in reports),
         collate_alone=all(report.collate_alone for report in reports),
     )  # fmt: skip
@@ -238,35 +212,23 @@ def _choose(
     """Return the strategy, the stages inside `__getitem__` from the device outwards, and why it is not cut."""
     verified = [report.verification for report in reports if report.verification is not None]
     times = ItemTimes.sum(facts.items)
-    negligible_s = _negligible_s(facts, times)
-    reason = _why_no_cut(facts, times, verified, augment, load, negligible_s if not iterable else math.inf)
+    reason = _why_no_cut(facts, times, verified, augment, load)
     if not reason and not augment and load <= _guessed(reports):
-        reason = _why_no_load(times, load, negligible_s)
+        reason = _why_no_load(times, load, _negligible_s(facts, times))
     if reason:
         return "fetch", ("fetch",), reason
-    finish_s = times.total_s - times.head_s - times.augment_s
-    if augment and (finish_s <= negligible_s or iterable):
+    if augment:
         if all(report.sample_alone for report in reports):
             return "template", ("augment", "load"), ""
         return "fetch", ("fetch",), "its augmentation did not replay to what the direct path gives"
     if iterable:
         return "fetch", ("fetch",), "its items cannot be asked for again, and it has no augmentation that could be cut"
-    if len(facts.orders) > 1:
-        return "fetch", ("fetch",), "its cuts are called in another order or number for each item"
     if not all(v.checked for v in verified):
         return "fetch", ("fetch",), "its items take too long to check, in the time that there is, whether they replay"
-    if not all(v.replay or v.tail for v in verified):
+    if not all(v.replay for v in verified):
         return "fetch", ("fetch",), "its recorded calls did not replay to what the direct path gives"
-    replays = all(v.replay for v in verified)
-    uncovered_s = times.head_s - times.load_s if augment else 0.0
-    if uncovered_s > negligible_s or not replays:
-        if augment and all(v.tail for v in verified):
-            return "tail", ("finish", "augment", "load"), ""
-        return "fetch", ("fetch",), "code that is not in a function of its own runs before the augmentation"
-    if not augment:
-        # Only the loading is cut: what the dataset does with what was loaded is its augmentation.
-        return "replay", ("augment", "load"), ""
-    return "replay", ("finish", "augment", "load"), ""
+    # Only the loading is cut: what the dataset does with what was loaded is its augmentation.
+    return "replay", ("augment", "load"), ""
 
 
 def _guessed(reports: list[Report]) -> frozenset[str]:
@@ -278,10 +240,20 @@ def _negligible_s(facts: Facts, times: ItemTimes) -> float:
     return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * len(facts.items))
 
 
-def _rest_of_stream_s(facts: Facts) -> float:
-    """Time that a stream takes after its augmentation, beyond what is negligible."""
+def _warn_of_rest(facts: Facts) -> list[tuple[str, str]]:
+    """Say of code after the augmentation, or between two, that it counts as loading, where it takes any time."""
     times = ItemTimes.sum(facts.items)
-    return times.total_s - times.head_s - times.augment_s - _negligible_s(facts, times)
+    rest_s = times.total_s - times.head_s - times.augment_s
+    if rest_s <= _negligible_s(facts, times):
+        return []
+    return [
+        (
+            "rest-counts-as-load",
+            f"What the dataset does after its augmentation takes {rest_s / times.total_s:.0%} of the time of a sample "
+            "and counts as `load`. To measure each part by itself, mark the functions that do it: "
+            '@bottleneck.stage("finish").',
+        )
+    ]
 
 
 def _why_no_load(times: ItemTimes, load: frozenset[str], negligible_s: float) -> str:
@@ -298,7 +270,6 @@ def _why_no_cut(
     verified: list[Verification],
     augment: frozenset[str],
     load: frozenset[str],
-    negligible_s: float,
 ) -> str:
     """Return what rules out any cut inside `__getitem__`; empty if nothing does."""
     if not augment and not load:
@@ -307,8 +278,6 @@ def _why_no_cut(
         return "its cuts are called in another order or number for each item"
     if any(not v.recorded for v in verified):
         return "recording its calls changed what it returns"
-    if times.between_s > negligible_s:
-        return "code that is not in a function of its own runs between two augmentations"
     if not augment and times.load_s < _WORTH_CUTTING_SHARE * times.total_s:
         return "no augmentation was found on the dataset, and its loader does little of the work"
     return ""

@@ -147,13 +147,10 @@ class Recorder(Work):
         calls = item.calls
         self._note_lazy(item)
         tape = self._tape
-        kept: list[Any] = []
         if not tape.marked:
-            item.locals = tape.locals
             item.slots = find_slots(value, calls)
-            kept = tape.tail.copies(item.locals) if tape.tail is not None and item.locals else []
         self._facts.add(tape, calls, span, samples)
-        item.nbytes = trees.nbytes((item.value, kept, [(c.args, c.kwargs, c.output) for c in calls]))
+        item.nbytes = trees.nbytes((item.value, [(c.args, c.kwargs, c.output) for c in calls]))
         checked = _CHECKED if self._iterable else 1
         if not calls or len(self._facts.items) > checked or not self._checks_alone:
             return

@@ -27,8 +27,6 @@ class RecordedItem:
     """Puts fresh outputs into the value; None until the plan is known."""
     rest: Any = None
     """The value without what `fill` puts there; the value itself where a plan copies no samples."""
-    locals: dict[str, Any] | None = None
-    """Local variables at the first call of the augmentation; see `bottleneck.loader.replay.tail`."""
     nbytes: int = 0
     replays: dict[int, Replay] = field(default_factory=dict)
     """How its item is made again in a mode, once it has been."""

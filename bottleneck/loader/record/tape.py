@@ -8,7 +8,6 @@ call; while there is none, calls pass through. Where the user has marked stages,
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -22,7 +21,6 @@ import torch
 from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.core_wait import read_core_wait_s
-from bottleneck.loader.replay.tail import Tail
 
 _IN_A_THREAD = "it is called in a thread that the worker's own code started"
 Function = Callable[..., Any]
@@ -106,8 +104,6 @@ class Tape:
         """Sites that are no cuts, which is not worth a warning."""
         self._keep_rng = False
         self.copier = trees.Copier()
-        self.tail: Tail | None = None
-        self.locals: dict[str, Any] | None = None
         self.marked = False
         """Marked stages have been called within `__getitem__`."""
         self.restarted = False
@@ -134,7 +130,6 @@ class Tape:
         """
         self.calls, self.copies, self._keep_rng, self._collating = [], [], keep_rng, collating
         self.copier = trees.Copier()
-        self.locals = None
         self._open.clear()
         self._thread = threading.get_ident()
         with self.answered_by(self._record):
@@ -197,8 +192,6 @@ class Tape:
             if self._open:
                 self._open[-1].inner.append(call)
             return call
-        if self.tail is not None and self.stages[site] == "augment" and self.locals is None:
-            self.locals = self.tail.capture(sys._getframe(2), self.copier.copy)
         call.args, call.kwargs = self.copier.copy(args), self.copier.copy(kwargs)
         if self._keep_rng:
             call.rng_before = RngState.capture()

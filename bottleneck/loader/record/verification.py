@@ -10,8 +10,7 @@ from typing import Any
 from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Call, RngState, Tape, seed_generators
-from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
-from bottleneck.loader.replay.tail import copy_locals
+from bottleneck.loader.replay.replay import Replay, ReplayConfig, recorded_arguments
 
 THOROUGH_FETCHES, BRIEF_FETCHES = 20, 6
 """How often an item is fetched, or as many together, to check two with all repetitions, or one with a single one."""
@@ -37,9 +36,6 @@ class Verification:
         alone: The recorded calls of the augmentation, or of the marked stages, work without the code around them; what
             the augmentation gives then is as recorded.
         replay: The item comes out the same with the recorded outputs of all cuts served.
-        stop: The code behind the augmentation can be left out.
-        tail: The second half of `__getitem__`, run from its recorded local variables, gives the same item.
-        keeps_locals: That half does not change its local variables in place.
         checked: Anything of this has been checked; not where that would have taken too long.
     """
 
@@ -47,9 +43,6 @@ class Verification:
     recorded: bool = False
     alone: bool = False
     replay: bool = False
-    stop: bool = False
-    tail: bool = False
-    keeps_locals: bool = True
     checked: bool = True
 
     @staticmethod
@@ -92,7 +85,7 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
         for _ in range(2):  # the first recording finds out which sites are no clean cuts
             with tape.recording(keep_rng=True) as calls:
                 recorded = again()
-        calls, local_variables = [call for call in calls if call.site not in tape.unusable], tape.locals
+        calls = [call for call in calls if call.site not in tape.unusable]
         if not same(direct, recorded):
             changed = [call.site for call in calls if marks.is_mark(call.site)]
             tape.unusable |= dict.fromkeys(changed, "recording its calls changed the item")
@@ -102,16 +95,7 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
             return Verification(reproducible, recorded=True, alone=alone)
         alone = work_alone(calls, tape, same)
         replay = _replays(calls, tape, direct, again, same)
-        tail, keeps_locals = _check_tail(tape, calls, local_variables, direct, same)
-        return Verification(
-            reproducible=reproducible,
-            recorded=True,
-            alone=alone,
-            replay=replay,
-            stop=_check_stop(again, tape, calls),
-            tail=tail,
-            keeps_locals=keeps_locals,
-        )
+        return Verification(reproducible, recorded=True, alone=alone, replay=replay)
 
 
 def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
@@ -188,36 +172,3 @@ def time_copy(value: Any, tape: Tape) -> float:
     started = tape.clock()
     trees.copy_deep(value)
     return tape.clock() - started
-
-
-def _check_tail(
-    tape: Tape, calls: list[Call], local_variables: dict[str, Any] | None, direct: Any, same: Same
-) -> tuple[bool, bool]:
-    """Return whether the second half gives the same item, and whether it leaves its local variables as they are."""
-    first = next((call for call in calls if tape.stage(call.site) == "augment"), None)
-    if tape.tail is None or local_variables is None or first is None or first.rng_before is None:
-        return False, True
-    load = frozenset(call.site for call in calls if tape.stage(call.site) == "load")
-    real = frozenset(call.site for call in calls) - load
-    before = copy_locals(local_variables, tape.tail.self_name)
-    config = ReplayConfig(load, real, copy_outputs=load, recorded_arguments=True, copy_arguments=real)
-    replay = Replay(tape, calls, config)
-    first.rng_before.restore()
-    try:
-        item = replay.run(tape.tail.function, copy_locals(local_variables, tape.tail.self_name))
-        held = same(direct, item)
-        replay.run(tape.tail.function, local_variables)
-    except Exception:  # noqa: BLE001 - a half that cannot run alone is not used
-        return False, True
-    return held, all(trees.equal(before[name], local_variables[name]) for name in tape.tail.names if name in before)
-
-
-def _check_stop(again: Callable[[], Any], tape: Tape, calls: list[Call]) -> bool:
-    sites = frozenset(call.site for call in calls)
-    try:
-        Replay(tape, calls, ReplayConfig(real=sites, stop_after_augment=True)).run(again)
-    except StopAfterCut:
-        return True
-    except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
-        return False
-    return False

@@ -10,11 +10,6 @@ from typing import Any
 from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.record.tape import Call, Function, Tape, copy_arguments
-from bottleneck.loader.worker_errors import PassesThrough
-
-
-class StopAfterCut(PassesThrough):
-    """Leaves `__getitem__` after its last cut, so that the code behind it does not run."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +18,16 @@ class ReplayConfig:
 
     Attributes:
         served: Sites whose recorded outputs are served.
-        real: Sites that work for real, but whose calls are counted; those of others pass through.
-        stop_after_augment: Raise `StopAfterCut` after the last call of the augmentation.
+        real: Sites that work for real, and with them whatever they call.
         copy_outputs: Sites whose output is copied each time it is served, because later code changes it in place.
         restore_rng: Leave the random number generators as the real call would have left them.
-        recorded_arguments: Real calls get their recorded arguments instead of those that they are given.
-        copy_arguments: Sites that change their arguments, and so get a copy of the recorded ones.
+        copy_arguments: Sites that change their arguments; where one works alone, it gets a copy of the recorded ones.
     """
 
     served: frozenset[str] = frozenset()
     real: frozenset[str] = frozenset()
-    stop_after_augment: bool = False
     copy_outputs: frozenset[str] = frozenset()
     restore_rng: bool = False
-    recorded_arguments: bool = False
     copy_arguments: frozenset[str] = frozenset()
 
 
@@ -54,11 +45,6 @@ class Replay:
             if call.site in config.served or call.site in config.real:
                 recorded.setdefault(call.site, []).append(call)
         self._served = config.served & recorded.keys()
-        self._counted = frozenset[str]()
-        """Sites after whose last call it stops."""
-        if config.stop_after_augment:
-            self._counted = frozenset(site for site in recorded if tape.stages.get(site) == "augment")
-        self._counted_calls = sum(call.site in self._counted for call in calls)
         self._ready = {
             site: found[0].output
             for site, found in recorded.items()
@@ -68,7 +54,6 @@ class Replay:
         # A site that is called more often than it was recorded gets its calls again from the first.
         self._recorded = [(site, found) for site, found in recorded.items() if site not in self._ready]
         self._next: dict[str, Iterator[Call]] = {}
-        self._left = 0
         self._inside = False
         # Marks can be called anywhere; other cuts need no answer where marks are the only ones.
         cuts = any(not marks.is_mark(site) for site in (*config.served, *config.real))
@@ -77,13 +62,13 @@ class Replay:
     def _needs_care(self, call: Call) -> bool:
         config = self._config
         draws = config.restore_rng and call.rng_after is not None
-        return draws or bool(call.inner) or call.site in config.copy_outputs or call.site in self._counted
+        return draws or bool(call.inner) or call.site in config.copy_outputs
 
     def run(self, function: Function, *args: Any) -> Any:
         """Call a function that runs the user's code, with this replay answering the cuts' calls."""
         tape = self._tape
         self._next = {site: cycle(calls) for site, calls in self._recorded}
-        self._left, self._inside = self._counted_calls, False
+        self._inside = False
         tape.handler, marks.handler = self._answer_cuts, self._answer
         try:
             return function(*args)
@@ -107,17 +92,11 @@ class Replay:
                 call.rng_after.restore()
             output = trees.copy_deep(call.output) if site in config.copy_outputs else call.output
         else:
-            if config.recorded_arguments:
-                args, kwargs = recorded_arguments(call, config.copy_arguments)
             self._inside = True
             try:
                 output = function(*args, **kwargs)
             finally:
                 self._inside = False
-        if site in self._counted:
-            self._left -= 1
-            if self._left == 0:
-                raise StopAfterCut
         return output
 
     def _run_inner(self, call: Call) -> None:

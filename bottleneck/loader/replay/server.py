@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import cycle, islice
 from typing import Any
 
 from bottleneck.job import containers
 from bottleneck.loader import modes, trees
-from bottleneck.loader.record.change_watch import Change, ChangeWatch
-from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.served import copied_on_the_way, storages
 from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
@@ -16,10 +15,13 @@ from bottleneck.loader.record.tape import Call, Tape
 from bottleneck.loader.replay.strategies import STRATEGIES, MarkReplays
 from bottleneck.loader.replay.template import keep_calls, make_fill, without_outputs
 from bottleneck.loader.requests import Blank
-from bottleneck.loader.worker.control import Control
+from bottleneck.loader.worker.control import Control, Fault
 from bottleneck.loader.worker.user_code import UserCode
 from bottleneck.loader.worker.work import Placeholder, Work
 from bottleneck.loader.worker_errors import UserCodeError, find_failure
+
+_MOST_BYTES = 1 << 26
+"""Of one kind of recorded data, how much is checked: what changes some of it in place changes the first of it, too."""
 
 
 class Server(Work):
@@ -31,8 +33,9 @@ class Server(Work):
         self._batched = user_code.batched
         self._single = not self._batched or (user_code.fetches_batches and not self._iterable)
         """A recorded batch is one item."""
-        self._watch = ChangeWatch(store, tape)
-        self._faults: list[Fault | Change] = []
+        self._checksums: list[tuple[str, Any, int]] = []
+        """What recorded data is, the data, and its checksum."""
+        self._faults: list[Fault] = []
         self._left: list[RecordedItem] = []
         """Items of the present batch that a stream has not been served yet."""
         self._served: RecordedBatch | None = None
@@ -73,7 +76,7 @@ class Server(Work):
             batch.replays.clear()
             _forget_rng(batch.calls)
         self._recorded = frozenset(storages(self._may_be_kept(plan)))
-        self._watch.begin(plan)
+        self._checksums = [(what, data, trees.checksum(data, _MOST_BYTES)) for what, data in self._served_as_is(plan)]
 
     def _may_be_kept(self, plan: Plan) -> list[Any]:
         """Return what of the recorded data the collation may put into a batch."""
@@ -82,7 +85,7 @@ class Server(Work):
         if plan.keeps_samples:
             items = [item for batch in batches for item in batch.items]
             calls += [call for item in items for call in item.calls]
-            return [(item.value, item.locals) for item in items] + [_data_of(call) for call in calls]
+            return [item.value for item in items] + [_data_of(call) for call in calls]
         return [_data_of(call) for call in calls]
 
     def _keep_what_is_needed(self, item: RecordedItem) -> None:
@@ -90,8 +93,6 @@ class Server(Work):
         item.fill = make_fill(item.value, item.slots)
         item.rest = without_outputs(item.value, item.slots) if self._plan.copy_samples else item.value
         item.replays.clear()
-        if not self._strategy.keeps_locals:
-            item.locals = None
         _forget_rng(item.calls)
 
     def is_needed(self, mode: int) -> bool:
@@ -221,13 +222,28 @@ class Server(Work):
 
     # --- what cannot be served -----------------------------------------------------------------------------
 
-    def look_for_changes(self, *, whole: bool) -> bool:
-        """Report what has changed of what was served in the present mode, and serve it no more."""
-        changes = self._watch.look(self.mode, whole=whole)
-        if changes:
-            self._left, self._served = [], None  # begins anew with what is left of the recording
-            self._report(changes)
-        return bool(changes)
+    def _served_as_is(self, plan: Plan) -> Iterator[tuple[str, Any]]:
+        """Yield what is served without a copy, by what it is."""
+        batches = self._store.batches
+        items = [item for batch in batches for item in batch.items]
+        if not plan.copy_samples:
+            yield "samples", [item.value for item in items]
+        if not plan.copy_batches:
+            yield "batches", [batch.collated.value for batch in batches if batch.collated is not None]
+        calls: dict[str, list[Call]] = {}
+        for each in (*(item.calls for item in items), *(batch.calls for batch in batches)):
+            for call in each:
+                calls.setdefault(call.site, []).append(call)
+        for site, found in calls.items():
+            if site not in plan.copy_outputs:
+                yield f"outputs of `{site}`", [call.output for call in found]
+            if site not in plan.copy_arguments:
+                given = [value for call in found for value in (*call.args, *call.kwargs.values())]
+                yield f"arguments of `{site}`", [value for value in given if trees.is_data(value)]
+
+    def changed(self) -> list[str]:
+        """Return what of the recorded data is no longer what was recorded."""
+        return [what for what, data, before in self._checksums if trees.checksum(data, _MOST_BYTES) != before]
 
     def _make_instead(self, error: UserCodeError, size: int | None = None) -> Any:
         """Make samples for real where the job's code raised on what was served, and report that.
@@ -240,21 +256,16 @@ class Server(Work):
             samples = user_code.next_item() if size is None else [user_code.next_item() for _ in range(size)]
         else:
             samples = user_code.fetch(self._request if self._request is not None else self._recorded_request())
-        if self.look_for_changes(whole=True):
-            return samples  # which explains the error; what is left is as it was recorded
-        if self.mode not in [known.mode for known in self._faults if isinstance(known, Fault)]:
+        if self.mode not in [known.mode for known in self._faults]:
             failure = find_failure(error)
-            self._report([Fault(self.mode, failure.error if failure is not None else str(error))])
+            self._faults.append(Fault(self.mode, failure.error if failure is not None else str(error)))
+            self._control.write_faults(self._user_code.number, self._faults)
         return samples
 
     def _recorded_request(self) -> Any:
         assert self._latest is not None
         requests = [item.request for item in self._latest.items]
         return requests[0] if self._single else requests
-
-    def _report(self, faults: list[Fault] | list[Change]) -> None:
-        self._faults.extend(faults)
-        self._control.write_faults(self._user_code.number, self._faults)
 
 
 def _data_of(call: Call) -> tuple[Any, ...]:

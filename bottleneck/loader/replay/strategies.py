@@ -12,8 +12,7 @@ from bottleneck.loader import modes, trees
 from bottleneck.loader.record.plan import Plan, Strategy
 from bottleneck.loader.record.store import RecordedItem
 from bottleneck.loader.record.tape import Call, Tape
-from bottleneck.loader.replay.replay import Replay, ReplayConfig, StopAfterCut, recorded_arguments
-from bottleneck.loader.replay.tail import copy_locals
+from bottleneck.loader.replay.replay import Replay, ReplayConfig, recorded_arguments
 from bottleneck.loader.worker.user_code import UserCode
 
 
@@ -45,7 +44,6 @@ class WholeSamples:
 
     has_parts = False
     """Whether stages within a sample can be served one by one."""
-    keeps_locals = False
 
     def __init__(self, user_code: UserCode, tape: Tape, plan: Plan, marks: MarkReplays) -> None:
         self._user_code, self._tape, self._plan, self._marks = user_code, tape, plan, marks
@@ -91,10 +89,7 @@ class Replaying(WholeSamples):
         return lambda item: self.load(mode, item, item.request)
 
     def load(self, mode: int, item: RecordedItem, index: Any) -> Any:
-        try:
-            return self._replay_of(item, mode).run(self._run, index)
-        except StopAfterCut:
-            return self.sample(item)
+        return self._replay_of(item, mode).run(self._run, index)
 
     def next_item(self, mode: int, item: RecordedItem) -> Any:
         return self._replay_of(item, mode).run(self._user_code.next_item)
@@ -118,9 +113,7 @@ class Replaying(WholeSamples):
         return ReplayConfig(
             served=plan.sites - real,
             real=real,
-            stop_after_augment=not mode & modes.FINISH and "finish" in plan.within_sample,
             copy_outputs=plan.copy_outputs,
-            recorded_arguments=self.keeps_locals and not mode & modes.LOAD,
             copy_arguments=plan.copy_arguments,
         )
 
@@ -147,28 +140,6 @@ class FillingTemplate(Replaying):
             raise self._user_code.failure(error, item.request) from None
         rest = trees.copy_deep(item.rest) if self._plan.copy_samples else item.rest
         return item.fill(rest, outputs)
-
-
-class RunningTail(Replaying):
-    """Strategy `tail`: the second half of `__getitem__` runs, from recorded local variables."""
-
-    keeps_locals = True
-
-    def _way_to_serve_parts(self, mode: int) -> Callable[[RecordedItem], Any]:
-        return lambda item: self._run_tail(mode, item)
-
-    def _run_tail(self, mode: int, item: RecordedItem) -> Any:
-        tail, local_variables = self._tape.tail, item.locals
-        if tail is None or local_variables is None:
-            return self.load(mode, item, item.request)
-        if self._plan.copy_locals:
-            local_variables = copy_locals(local_variables, tail.self_name)
-        try:
-            return self._replay_of(item, mode).run(tail.function, local_variables)
-        except StopAfterCut:
-            return self.sample(item)
-        except BaseException as error:
-            raise self._user_code.failure(error, item.request) from None
 
 
 class ReplayingMarks(Replaying):
@@ -200,6 +171,5 @@ STRATEGIES: dict[Strategy, type[WholeSamples]] = {
     "fetch": WholeSamples,
     "replay": Replaying,
     "template": FillingTemplate,
-    "tail": RunningTail,
     "marks": ReplayingMarks,
 }

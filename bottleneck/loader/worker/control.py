@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import mmap
 import shutil
+from dataclasses import dataclass
 from typing import Any
 
 from bottleneck.loader import modes
 from bottleneck.loader.observe.file_watch import NotedFiles
 from bottleneck.loader.observe.observation import Observation
-from bottleneck.loader.record.change_watch import Change
-from bottleneck.loader.record.faults import Fault
 from bottleneck.loader.record.plan import Plan, Report
 from bottleneck.loader.worker.mailbox import Mailbox, read_file, write_file
 from bottleneck.loader.worker.shared_folder import CONTROL, make_folder
@@ -22,6 +21,14 @@ from bottleneck.loader.worker.worker_facts import WorkerFacts
 
 _MODE, _PLAN_VERSION, _GENERATION, _WORKER_CACHE_BYTES, _HAS_FAULTS, _SLOTS_FROM = 0, 1, 2, 3, 4, 8
 _INT_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mode in which the job's code raised, although it does not when everything is real."""
+
+    mode: int
+    error: str
 
 
 class Control:
@@ -48,7 +55,9 @@ class Control:
         """What they report of themselves; each does so with its first observation."""
         self.files: Mailbox[NotedFiles] = Mailbox(self._folder, "files")
         """The files that they have opened; left when the mode asks for no more."""
-        self._faults: Mailbox[list[Fault | Change]] = Mailbox(self._folder, "faults")
+        self.changed: Mailbox[list[str]] = Mailbox(self._folder, "changed")
+        """What of their recordings is no longer what was recorded; left when the mode asks for it."""
+        self._faults: Mailbox[list[Fault]] = Mailbox(self._folder, "faults")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_folder": self._folder, "_size": self._size}
@@ -103,12 +112,12 @@ class Control:
         plan: Plan = read_file(self._folder / "plan")
         return plan
 
-    def write_faults(self, worker: int, faults: list[Fault | Change]) -> None:
+    def write_faults(self, worker: int, faults: list[Fault]) -> None:
         """Leave everything that a worker could not serve so far for the main process."""
         self._faults.write(worker, faults)
         self._view[_HAS_FAULTS] = 1
 
-    def read_new_faults(self) -> dict[int, list[Fault | Change]]:
+    def read_new_faults(self) -> dict[int, list[Fault]]:
         """Return what workers could not serve so far, by worker; nothing if there is nothing new."""
         if not self._view[_HAS_FAULTS]:
             return {}

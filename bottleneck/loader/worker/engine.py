@@ -25,7 +25,6 @@ from bottleneck.loader.record.recorder import Recorder
 from bottleneck.loader.record.store import RecordingStore
 from bottleneck.loader.record.tape import Tape
 from bottleneck.loader.replay.server import Server
-from bottleneck.loader.replay.tail import make_tail
 from bottleneck.loader.requests import Blank, Request, Single
 from bottleneck.loader.worker.control import Control
 from bottleneck.loader.worker.user_code import GivenUp, NoShareError, UserCode
@@ -81,8 +80,6 @@ class Engine:
         worker = None if info is None else info.id
         self._tape = tape = Tape()
         dataset = install(self.user_dataset, self.sites, tape, in_place=worker is not None)
-        if not self.iterable:
-            tape.tail = make_tail(dataset, tuple(site for site in self.sites if site.stage == "augment"))
         self._store = RecordingStore()
         self._user_code = user_code = UserCode(
             dataset, self.collate_fn, worker, batched=self.batched, iterable=self.iterable
@@ -118,7 +115,8 @@ class Engine:
             self._use_new_plan()
         mode, before = self.control.mode, self._mode
         if mode != before:
-            self._server.look_for_changes(whole=bool(mode & modes.CHECK))
+            if mode & modes.CHECK:
+                self.control.changed.write(self._user_code.number, self._server.changed())
             self._switch_file_watch(mode)
         if new_plan or mode != before:
             self._mode = self._user_code.mode = self._server.mode = mode

@@ -1,7 +1,7 @@
 """Experiments that cannot be measured after all: the job's code raised on what was recorded, and only then.
 
-Code behind a cut may combine what was loaded of one item with what was recorded of another, or what was recorded has
-been changed in place. That costs the experiment in which it shows, with the blocks that it has, and nothing else.
+Code behind a cut may combine what was loaded of one item with what was recorded of another. That costs the experiment
+in which it shows, with the blocks that it has, and nothing else.
 """
 
 from __future__ import annotations
@@ -9,71 +9,41 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bottleneck.loader import modes
-from bottleneck.loader.record.change_watch import Change
-from bottleneck.loader.record.faults import Fault
-from bottleneck.measure.bench import Bench
+from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.worker.control import Fault
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.records import StageSpan
 
-_FETCH = {"augment+load", "finish+augment+load"}
-
 
 class LostArms:
     """Takes out of the ladder what the workers could not serve."""
 
-    def __init__(self, bench: Bench, ledger: Ledger, reads: StorageReads) -> None:
-        self._bench, self._loader, self._ledger, self._reads = bench, bench.loader, ledger, reads
-        self._changes: list[Change] = []
-        self._withdrawn: set[int] = set()
-        """Modes of which the block that was measured last counts no more either."""
+    def __init__(self, loader: SwitchedLoader, ledger: Ledger, reads: StorageReads) -> None:
+        self._loader, self._ledger, self._reads = loader, ledger, reads
 
     def left_of(self, ladder: Ladder) -> Ladder:
         """Return the ladder without what has been lost; to be asked after each visit."""
-        self._withdraw(ladder, self._withdrawn)
-        self._withdrawn = set()
         for fault in self._loader.new_faults():
-            if isinstance(fault, Change):
-                ladder = self._without_changed(ladder, fault)
-            elif self._can_use_own_items(ladder, fault):
+            if self._can_use_own_items(ladder, fault):
                 ladder = self._with_own_items(ladder, fault)
             else:
                 ladder = self._without(ladder, fault.mode, _explain(fault))
         return ladder
 
-    def left_in_the_end(self, ladder: Ladder) -> Ladder:
-        """Return what counts of a ladder that is measured no more: what was changed unnoticed does not."""
+    def warn_of_changes(self) -> None:
+        """Warn of recorded data that changed while it was served; to be called once everything is measured."""
         with loader_failures("after_collate"):
-            self._loader.check_recordings()
-        ladder = self.left_of(ladder)
-        for change in self._changes:
-            for mode in change.modes:
-                arms = [arm for arm in ladder.arms() if _serves(arm, mode)]
-                if arms and not any(self._ledger.blocks.get(arm) for arm in arms):
-                    ladder = self._without(ladder, mode, f"{_what_changed(change)}; that was noticed in the end only.")
-        return ladder
-
-    def _without_changed(self, ladder: Ladder, change: Change) -> Ladder:
-        """Let what was changed in place be copied from now on, and let go what was measured with it."""
-        self._changes.append(change)
-        self._withdraw(ladder, set(change.modes))
-        self._withdrawn |= set(change.modes)
-        self._loader.copy_changed([change])
-        self._ledger.warn(
-            "recording-changed",
-            f"{_what_changed(change)}, as {'a train step' if change.what == 'batch' else 'an augmentation'} does that "
-            "works in place now and then. From then on it is copied each time, and what had been measured with it is "
-            "left out. Let it work on a copy.",
-        )
-        return ladder
-
-    def _withdraw(self, ladder: Ladder, modes: set[int]) -> None:
-        for arm in ladder.arms():
-            if any(_serves(arm, mode) for mode in modes):
-                self._ledger.blocks.pop(arm, None)
-                self._bench.waits_s.pop(arm, None)
+            changed = self._loader.changed_recordings()
+        if changed:
+            self._ledger.warn(
+                "recording-changed",
+                f"Recorded {', '.join(changed)} changed in place while they were served again and again, and with them "
+                "perhaps what the stages took. Let the code that works in place now and then work on a copy, and "
+                "measure again.",
+            )
 
     def _can_use_own_items(self, ladder: Ladder, fault: Fault) -> bool:
         """Whether marked stages can be served to the items that they were recorded of, again and again.
@@ -102,12 +72,6 @@ def _names(ladder: Ladder, mode: int) -> list[str]:
     return names + [f"without {stage}" for stage, arm in ladder.without if _serves(arm, mode)]
 
 
-def _what_changed(change: Change) -> str:
-    whose = f" of `{change.site}`" if change.site else ""
-    what = {"locals": "local variables", "sample": "samples", "batch": "batches"}.get(change.what, change.what)
-    return f"Recorded {what}{whose} were changed in place while they were served"
-
-
 _OWN_ITEMS = (
     "So they are served to the items that they were recorded of, over and over; the data of these comes from the page "
     "cache, as the job's own does."
@@ -117,7 +81,8 @@ _OWN_ITEMS = (
 def _explain(fault: Fault) -> str:
     return (
         f"the job's code raised {' '.join(fault.error.split())} on recorded data, and does not when everything is "
-        "real. It may combine what belongs to different samples, or keep something from call to call."
+        "real. It may combine what belongs to different samples, keep something from call to call, or change in place "
+        "what it is given."
     )
 
 
@@ -176,7 +141,7 @@ def _join(inner: StageSpan, outer: StageSpan) -> StageSpan:
     name = f"{inner.name}+{outer.name}"
     return replace(
         outer,
-        name="fetch" if name in _FETCH else name,
+        name="fetch" if name == "augment+load" else name,
         inner=inner.inner,
         wall_s_per_batch=_sum(inner.wall_s_per_batch, outer.wall_s_per_batch),
         cpu_s_per_batch=_sum(inner.cpu_s_per_batch, outer.cpu_s_per_batch),

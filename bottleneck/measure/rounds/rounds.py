@@ -89,7 +89,7 @@ class Rounds:
         self.counters = Counters()
         self._breaks_stay = False
         """The script's loop breaks off so often that a block without it takes too long."""
-        self._lost_arms = LostArms(bench, ledger, self.counters.reads)
+        self._lost_arms = LostArms(bench.loader, ledger, self.counters.reads)
 
     def run(self) -> None:
         self._other_load.start()
@@ -119,7 +119,7 @@ class Rounds:
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
         self._refine_costs()
-        self._go_on_with(self._lost_arms.left_in_the_end(self._ladder))
+        self._lost_arms.warn_of_changes()
         reading = (self._ladder.raw, *filter(reads_storage, self._paces))  # the job itself first
         told = (self._paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
         self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
