@@ -1,4 +1,4 @@
-"""A markdown page whose commands are run, and whose blocks of output are written anew from what they print.
+"""A markdown page whose commands are run, and whose blocks of output are what they print.
 
 A comment in front of a fenced block says what the block holds:
 

@@ -1,4 +1,4 @@
-"""What MkDocs needs beside the pages in `docs`: those that lie elsewhere, and links that lead out of `docs`.
+"""What MkDocs needs besides the pages in `docs`: those that lie elsewhere, and links that lead out of `docs`.
 
 The pages are written for a code host, where every file of the repository can be linked. The site gets the files that
 are linked, and the links to them.

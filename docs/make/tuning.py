@@ -63,7 +63,7 @@ def read(folder: Path) -> TuningResult:
 
 
 def refuse_another_story(tuning: TuningResult) -> None:
-    """End here with a tuning of which the page's text would not be true."""
+    """End here if the page's text is not true of the tuning."""
     kept = [setting for rung in tuning.ladder for setting in rung.settings]
     claims = {
         "workers are kept": any(setting.startswith("num_workers=") for setting in kept),

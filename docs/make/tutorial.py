@@ -55,7 +55,7 @@ def from_a_run(run: Callable[[str, Path], str] | None = None) -> str:
 def run_all(page: Path, folder: Path, run: Callable[[str, Path], str]) -> Callable[[str], str]:
     """Run all commands of a page; what each has printed, when asked in the same order.
 
-    The page may be worked on meanwhile, as long as its commands stay.
+    The page may be worked on while it runs, as long as its commands stay.
     """
     commands = [command for part in parts(page.read_text(encoding="utf-8")) for command in part.commands]
     printed = iter([(command, run(command, folder)) for command in commands])
@@ -80,7 +80,7 @@ def from_kept_results() -> str:
 
 
 def refuse_another_story(base: Path, head: Path) -> None:
-    """End here with results of which the page's text would not be true."""
+    """End here if the page's text is not true of the results."""
     before, after = load(base), load(head)
     compared = compare(before, after)
     claims = {
@@ -103,7 +103,7 @@ def copied(example: Path, scratch: str) -> Path:
 def _next(printed: Iterator[tuple[str, str]], command: str) -> str:
     ran, output = next(printed)
     if ran != command:
-        sys.exit(f"The page's commands were changed while they ran: {command!r} in the place of {ran!r}.")
+        sys.exit(f"The page's commands were changed while they ran: {command!r} instead of {ran!r}.")
     return output
 
 
