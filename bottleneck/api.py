@@ -226,7 +226,7 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or (lambda _: None))
-    diagnosis = Diagnosis(**vars(analyse(outcome.measurement)))
+    diagnosis = Diagnosis(**vars(analyse(outcome.measurement, outcome.rank_trials)))
     return Attempt(diagnosis, outcome.failure, outcome.profile_files, outcome.traces, outcome.leads)
 
 

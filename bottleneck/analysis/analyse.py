@@ -12,15 +12,15 @@ from bottleneck.analysis.estimates.series import Readings, experiments, read, wi
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.sentence import Findings, verdict_sentence
-from bottleneck.analysis.settings import unit_of
+from bottleneck.analysis.settings import THIS_TOOL, unit_of
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
-from bottleneck.analysis.tool import this_tool
 from bottleneck.analysis.warnings import ended_early, find_warnings
 from bottleneck.results.names import is_cpu
-from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Measurement, Result, Verdict
+from bottleneck.results.rank_trials import NO_TRIALS, RankTrials
+from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Result, Verdict
 
 
-def judge(measurement: Measurement) -> Judgement:
+def judge(measurement: Result) -> Judgement:
     """Say what the blocks so far show, and whether they are enough; experiments may still lack blocks."""
     readings = read(measurement)
     costs = Costs(readings)
@@ -43,22 +43,21 @@ def _sure_gain(answer: Answer) -> float | None:
     return gain.estimate if gain is not None and gain.low > 1 else None
 
 
-def analyse(measurement: Measurement) -> Result:
-    """Derive the whole result from what was measured, complete or interrupted.
+def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
+    """Conclude from what was measured, complete or interrupted; a result with conclusions gets new ones.
 
-    Every number in it is finite; what the blocks do not support is None.
+    Every number in it is finite; what the blocks do not support is None. The warnings stay, also those that an
+    analysis added: a record does not say who wrote it.
     """
     readings = read(measurement)
     costs = Costs(readings)
-    measurement = compare_ranks(measurement, share(readings.log_efficiency()))
+    measurement = compare_ranks(measurement, rank_trials, share(readings.log_efficiency()))
     answer = find_answer(measurement, readings, costs)
     verdict = _verdict(measurement, readings, answer)
-    return Result(
+    return replace(
+        measurement,
         schema_version=SCHEMA_VERSION,
-        tool=this_tool(),
-        created=measurement.created,
-        environment=measurement.environment,
-        pipeline=measurement.pipeline,
+        tool=THIS_TOOL,
         experiments=experiments(measurement, readings),
         without=withouts(measurement, readings),
         stages=answer.stages,
@@ -66,12 +65,11 @@ def analyse(measurement: Measurement) -> Result:
         advice=_advice(measurement, readings, answer, verdict),
         evidence=costs.add_to(measurement.evidence),
         warnings=(*find_warnings(measurement, readings, answer), *doubtful_costs(readings, costs)),
-        cost=measurement.cost,
         ranks=kept_ranks(measurement.ranks, measurement.evidence),
     )
 
 
-def _advice(measurement: Measurement, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:
+def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:
     """The advice; none on numbers that contradict each other.
 
     What to do about a stage goes by the job between the edges of its epochs; those have a rule of their own.
@@ -81,7 +79,7 @@ def _advice(measurement: Measurement, readings: Readings, answer: Answer, verdic
     return advise(measurement, readings, answer.stages, replace(verdict, state=answer.steady_state))
 
 
-def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Verdict:
+def _verdict(measurement: Result, readings: Readings, answer: Answer) -> Verdict:
     straggler = straggler_of(measurement.evidence.ranks)
     return Verdict(
         state=answer.state,
@@ -97,7 +95,7 @@ def _verdict(measurement: Measurement, readings: Readings, answer: Answer) -> Ve
     )
 
 
-def _findings(measurement: Measurement, readings: Readings, answer: Answer) -> Findings:
+def _findings(measurement: Result, readings: Readings, answer: Answer) -> Findings:
     seconds, on_cpu = measurement.cost.seconds, is_cpu(measurement.environment.get("device"))
     ranks = measurement.evidence.ranks
     return Findings(

@@ -13,7 +13,7 @@ from bottleneck.analysis.estimates.statistics import Spread
 from bottleneck.analysis.settings import unit_of
 from bottleneck.analysis.stopping import further_rounds, state
 from bottleneck.analysis.verdict import Choice, choose, choose_among_ranks
-from bottleneck.results.records import Interval, JudgedBy, Measurement, Stage, State
+from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Answer:
     contradiction: Contradiction | None = None
 
 
-def find_answer(measurement: Measurement, readings: Readings, costs: Costs) -> Answer:
+def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer:
     """The answer; beside a contradiction it has no state, no name and nothing that is derived from the two."""
     stages = attribute(readings, costs)
     contradiction = find_contradiction(readings, measurement.evidence.loader.forgotten, unit_of(measurement))

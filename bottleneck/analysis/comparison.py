@@ -10,13 +10,11 @@ import numpy as np
 from bottleneck.analysis.estimates.series import Readings, read
 from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, welch
 from bottleneck.analysis.margin import MARGIN
-from bottleneck.analysis.settings import unit_of
+from bottleneck.analysis.settings import THIS_TOOL, unit_of
 from bottleneck.analysis.stopping import loss
-from bottleneck.analysis.tool import this_tool
 from bottleneck.errors import UsageError
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange
 from bottleneck.results.format import count, gain_interval, percent_interval
-from bottleneck.results.json import to_measurement
 from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
 
@@ -48,9 +46,9 @@ def compare(
     """
     unlike = differences((base, head))
     _refuse_unlike(unlike, labels, force=force)
-    readings = read(to_measurement(base)), read(to_measurement(head))
+    readings = read(base), read(head)
     rates = _coupled_rates(base), _coupled_rates(head)
-    unit = unit_of(to_measurement(head))
+    unit = unit_of(head)
     # In the order of the head, and then what only the base has: that is how the job is now.
     names = list(dict.fromkeys([*rates[1], *rates[0]]))
     compared = sum(name in rates[0] and name in rates[1] for name in names)
@@ -60,7 +58,7 @@ def compare(
     return Comparison(
         schema_version=SCHEMA_VERSION,
         kind="comparison",
-        tool=this_tool(),
+        tool=THIS_TOOL,
         base=sides[0],
         head=sides[1],
         sentence=f"{_throughput_sentence(throughput, *labels, unit)} {_bottleneck_sentence(*sides)}",

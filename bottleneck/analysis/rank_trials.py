@@ -11,23 +11,24 @@ from bottleneck.results.evidence import Contention, Straggler, Sync
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.rank_trials import RankTrial, RankTrials, TrialName
 from bottleneck.results.ranks import Rank
-from bottleneck.results.records import Interval, Measurement, StageSpan
+from bottleneck.results.records import Interval, Result, Stage
 
 _PRECISE_OF_COST, _PRECISE_OF_STEP = 0.25, 0.02
 """Half the interval of a cost, as a part of it or of the step, at most: else it is no number to act on."""
 _NOT_PRECISE = "it was not measured precisely enough"
 
 
-def compare_ranks(measurement: Measurement, efficiency: Interval | None) -> Measurement:
+def compare_ranks(measurement: Result, trials: RankTrials, efficiency: Interval | None) -> Result:
     """The measurement with what its ranks show, each by itself and together; without trials it stays as it is.
 
     Args:
-        measurement: Of the first rank, with the trials of all.
+        measurement: Of the first rank.
+        trials: Of all ranks.
         efficiency: Of the job.
     """
-    if not measurement.rank_trials.trials:
+    if not trials.trials:
         return measurement
-    told = _Trials(measurement.rank_trials)
+    told = _Trials(trials)
     ranks = tuple(_described(rank, told, measurement.stages) for rank in measurement.ranks)
     found = [_by_loader(told, ranks), _by_step(told, ranks, efficiency)]
     held = [each for each in found if each is not None and each.gain is not None]
@@ -129,7 +130,7 @@ def _straggler(slow: Sequence[Rank], stage: str | None, gain: Interval) -> Strag
     return Straggler(rank=first.rank, host=first.host, device=first.device, stage=stage, gain=gain, ranks=alike)
 
 
-def _contention(told: _Trials, measurement: Measurement) -> Contention:
+def _contention(told: _Trials, measurement: Result) -> Contention:
     """What a batch takes a loader longer beside those of the other ranks than alone, and what they contend for."""
     rank = _first(told.freed)
     ratio = _ratio(told.of("loaders", rank), told.of("loader-alone", rank))
@@ -144,7 +145,7 @@ def _contention(told: _Trials, measurement: Measurement) -> Contention:
 # --- single ranks -----------------------------------------------------------------------------------------
 
 
-def _described(rank: Rank, told: _Trials, spans: Iterable[StageSpan]) -> Rank:
+def _described(rank: Rank, told: _Trials, spans: Iterable[Stage]) -> Rank:
     """A rank with the stage that costs its loader the most, and what it takes by itself."""
     alone, step = told.of("loader-alone", rank.rank), told.of("device-unshared", rank.rank)
     held = _ratio(told.of("raw"), told.of("raw-freed")) if told.freed and rank.rank == told.freed[0] else None
@@ -157,7 +158,7 @@ def _described(rank: Rank, told: _Trials, spans: Iterable[StageSpan]) -> Rank:
     )
 
 
-def _costliest(rank: Rank, spans: Iterable[StageSpan]) -> str | None:
+def _costliest(rank: Rank, spans: Iterable[Stage]) -> str | None:
     """The stage between the two experiments of the loader alone that are furthest apart."""
     drained = {found.name: found.drained_s_per_batch for found in rank.experiments}
     costs: dict[str, float] = {}

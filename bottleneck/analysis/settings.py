@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bottleneck._pydata import VERSION
 from bottleneck.results.blocks import Block
 from bottleneck.results.names import RAW
-from bottleneck.results.records import Measurement
+from bottleneck.results.records import Result, Tool, blocks_of
+
+THIS_TOOL = Tool("torch-bottleneck", VERSION)
 
 
 def number(part: Mapping[str, Any], key: str) -> float | None:
@@ -35,7 +38,7 @@ def rate_unit(pipeline: Mapping[str, Any], blocks: Iterable[Block]) -> str:
     return "batches/s" if whole and all(block.samples == block.batches for block in blocks) else "samples/s"
 
 
-def unit_of(measurement: Measurement) -> str:
+def unit_of(measurement: Result) -> str:
     """What the throughput of the job as it is counts."""
-    blocks = (block for e in measurement.experiments if e.name == RAW for block in e.coupled)
+    blocks = (block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled))
     return rate_unit(measurement.pipeline, blocks)

@@ -20,7 +20,7 @@ from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s
 from bottleneck.results.format import duration, names, percent, plural, size
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
-from bottleneck.results.records import Block, Measurement, Stage, Warning
+from bottleneck.results.records import Block, Rate, Result, Stage, Warning, blocks_of
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
 _HALVES_MARGIN = 1.06
@@ -37,7 +37,7 @@ _TREND_CHANGE = 1.25
 """Rank correlation with the round, and ratio of the last to the first third, that make a trend."""
 
 
-def find_warnings(measurement: Measurement, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
+def find_warnings(measurement: Result, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
     """The warnings of the measuring, then those that its numbers give rise to."""
     held = answer.steady_state == "input_bound"
     # Of a run that ended early the first warning says why.
@@ -58,7 +58,7 @@ def find_warnings(measurement: Measurement, readings: Readings, answer: Answer) 
     )
 
 
-def ended_early(measurement: Measurement) -> bool:
+def ended_early(measurement: Result) -> bool:
     """Whether it was interrupted, or the job failed; then a larger budget is no remedy."""
     return any(warning.id == "ended-early" for warning in measurement.warnings)
 
@@ -68,7 +68,7 @@ def _contradicting(found: Contradiction | None) -> Iterator[Warning]:
         yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
 
 
-def _stolen_time(measurement: Measurement) -> Iterator[Warning]:
+def _stolen_time(measurement: Result) -> Iterator[Warning]:
     """Warn where a hypervisor took much of the job's time, also in the blocks that were kept."""
     share = measurement.evidence.stolen_share
     if share is not None and share > _STOLEN_SHARE:
@@ -80,7 +80,7 @@ def _stolen_time(measurement: Measurement) -> Iterator[Warning]:
         )
 
 
-def _slow_sampler(measurement: Measurement, readings: Readings) -> Iterator[Warning]:
+def _slow_sampler(measurement: Result, readings: Readings) -> Iterator[Warning]:
     """Warn where choosing the samples of a batch takes a part of the step that no stage stands for."""
     choosing_s = measurement.evidence.sampler_s_per_batch
     if choosing_s is None or readings.raw is None:
@@ -147,7 +147,7 @@ def _trends(readings: Readings) -> Iterator[Warning]:
     )
 
 
-def _warm_reads(measurement: Measurement) -> Iterator[Warning]:
+def _warm_reads(measurement: Result) -> Iterator[Warning]:
     """Warn when the job found in memory what training will have to read from the disk."""
     evidence, pipeline = measurement.evidence, measurement.pipeline
     if raw_source(evidence) != "page cache" or evidence.cold.verified:
@@ -177,12 +177,12 @@ def _negative_drops(readings: Readings) -> Iterator[Warning]:
             )
 
 
-def _unsteady_blocks(measurement: Measurement) -> Iterator[Warning]:
+def _unsteady_blocks(measurement: Result) -> Iterator[Warning]:
     """Warn when the halves of an experiment's blocks disagree in the same direction again and again."""
-    measured = [(e.name, e.coupled) for e in measurement.experiments]
+    measured: list[tuple[str, Rate | None]] = [(e.name, e.coupled) for e in measurement.experiments]
     measured += [(f"{e.name} (loader alone)", e.drained) for e in measurement.experiments]
     measured += [(f"raw without {w.stage}", w.coupled) for w in measurement.without]
-    halves = {name: drifts for name, blocks in measured if (drifts := _half_drifts(blocks))}
+    halves = {name: drifts for name, rate in measured if (drifts := _half_drifts(blocks_of(rate)))}
     unsteady = []
     for name, drifts in halves.items():
         if len(drifts) < _LEAST_BLOCKS_WITH_HALVES:

@@ -13,7 +13,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.record.marking import MarkPlan
 from bottleneck.loader.record.plan import Plan
 from bottleneck.results.names import FETCH, joint_name, stages_in
-from bottleneck.results.records import StageSpan
+from bottleneck.results.records import Stage
 
 Supply = Literal["device", "host", "loader"]
 
@@ -59,7 +59,7 @@ class Ladder:
     """What is measured: the rungs, the stages between them, and the arms 'without X'."""
 
     rungs: tuple[Rung, ...]
-    spans: tuple[StageSpan, ...]
+    spans: tuple[Stage, ...]
     without: tuple[tuple[str, Arm], ...]
     without_alone: tuple[tuple[str, Arm], ...] = ()
     """Stage -> the workers alone without it; the loader alone where nothing is handed over."""
@@ -182,7 +182,9 @@ def build_ladder(can: Capabilities) -> Ladder:
         elif step.name in without_room and not _is_in_sample(step):
             unsplit.append(stage)
     there = [rung.name for rung in rungs if rung.reason is None]
-    spans = tuple(StageSpan(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True))
+    spans = tuple(
+        Stage.between(added[name], inner, name) for inner, name in zip([None, *there[:-1]], there, strict=True)
+    )
     inner_arms = {rung.name: rung.coupled for rung in rungs}
     found = [(span.name, _without(span, can, inner_arms)) for span in spans]
     without = tuple((name, arm) for name, arm in found if arm is not None)
@@ -205,7 +207,7 @@ def _drained(arm: Arm, can: Capabilities) -> Arm:
 
 
 def _with_workers(
-    rungs: list[Rung], spans: tuple[StageSpan, ...], left_out: frozenset[str], can: Capabilities
+    rungs: list[Rung], spans: tuple[Stage, ...], left_out: frozenset[str], can: Capabilities
 ) -> list[Rung]:
     """Let the workers alone be measured at `raw`, and around each of their stages that cannot be left out by itself."""
     if not (can.hands_over and can.can_skip_batches):
@@ -299,7 +301,7 @@ def _rung(name: str, reason: str | None, coupled: Arm, drained: Arm | None = Non
     return Rung(name, None, coupled, drained) if reason is None else Rung(name, reason)
 
 
-def _without(span: StageSpan, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:
+def _without(span: Stage, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:
     """Return the arm in which everything is real except one stage; None where there is none."""
     stage, marks = span.name, can.plan.marks
     if stage == "compute":

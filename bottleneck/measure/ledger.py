@@ -1,4 +1,4 @@
-"""Collects blocks while they are measured, and turns them into a `Measurement`."""
+"""Collects blocks while they are measured, and turns them into a `Result` without conclusions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bottleneck._pydata import VERSION
 from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.rank_trials import RankTrials
+from bottleneck.results.rank_trials import NO_TRIALS
 from bottleneck.results.ranks import Rank
 from bottleneck.results.records import (
+    NO_VERDICT,
+    SCHEMA_VERSION,
     Block,
     Cost,
-    MeasuredExperiment,
-    MeasuredWithout,
-    Measurement,
-    StageSpan,
+    Experiment,
+    Rate,
+    Result,
+    Stage,
+    Tool,
     Warning,
+    Without,
 )
 from bottleneck.results.traces import TraceFile
 
@@ -38,7 +43,7 @@ class Ledger:
         self.traces: tuple[TraceFile, ...] = ()
         self.cost = Cost(0.0, 0, 0, 0)
         self.ranks: tuple[Rank, ...] = ()
-        self.rank_trials = RankTrials()
+        self.rank_trials = NO_TRIALS
 
     def add(self, arm: Arm, block: Block) -> None:
         self.blocks.setdefault(arm, []).append(block)
@@ -64,41 +69,44 @@ class Ledger:
         blocks = self.blocks.get(arm)
         return sum(block.seconds for block in blocks) / sum(block.batches for block in blocks) if blocks else None
 
-    def _blocks(self, arm: Arm | None) -> tuple[Block, ...]:
-        return tuple(self.blocks.get(arm, ())) if arm is not None else ()
+    def _rate(self, arm: Arm | None) -> Rate | None:
+        return Rate.of(self.blocks.get(arm, ())) if arm is not None else None
 
-    def measurement(self) -> Measurement:
+    def measurement(self) -> Result:
+        """Return what was measured so far."""
         if self.ladder is None:
             reason = "the diagnosis ended before it was measured"
-            experiments = tuple(MeasuredExperiment(name, False, reason) for name in EXPERIMENTS)
-            spans: tuple[StageSpan, ...] = ()
-            without: tuple[MeasuredWithout, ...] = ()
+            experiments = tuple(Experiment(name, False, reason, None, None) for name in EXPERIMENTS)
+            spans: tuple[Stage, ...] = ()
+            without: tuple[Without, ...] = ()
         else:
             serving = self.ladder.serving
             experiments = tuple(
-                MeasuredExperiment(
+                Experiment(
                     rung.name, rung.reason is None, rung.reason,
-                    self._blocks(rung.coupled), self._blocks(rung.drained), self._blocks(rung.workers),
-                    self._blocks(serving if rung.name == "raw" else None),
+                    self._rate(rung.coupled), self._rate(rung.drained), self._rate(rung.workers),
+                    self._rate(serving if rung.name == "raw" else None),
                 )
                 for rung in self.ladder.rungs
             )  # fmt: skip
             spans = self.ladder.spans
             alone = dict(self.ladder.without_alone)
             without = tuple(
-                MeasuredWithout(stage, self._blocks(arm), self._blocks(alone.get(stage)))
-                for stage, arm in self.ladder.without
+                Without(stage, self._rate(arm), self._rate(alone.get(stage))) for stage, arm in self.ladder.without
             )
-        return Measurement(
+        return Result(
+            schema_version=SCHEMA_VERSION,
+            tool=Tool("torch-bottleneck", VERSION),
             created=self._created,
             environment=dict(self.environment),
             pipeline=dict(self.pipeline),
             experiments=experiments,
             without=without,
             stages=spans,
+            verdict=NO_VERDICT,
+            advice=(),
             evidence=self.evidence,
             warnings=tuple(self._warnings.values()),
             cost=self.cost,
             ranks=self.ranks,
-            rank_trials=self.rank_trials,
         )

@@ -62,7 +62,8 @@ from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE
 from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.measure.visit import Counters
 from bottleneck.measure.warm_up import make_bench
-from bottleneck.results.records import Cost, Measurement
+from bottleneck.results.rank_trials import NO_TRIALS, RankTrials
+from bottleneck.results.records import Cost, Result
 from bottleneck.results.traces import TraceFile
 
 _RECORDING_SHARE = 0.06
@@ -73,11 +74,13 @@ _RECORDING_SHARE = 0.06
 class Outcome:
     """What was measured, and what ended it early if anything did."""
 
-    measurement: Measurement
+    measurement: Result
+    """Without conclusions."""
     failure: BaseException | None = None
     profile_files: Mapping[str, str] = field(default_factory=dict)
     """The content of py-spy's files by their names."""
     traces: tuple[TraceFile, ...] = ()
+    rank_trials: RankTrials = NO_TRIALS
     leads: bool = True
     """What was measured is the job's; that of a rank that follows is a part of it."""
 
@@ -132,7 +135,8 @@ def measure(
             _note_early_end(failure, group, ledger)
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
-    return Outcome(ledger.measurement(), failure, ledger.profile_files, ledger.traces, _leads(group))
+    measured, trials = ledger.measurement(), ledger.rank_trials
+    return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, _leads(group))
 
 
 def _left_as_found(

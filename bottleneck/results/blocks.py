@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bottleneck.results.values import Amount, Count, Number
@@ -40,3 +41,18 @@ class Rate:
     high: Number
     seconds_per_batch: Amount
     blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, blocks: Iterable[Block]) -> Rate | None:
+        """The throughput of some blocks, before any analysis: without an interval. None where nothing was timed."""
+        timed = tuple(blocks)
+        samples, seconds = sum(block.samples for block in timed), sum(block.seconds for block in timed)
+        if not samples or not seconds:
+            return None
+        rate, batches = samples / seconds, sum(block.batches for block in timed)
+        return cls(rate, rate, rate, seconds / (batches or samples), timed)
+
+
+def blocks_of(rate: Rate | None) -> tuple[Block, ...]:
+    """The blocks of a throughput; none where it was not measured."""
+    return () if rate is None else rate.blocks

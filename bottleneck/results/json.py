@@ -22,16 +22,7 @@ from bottleneck.errors import BottleneckError, ResultFileError
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.files import GIVE_A_RESULT, check_size, read_text, write_file
-from bottleneck.results.records import (
-    SCHEMA_VERSION,
-    Block,
-    MeasuredExperiment,
-    MeasuredWithout,
-    Measurement,
-    Rate,
-    Result,
-    StageSpan,
-)
+from bottleneck.results.records import SCHEMA_VERSION, Result
 from bottleneck.results.tuning import TuningResult
 from bottleneck.results.values import Interval
 
@@ -255,40 +246,3 @@ def _converted(document: Any, kind: type[Record], source: str) -> Record:
         _refuse(source, f"{place or 'the whole document'}: {what[:1].lower()}{what[1:80]}")
     except UnicodeEncodeError:
         _refuse(source, "it holds a key that is no text")
-
-
-# --- back to what was measured ----------------------------------------------------------------------------
-
-
-def to_measurement(result: Result) -> Measurement:
-    """What was measured, without what was concluded: its statistics can be derived again.
-
-    The warnings stay, also those that an analysis added: a record does not say who wrote it.
-    """
-    return Measurement(
-        created=result.created,
-        environment=result.environment,
-        pipeline=result.pipeline,
-        experiments=tuple(
-            MeasuredExperiment(
-                name=e.name,
-                available=e.available,
-                reason=e.reason,
-                coupled=_blocks(e.coupled),
-                drained=_blocks(e.drained),
-                workers=_blocks(e.workers),
-                serving=_blocks(e.serving),
-            )
-            for e in result.experiments
-        ),
-        without=tuple(MeasuredWithout(w.stage, _blocks(w.coupled), _blocks(w.workers)) for w in result.without),
-        stages=tuple(StageSpan(s.name, s.inner, s.outer, s.wall_s_per_batch, s.cpu_s_per_batch) for s in result.stages),
-        evidence=result.evidence,
-        warnings=result.warnings,
-        cost=result.cost,
-        ranks=result.ranks,
-    )
-
-
-def _blocks(rate: Rate | None) -> tuple[Block, ...]:
-    return rate.blocks if rate else ()

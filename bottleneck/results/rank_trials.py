@@ -37,3 +37,6 @@ class RankTrials:
     freed: tuple[Count, ...] = ()
     """Those that were tried with free loaders: the one that waits the most, whose loader was tried alone, and others
     that wait about as long."""
+
+
+NO_TRIALS = RankTrials()

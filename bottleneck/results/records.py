@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from bottleneck.results.blocks import Block as Block  # noqa: PLC0414  it is one of the records
 from bottleneck.results.blocks import Rate as Rate  # noqa: PLC0414  it is one of the records
+from bottleneck.results.blocks import blocks_of as blocks_of  # noqa: PLC0414
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.evidence.fields import left_out
-from bottleneck.results.rank_trials import RankTrials
 from bottleneck.results.ranks import Rank as Rank  # noqa: PLC0414  it is one of the records
 from bottleneck.results.values import Amount, Count
 from bottleneck.results.values import Interval as Interval  # noqa: PLC0414  it is one of the records
@@ -75,6 +75,11 @@ class Stage:
     cpu_s_per_batch: Amount | None = None
     """The CPU time in that, of all threads of the worker."""
 
+    @classmethod
+    def between(cls, name: str, inner: str | None, outer: str) -> Stage:
+        """A stage between two experiments, before any analysis."""
+        return cls(name, inner, outer, None, None, None, None, "undecided")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -99,6 +104,10 @@ class Verdict:
     def judged(self) -> Interval | None:
         """The efficiency that the state and a gate go by."""
         return self.epoch_efficiency if self.judged_by == "epoch_efficiency" else self.efficiency
+
+
+NO_VERDICT = Verdict("undecided", None, (), None, None, sentence="")
+"""Before any analysis."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,11 @@ class Tool:
 
 @dataclass(frozen=True)
 class Result:
-    """A complete diagnosis, as written to JSON version 1."""
+    """A diagnosis, as written to JSON version 1.
+
+    The measuring makes one with blocks and without conclusions; the analysis returns it with both. An analysis of a
+    saved result starts again from its blocks.
+    """
 
     schema_version: int
     tool: Tool
@@ -164,60 +177,6 @@ class Result:
     cost: Cost
     ranks: tuple[Rank, ...] = left_out(())
     """Of a job of many processes, in their order; the blocks in `experiments` are those of the first."""
-
-
-# --- what the measuring hands to the analysis -------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MeasuredExperiment:
-    """Blocks of one rung of the ladder, before any statistics."""
-
-    name: str
-    available: bool
-    reason: str | None = None
-    coupled: tuple[Block, ...] = ()
-    drained: tuple[Block, ...] = ()
-    workers: tuple[Block, ...] = ()
-    serving: tuple[Block, ...] = ()
-
-
-@dataclass(frozen=True)
-class MeasuredWithout:
-    """Blocks in which one stage was served from a cache."""
-
-    stage: str
-    coupled: tuple[Block, ...] = ()
-    workers: tuple[Block, ...] = ()
-
-
-@dataclass(frozen=True)
-class StageSpan:
-    """Which two neighbouring experiments enclose a stage."""
-
-    name: str
-    inner: str | None
-    outer: str
-    wall_s_per_batch: Amount | None = None
-    """As in `Stage`."""
-    cpu_s_per_batch: Amount | None = None
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Everything that was measured, and nothing that was concluded from it."""
-
-    created: str
-    environment: Mapping[str, Any]
-    pipeline: Mapping[str, Any]
-    experiments: tuple[MeasuredExperiment, ...]
-    without: tuple[MeasuredWithout, ...]
-    stages: tuple[StageSpan, ...]
-    evidence: Evidence
-    warnings: tuple[Warning, ...]
-    cost: Cost
-    ranks: tuple[Rank, ...] = ()
-    rank_trials: RankTrials = RankTrials()
 
 
 @dataclass(frozen=True)

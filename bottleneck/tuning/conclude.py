@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bottleneck.analysis.estimates.statistics import jackknife, ratio, series
-from bottleneck.analysis.settings import rate_unit
-from bottleneck.analysis.tool import this_tool
+from bottleneck.analysis.settings import THIS_TOOL, rate_unit
 from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Warning
 from bottleneck.results.tuning import Rung, Trial, TuningResult
@@ -25,7 +24,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
     return TuningResult(
         schema_version=SCHEMA_VERSION,
         kind="tuning",
-        tool=this_tool(),
+        tool=THIS_TOOL,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         environment=environment,
         pipeline=pipeline,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.results.records import Measurement, Result
+from bottleneck.results.records import Result
 from tests.analysis.simulated import Job, measure
 
 WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}
@@ -24,17 +24,17 @@ class RuleCase:
     """
 
     id: str
-    deserves: Job | Measurement
-    healthy: Job | Measurement
+    deserves: Job | Result
+    healthy: Job | Result
     stage: str | None = None
 
 
-def result_of(case: Job | Measurement) -> Result:
+def result_of(case: Job | Result) -> Result:
     """The whole analysis of a case."""
     return analyse(measure(case) if isinstance(case, Job) else case)
 
 
-def with_stage(job: Job | Measurement, old: str, new: str, **changes: float) -> Measurement:
+def with_stage(job: Job | Result, old: str, new: str, **changes: float) -> Result:
     """The measurement of a job in which a stage has another name, or was observed.
 
     Args:

@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from bottleneck.analysis.settings import THIS_TOOL
 from bottleneck.results.records import (
+    NO_VERDICT,
+    SCHEMA_VERSION,
     Block,
     Cost,
-    MeasuredExperiment,
-    MeasuredWithout,
-    Measurement,
-    StageSpan,
+    Experiment,
+    Rate,
+    Result,
+    Stage,
+    Without,
+    blocks_of,
 )
 from tests.support.results_factory import evidence_of
 
@@ -69,7 +74,7 @@ DEVICE_BOUND = Job(
 )
 
 
-def measure(job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.0, seed: int = 0) -> Measurement:
+def measure(job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.0, seed: int = 0) -> Result:
     """Simulate the rounds of a job.
 
     Args:
@@ -82,46 +87,50 @@ def measure(job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.
     random = np.random.default_rng(seed)
     speed = np.exp(random.normal(0, drift, rounds)) if drift else np.ones(rounds)
 
-    def blocks(seconds_per_batch: float | None) -> tuple[Block, ...]:
+    def rate(seconds_per_batch: float | None) -> Rate | None:
         if seconds_per_batch is None:
-            return ()
+            return None
         times = BATCHES * seconds_per_batch * speed * np.exp(random.normal(0, noise, rounds))
-        return tuple(Block(r, BATCH_SIZE * BATCHES, float(t), BATCHES, float(t) / 2) for r, t in enumerate(times))
+        return Rate.of(
+            tuple(Block(r, BATCH_SIZE * BATCHES, float(t), BATCHES, float(t) / 2) for r, t in enumerate(times))
+        )
 
     ladder = [name for name in LADDER if name in job.coupled]
     inner = [None, *ladder[:-1]]
     names = [stage for stage, experiment in zip(STAGES, LADDER, strict=True) if experiment in job.coupled]
-    return Measurement(
+    return Result(
+        schema_version=SCHEMA_VERSION,
+        tool=THIS_TOOL,
+        verdict=NO_VERDICT,
+        advice=(),
         created="2025-01-01T00:00:00Z",
         environment=job.environment,
         pipeline=job.pipeline,
         experiments=tuple(
-            MeasuredExperiment(
+            Experiment(
                 n,
                 True,
                 None,
-                blocks(job.coupled[n]),
-                blocks(job.drained.get(n)),
-                workers=blocks(job.workers if n == "raw" else None),
-                serving=blocks(job.serving if n == "raw" else None),
+                rate(job.coupled[n]),
+                rate(job.drained.get(n)),
+                workers=rate(job.workers if n == "raw" else None),
+                serving=rate(job.serving if n == "raw" else None),
             )
             for n in ladder
         ),
-        without=tuple(
-            MeasuredWithout(n, blocks(job.without[n]), blocks(job.alone.get(n))) for n in names if n in job.without
-        ),
-        stages=tuple(StageSpan(s, i, o) for s, i, o in zip(names, inner, ladder, strict=True)),
+        without=tuple(Without(n, rate(job.without[n]), rate(job.alone.get(n))) for n in names if n in job.without),
+        stages=tuple(Stage.between(s, i, o) for s, i, o in zip(names, inner, ladder, strict=True)),
         evidence=evidence_of(job.evidence),
         warnings=(),
         cost=Cost(seconds=30.0, batches=1, samples=1, cache_bytes=0),
     )
 
 
-def map_blocks(measurement: Measurement, change: Any) -> Measurement:
+def map_blocks(measurement: Result, change: Any) -> Result:
     """Apply a function to every block."""
 
-    def each(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-        return tuple(change(block) for block in blocks)
+    def each(rate: Rate | None) -> Rate | None:
+        return Rate.of(tuple(change(block) for block in blocks_of(rate)))
 
     return replace(
         measurement,
@@ -132,11 +141,11 @@ def map_blocks(measurement: Measurement, change: Any) -> Measurement:
     )
 
 
-def keep_rounds(measurement: Measurement, rounds: int) -> Measurement:
+def keep_rounds(measurement: Result, rounds: int) -> Result:
     """Drop the blocks of later rounds."""
 
-    def first(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-        return tuple(block for block in blocks if block.round < rounds)
+    def first(rate: Rate | None) -> Rate | None:
+        return Rate.of(tuple(block for block in blocks_of(rate) if block.round < rounds))
 
     return replace(
         measurement,

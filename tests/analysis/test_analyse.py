@@ -66,8 +66,8 @@ def test_what_was_measured_is_passed_on_untouched():
     assert result.tool.version
     assert (result.created, result.cost) == (measurement.created, measurement.cost)
     assert (result.evidence, result.pipeline) == (measurement.evidence, measurement.pipeline)
-    assert [e.coupled.blocks for e in result.experiments] == [e.coupled for e in measurement.experiments]
-    assert [w.coupled.blocks for w in result.without] == [w.coupled for w in measurement.without]
+    assert [e.coupled.blocks for e in result.experiments] == [e.coupled.blocks for e in measurement.experiments]
+    assert [w.coupled.blocks for w in result.without] == [w.coupled.blocks for w in measurement.without]
 
 
 def test_experiments_that_were_not_measured_have_no_rate():
@@ -75,7 +75,7 @@ def test_experiments_that_were_not_measured_have_no_rate():
     cut = replace(
         measurement,
         experiments=tuple(
-            replace(e, available=False, reason="Not on the CPU.", coupled=()) if e.name == "host" else e
+            replace(e, available=False, reason="Not on the CPU.", coupled=None) if e.name == "host" else e
             for e in measurement.experiments
         ),
     )

@@ -9,7 +9,7 @@ from bottleneck.analysis.estimates.attribution import attribute, drop, drop_conf
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import experiments, read
 from bottleneck.analysis.estimates.statistics import t_quantile
-from bottleneck.results.records import Block, MeasuredExperiment, MeasuredWithout, StageSpan
+from bottleneck.results.records import Block, Experiment, Rate, Stage, Without
 from tests.analysis.simulated import AUGMENT_BOUND, BATCH_SIZE, LAST_STRAW, Job, keep_rounds, map_blocks, measure
 
 
@@ -100,7 +100,12 @@ def test_a_finding_and_a_share_are_of_the_same_numbers_where_blocks_stall():
     # Guards: the mean of the rounds' logarithms called a drop noise whose share, a ratio of sums, was 16 % of the step.
     whole = measure(AUGMENT_BOUND, noise=0.001, rounds=8)
     stalled = tuple(
-        replace(e, coupled=tuple(replace(b, seconds=b.seconds * (1 + 2.5 * (b.round == 3))) for b in e.coupled))
+        replace(
+            e,
+            coupled=Rate.of(
+                tuple(replace(b, seconds=b.seconds * (1 + 2.5 * (b.round == 3))) for b in e.coupled.blocks)
+            ),
+        )
         if e.name == "raw"
         else e
         for e in whole.experiments
@@ -140,15 +145,15 @@ def dozens(marks, seed):
 
     def blocks():
         seconds = np.exp(random.normal(0, 0.2, 6))
-        return tuple(Block(r, 32, float(s), 1) for r, s in enumerate(seconds))
+        return Rate.of(tuple(Block(r, 32, float(s), 1) for r, s in enumerate(seconds)))
 
     whole = measure(Job(coupled={"device": 0.01, "raw": 0.02}), rounds=6, noise=0.2, seed=seed)
-    raw = MeasuredExperiment("raw", True, None, blocks())
+    raw = Experiment("raw", True, None, blocks(), None)
     return replace(
         whole,
         experiments=(whole.experiments[0], raw),
-        without=tuple(MeasuredWithout(mark, blocks()) for mark in marks),
-        stages=(*(StageSpan(mark, None, "raw") for mark in marks), StageSpan("compute", None, "device")),
+        without=tuple(Without(mark, blocks()) for mark in marks),
+        stages=(*(Stage.between(mark, None, "raw") for mark in marks), Stage.between("compute", None, "device")),
     )
 
 
@@ -182,7 +187,9 @@ def test_rounds_that_one_experiment_lacks_are_left_out_of_its_pairs():
     slowed = map_blocks(whole, lambda b: replace(b, seconds=b.seconds * 10) if b.round == 5 else b)
     cut = replace(
         slowed,
-        experiments=tuple(e if e.name == "raw" else replace(e, coupled=e.coupled[:5]) for e in slowed.experiments),
+        experiments=tuple(
+            e if e.name == "raw" else replace(e, coupled=Rate.of(e.coupled.blocks[:5])) for e in slowed.experiments
+        ),
     )
 
     assert stages_of(cut)["load"].exposed_s_per_batch.estimate == pytest.approx(0.0019)
@@ -192,7 +199,7 @@ def test_a_missing_inner_experiment_leaves_exposure_unknown():
     whole = measure(AUGMENT_BOUND)
     cut = replace(
         whole,
-        experiments=tuple(replace(e, coupled=()) if e.name == "before_augment" else e for e in whole.experiments),
+        experiments=tuple(replace(e, coupled=None) if e.name == "before_augment" else e for e in whole.experiments),
     )
 
     load = stages_of(cut)["load"]
@@ -205,14 +212,14 @@ def test_a_missing_inner_experiment_leaves_exposure_unknown():
 
 def test_the_innermost_loader_stage_owns_all_of_its_drained_time():
     # With num_workers=0 there is no hand-off: collation is the first stage of the loader.
-    blocks = tuple(Block(r, BATCH_SIZE, 0.01, 1) for r in range(6))
+    rate = Rate.of(tuple(Block(r, BATCH_SIZE, 0.01, 1) for r in range(6)))
     measurement = replace(
         measure(Job(coupled={"device": 0.01})),
         experiments=(
-            MeasuredExperiment("device", True, None, blocks),
-            MeasuredExperiment("before_collate", True, None, blocks, blocks),
+            Experiment("device", True, None, rate, None),
+            Experiment("before_collate", True, None, rate, rate),
         ),
-        stages=(StageSpan("compute", None, "device"), StageSpan("collate", "device", "before_collate")),
+        stages=(Stage.between("compute", None, "device"), Stage.between("collate", "device", "before_collate")),
     )
 
     assert stages_of(measurement)["collate"].cost_s_per_batch.estimate == pytest.approx(0.01)
@@ -255,7 +262,7 @@ def test_rates_do_not_suffer_from_several_blocks_in_a_round():
     split = replace(
         whole,
         experiments=tuple(
-            replace(e, coupled=tuple(h for b in e.coupled for h in halves(b))) for e in whole.experiments
+            replace(e, coupled=Rate.of(h for b in e.coupled.blocks for h in halves(b))) for e in whole.experiments
         ),
     )
 

@@ -4,7 +4,7 @@ import pytest
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.records import Warning
+from bottleneck.results.records import Rate, Warning
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_blocks, measure
 
 
@@ -138,8 +138,10 @@ def test_time_that_a_hypervisor_took_is_told_where_it_was_much():
 def with_clocks(measurement, **clocks_hz):
     def clocked(experiment):
         hz = clocks_hz.get(experiment.name)
-        blocks = (replace(b, device_clock_hz=hz and hz * (1 + 0.001 * (b.round % 2))) for b in experiment.coupled)
-        return replace(experiment, coupled=tuple(blocks))
+        blocks = (
+            replace(b, device_clock_hz=hz and hz * (1 + 0.001 * (b.round % 2))) for b in experiment.coupled.blocks
+        )
+        return replace(experiment, coupled=Rate.of(tuple(blocks)))
 
     return replace(measurement, experiments=tuple(map(clocked, measurement.experiments)))
 

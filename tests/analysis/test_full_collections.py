@@ -8,7 +8,7 @@ import pytest
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.estimates import series
 from bottleneck.analysis.estimates.full_collections import share_out
-from bottleneck.results.records import Block
+from bottleneck.results.records import Block, Rate
 from tests.analysis.simulated import BATCH_SIZE, Job, measure
 
 PAUSE_S, EVERY = 0.12, 9
@@ -36,9 +36,9 @@ def collecting(seed, rounds=4, noted=True):
     """What is measured of the job in short blocks."""
     rng = random.Random(seed)
 
-    def made(blocks):
-        found = tuple(block_of(rng, block) for block in blocks)
-        return found if noted else tuple(replace(block, collecting_s=None) for block in found)
+    def made(rate):
+        found = tuple(block_of(rng, block) for block in rate.blocks)
+        return Rate.of(found if noted else tuple(replace(block, collecting_s=None) for block in found))
 
     measured = measure(OBJECTS, rounds=rounds, noise=0.01, seed=seed)
     experiments = (replace(e, coupled=made(e.coupled)) if e.name != "device" else e for e in measured.experiments)
@@ -88,4 +88,4 @@ def test_in_the_main_process_loading_has_its_own():
     measured = replace(collecting(0), pipeline={"num_workers": 0})
     shown = series.read(measured).coupled["raw"].seconds.sum()
     raw = next(e for e in measured.experiments if e.name == "raw")
-    assert shown == pytest.approx(sum(block.seconds for block in raw.coupled))
+    assert shown == pytest.approx(sum(block.seconds for block in raw.coupled.blocks))

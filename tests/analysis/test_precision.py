@@ -11,7 +11,7 @@ from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import read
 from bottleneck.analysis.estimates.statistics import Spread
 from bottleneck.analysis.stopping import costs_are_precise, further_rounds, is_precise, loss, state
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Interval, Rate
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 
@@ -93,7 +93,7 @@ def test_further_rounds_is_about_right():
 def efficiency_of_first(measurement, rounds):
     cut = replace(
         measurement,
-        experiments=tuple(replace(e, coupled=e.coupled[:rounds]) for e in measurement.experiments),
+        experiments=tuple(replace(e, coupled=Rate.of(e.coupled.blocks[:rounds])) for e in measurement.experiments),
     )
     return read(cut).log_efficiency()
 
@@ -121,7 +121,7 @@ def test_not_precise_while_a_stage_is_unmeasured():
     whole = measure(AUGMENT_BOUND, noise=0, rounds=6)
     cut = replace(
         whole,
-        experiments=tuple(replace(e, coupled=()) if e.name == "host" else e for e in whole.experiments),
+        experiments=tuple(replace(e, coupled=None) if e.name == "host" else e for e in whole.experiments),
     )
 
     assert not is_precise(read(cut))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.results.records import Measurement, Result
+from bottleneck.results.records import Result
 from tests.analysis.simulated import Job, measure
 
 
@@ -55,7 +55,7 @@ class Model:
         atonce = workers if self.waits else min(workers, self.cores)
         return max((self.load_s + self.handoff_s) / atonce, self.handoff_s / 2)
 
-    def measurement(self, workers: int) -> Measurement:
+    def measurement(self, workers: int) -> Result:
         """What is measured with so many workers."""
         raw_s = self.seconds(workers)
         coupled, drained = {"device": self.step_s}, {}

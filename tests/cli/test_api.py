@@ -13,7 +13,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import Outcome
-from bottleneck.results.json import save, to_measurement
+from bottleneck.results.json import save
 from bottleneck.results.records import Interval
 from tests.support.results_factory import make_result
 
@@ -27,7 +27,7 @@ def measured(monkeypatch):
 
     def measure(pipeline, options, *, judge, on_progress):
         record["asked"].append((pipeline, options, on_progress))
-        return Outcome(to_measurement(make_result()), record["failure"])
+        return Outcome(make_result(), record["failure"])
 
     monkeypatch.setattr(session, "measure", measure)
     return record

@@ -12,7 +12,6 @@ from bottleneck.errors import UsageError
 from bottleneck.measure import session
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.session import Outcome
-from bottleneck.results.json import to_measurement
 from tests.support.results_factory import make_result
 
 FILES = {"worker-0.svg": "<svg/>", "worker-0.speedscope.json": "{}"}
@@ -62,7 +61,7 @@ def test_from_python_a_bad_folder_is_refused_first(monkeypatch, tmp_path):
 
 
 def test_from_python_files_are_written(monkeypatch, tmp_path):
-    outcome = Outcome(to_measurement(make_result()), None, FILES)
+    outcome = Outcome(make_result(), None, FILES)
     monkeypatch.setattr(session, "measure", lambda *_, **__: outcome)
     bottleneck.diagnose(JOB, flamegraph=tmp_path / "fg")
     assert {path.name: path.read_text() for path in (tmp_path / "fg").iterdir()} == FILES

@@ -11,7 +11,6 @@ from bottleneck.cli.main import run
 from bottleneck.errors import UsageError
 from bottleneck.measure import session
 from bottleneck.measure.session import Outcome
-from bottleneck.results.json import to_measurement
 from bottleneck.results.traces import TraceFile
 from tests.support.results_factory import make_result
 
@@ -58,7 +57,7 @@ def test_from_python_a_bad_folder_is_refused_first(monkeypatch, tmp_path):
 
 
 def test_from_python_files_are_written(monkeypatch, tmp_path):
-    outcome = Outcome(to_measurement(make_result()), traces=TRACES)
+    outcome = Outcome(make_result(), traces=TRACES)
     monkeypatch.setattr(session, "measure", lambda *_, **__: outcome)
     bottleneck.diagnose(JOB, trace=tmp_path / "tr")
     assert {path.name for path in (tmp_path / "tr").iterdir()} == FILES

@@ -7,7 +7,7 @@ from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.measure.trial.worker_trial import TrialResult
-from bottleneck.results.json import from_json, to_json, to_measurement
+from bottleneck.results.json import from_json, to_json
 
 __all__ = [
     "MeasureOptions",
@@ -19,7 +19,6 @@ __all__ = [
     "no_trials",
     "stage",
     "to_json",
-    "to_measurement",
 ]
 
 

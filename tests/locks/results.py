@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.locks.doors import analyse, from_json, to_json, to_measurement
+from tests.locks.doors import analyse, from_json, to_json
 
 KEPT = sorted((Path(__file__).parent / "results").glob("*.json.gz"))
 
@@ -26,7 +26,7 @@ def analysed_again(document: dict[str, Any]) -> dict[str, Any]:
 
     It keeps the warnings that it is given, also those that an analysis wrote, and then writes these once more.
     """
-    again = json.loads(to_json(analyse(to_measurement(from_json(json.dumps(document))))))
+    again = json.loads(to_json(analyse(from_json(json.dumps(document)))))
     again["warnings"] = [each for n, each in enumerate(again["warnings"]) if each not in again["warnings"][:n]]
     return again
 

@@ -242,10 +242,6 @@ def diagnosed(dataset, budget_s=6.0, workers=1):
     return outcome.measurement
 
 
-def seconds_per_batch(blocks):
-    return sum(block.seconds for block in blocks) / sum(block.batches for block in blocks)
-
-
 @pytest.mark.integration
 def test_what_a_job_waits_for_cold_files_is_storage(disk_folder):
     files = Files(disk_folder)
@@ -261,8 +257,8 @@ def test_what_a_job_waits_for_cold_files_is_storage(disk_folder):
     assert evidence.files == evidence.samples
     assert found.stages[-1].name == "storage"
     planted_s = 2 * SLOW_S
-    raw_s = seconds_per_batch(measured["raw"].coupled)
-    assert seconds_per_batch(measured["cold"].coupled) > raw_s + planted_s / 4  # in blocks of two batches, edges count
+    raw_s = measured["raw"].coupled.seconds_per_batch
+    assert measured["cold"].coupled.seconds_per_batch > raw_s + planted_s / 4  # in blocks of two batches, edges count
     rows = {row.name: row.source for row in found.evidence.reads.experiments}
     assert rows["raw"] == "page cache"
     assert rows["cold"] == "disk"

@@ -38,9 +38,9 @@ def test_blocks_stand_where_their_arm_belongs():
     raw, drained = Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
     measurement = ledger_with(raw, drained, raw).measurement()
     experiments = {e.name: e for e in measurement.experiments}
-    assert experiments["raw"].coupled == (block(0), block(2))
-    assert experiments["raw"].drained == (block(1),)
-    assert experiments["device"].coupled == ()
+    assert experiments["raw"].coupled.blocks == (block(0), block(2))
+    assert experiments["raw"].drained.blocks == (block(1),)
+    assert experiments["device"].coupled is None
     assert not experiments["after_augment"].available
     assert experiments["after_augment"].reason
 
@@ -48,8 +48,8 @@ def test_blocks_stand_where_their_arm_belongs():
 def test_an_arm_that_two_experiments_share_serves_both():
     without_load = Arm(modes.ALL & ~modes.LOAD, "loader")
     measurement = ledger_with(without_load).measurement()
-    assert {w.stage: w.coupled for w in measurement.without}["load"] == (block(0),)
-    assert {e.name: e.coupled for e in measurement.experiments}["before_augment"] != ()
+    assert {w.stage: w.coupled for w in measurement.without}["load"].blocks == (block(0),)
+    assert {e.name: e.coupled for e in measurement.experiments}["before_augment"] is not None
 
 
 def test_a_block_gives_way_to_one_that_was_disturbed_less():

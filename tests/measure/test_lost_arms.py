@@ -76,10 +76,10 @@ def test_code_that_mixes_loaded_and_recorded_data_loses_one_experiment(workers):
 def test_a_marked_stage_that_fits_to_its_own_item_only_is_served_to_it():
     # Guards: each item is made a second time inside a timed block, which nobody counts.
     measurement = measured(MarkedMixing(), "raw", "without flip")
-    without = {found.stage: found.coupled for found in measurement.without if found.coupled}
+    without = {found.stage: found.coupled.blocks for found in measurement.without if found.coupled}
     (told,) = [w.message for w in measurement.warnings if w.id == "items-served-again"]
     assert "page cache" in told
-    raw = next(e.coupled for e in measurement.experiments if e.name == "raw")
+    raw = next(e.coupled.blocks for e in measurement.experiments if e.name == "raw")
     seconds = {name: min(b.seconds / b.batches for b in blocks) for name, blocks in (("raw", raw), *without.items())}
     assert seconds["flip"] < 0.75 * seconds["raw"]  # half of it; with a second run, as long
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import MeasurementError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.results.records import Interval, Judgement
+from bottleneck.results.records import Interval, Judgement, blocks_of
 from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
     NAMED,
@@ -74,7 +74,7 @@ def test_what_is_left_after_six_rounds_goes_to_an_undecided_state_to_the_end(ste
 
 def test_a_loss_that_is_known_exactly_is_not_pursued():
     def judge(measurement):
-        rounds = len({e.name: e for e in measurement.experiments}["raw"].coupled)
+        rounds = len({e.name: e for e in measurement.experiments}["raw"].coupled.blocks)
         half = 0.02 if rounds < 10 else 0.004
         return Judgement("undecided", Interval(0.93, 0.93 - half, 0.93 + half), precise=True)
 
@@ -86,7 +86,7 @@ def test_a_loss_that_is_known_exactly_is_not_pursued():
 def test_what_is_left_after_six_rounds_goes_to_the_name_where_there_is_none():
     unnamed = Judgement("input_bound", None, precise=False, named=False)
     outcome = run_simulated(0.02, MeasureOptions(budget_s=60.0), judge=lambda _: unnamed)
-    late = {w.stage: sum(b.round > 6 for b in w.coupled or ()) for w in outcome.measurement.without}
+    late = {w.stage: sum(b.round > 6 for b in blocks_of(w.coupled)) for w in outcome.measurement.without}
     assert min(late[stage] for stage in ("collate", "augment", "load")) >= 3
     # What is of no use for a name gets no more than what does not suffice for a round of the others.
     assert sum(b.round > 6 for b in blocks(outcome)["before_collate"]) <= 1 < late["augment"]
@@ -102,12 +102,12 @@ def test_the_first_six_rounds_leave_time_for_what_is_open():
 def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_is_short(quick):
     def judge(measurement):
         found = {e.name: e for e in measurement.experiments}["raw"]
-        refined = bool(found.workers and found.workers[-1].round > found.coupled[-1].round)
+        refined = bool(found.workers and found.workers.blocks[-1].round > found.coupled.blocks[-1].round)
         return Judgement("device_bound", None, precise=True, costs_precise=refined)
 
     outcome = run(pipeline_of(), MeasureOptions(budget_s=15.0, quick=quick), judge)
     found = {e.name: e for e in outcome.measurement.experiments}["raw"]
-    assert (found.workers[-1].round, found.coupled[-1].round) == ((3, 2) if not quick else (2, 2))
+    assert (found.workers.blocks[-1].round, found.coupled.blocks[-1].round) == ((3, 2) if not quick else (2, 2))
 
 
 @pytest.mark.parametrize("step_s", [0.002, 0.05, 0.5])
@@ -133,7 +133,7 @@ def test_a_slow_job_gets_more_rounds_for_a_name_that_two_do_not_give(named):
     outcome = run_simulated(1.0, MeasureOptions(budget_s=120.0), lambda _: judgement)
     # Once the first rounds are over, the rest is for the name; with a name it goes to everything.
     ladder_only = len(blocks(outcome)["before_collate"] or ())
-    for_the_name = sum(len(w.coupled or ()) for w in outcome.measurement.without if w.stage == "augment")
+    for_the_name = sum(len(blocks_of(w.coupled)) for w in outcome.measurement.without if w.stage == "augment")
     assert for_the_name >= 2
     assert (for_the_name - ladder_only > 1) != named
 
@@ -143,7 +143,7 @@ def test_where_two_rounds_of_all_that_a_name_needs_do_not_fit_it_gets_what_is_le
     outcome = run_simulated(
         1.0, MeasureOptions(budget_s=60.0), lambda _: Judgement("input_bound", None, False, named=False)
     )
-    gains = {w.stage: len(w.coupled or ()) for w in outcome.measurement.without}
+    gains = {w.stage: len(blocks_of(w.coupled)) for w in outcome.measurement.without}
     assert set(gains) == {"collate", "augment", "load"}
     assert min(gains.values()) >= 2
     assert not blocks(outcome)["before_collate"]

@@ -11,7 +11,7 @@ from bottleneck.results.evidence import Cores, ExperimentUsage, Payload, Utilisa
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.rank_trials import RankTrial, RankTrials
 from bottleneck.results.ranks import Rank, RankExperiment
-from bottleneck.results.records import Block, Interval, StageSpan
+from bottleneck.results.records import Block, Interval, Stage
 from tests.analysis.simulated import DEVICE_BOUND, measure
 
 ROUNDS = 5
@@ -36,16 +36,16 @@ def trials(times, freed=()):
 
 def measured(times, freed=(), world=2, **of_ranks):
     ranks = tuple(Rank(rank=n, host=f"node-{n}", device=f"cuda:{n}", **of_ranks) for n in range(world))
-    return replace(measure(DEVICE_BOUND), ranks=ranks, rank_trials=trials(times, freed))
+    return replace(measure(DEVICE_BOUND), ranks=ranks), trials(times, freed)
 
 
 def together(times, efficiency=SURE, **changes):
-    return compare_ranks(measured(times, **changes), efficiency).evidence.ranks
+    return compare_ranks(*measured(times, **changes), efficiency).evidence.ranks
 
 
 def test_a_single_process_stays_as_it_is():
     alone = measure(DEVICE_BOUND)
-    assert compare_ranks(alone, SURE) is alone
+    assert compare_ranks(alone, RankTrials(), SURE) is alone
 
 
 def test_what_sharing_costs_is_measured_against_the_slowest_rank():
@@ -69,8 +69,7 @@ def test_a_cost_that_is_lost_in_the_noise_of_the_step_is_not_told():
         else trial
         for trial in noisy.trials
     )
-    before = replace(measured({}), rank_trials=replace(noisy, trials=shaken))
-    found = compare_ranks(before, SURE).evidence.ranks
+    found = compare_ranks(measured({})[0], replace(noisy, trials=shaken), SURE).evidence.ranks
     assert found.sync.cost_s_per_batch is None
     assert found.sync_reason == "it was not measured precisely enough"
 
@@ -157,12 +156,12 @@ def test_without_trials_nothing_is_known():
     ],
 )
 def test_loaders_contend_for_what_they_use_up_together(used, what):
-    before = measured({"loaders": 0.03, "loader-alone": 0.02})
+    before, told = measured({"loaders": 0.03, "loader-alone": 0.02})
     usage = Utilisation(
         cores=Cores(allowed=4, quota=4.0), experiments=(ExperimentUsage(name="raw", mode="drained", **used),)
     )
     before = replace(before, evidence=replace(before.evidence, utilisation=usage))
-    assert compare_ranks(before, SURE).evidence.ranks.contention.what == what
+    assert compare_ranks(before, told, SURE).evidence.ranks.contention.what == what
 
 
 @pytest.mark.parametrize(
@@ -194,19 +193,24 @@ def test_a_host_that_receives_no_more_for_all_than_for_one_has_used_up_its_netwo
 
 def contended(cpu_s, network_bytes, utilisation):
     """What is found of two ranks with a worker each, by what one of them used alone and beside the other."""
-    before = measured({"loader-alone": 0.02, "loaders": 0.03}, num_workers=1)
-    counted = zip(before.rank_trials.trials, cpu_s, network_bytes, strict=True)
+    before, told = measured({"loader-alone": 0.02, "loaders": 0.03}, num_workers=1)
+    counted = zip(told.trials, cpu_s, network_bytes, strict=True)
     tried = tuple(replace(trial, cpu_s=cpu, network_bytes=nbytes) for trial, cpu, nbytes in counted)
     evidence = replace(before.evidence, utilisation=utilisation, payload=Payload(bytes=1e6))
-    before = replace(before, evidence=evidence, rank_trials=RankTrials(tried))
-    return compare_ranks(before, SURE).evidence.ranks.contention.what
+    return compare_ranks(replace(before, evidence=evidence), RankTrials(tried), SURE).evidence.ranks.contention.what
 
 
 def test_a_rank_is_told_with_the_stage_that_costs_its_loader_the_most():
     own = (RankExperiment("after_augment", None, 0.004), RankExperiment("before_augment", None, 0.019))
-    before = measured({"raw": 0.03}, experiments=own)
-    spans = (StageSpan("finish", None, "after_augment"), StageSpan("augment", "after_augment", "before_augment"))
-    assert [rank.stage for rank in compare_ranks(replace(before, stages=spans), SURE).ranks] == ["augment", "augment"]
+    before, told = measured({"raw": 0.03}, experiments=own)
+    spans = (
+        Stage.between("finish", None, "after_augment"),
+        Stage.between("augment", "after_augment", "before_augment"),
+    )
+    assert [rank.stage for rank in compare_ranks(replace(before, stages=spans), told, SURE).ranks] == [
+        "augment",
+        "augment",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.render import render
-from bottleneck.results.records import Block
+from bottleneck.results.records import Block, Rate, blocks_of
 from bottleneck.tuning.change import Setting
 from bottleneck.tuning.changes import choose
 from bottleneck.tuning.conclude import conclude
@@ -20,8 +20,8 @@ def given_whole(job, batch_size, samples=1):
     """A job whose loader gets its batches whole, each counted as so many samples."""
     measured = measure(replace(job, pipeline={**job.pipeline, "batch_size": batch_size}))
 
-    def counted(blocks):
-        return tuple(replace(block, samples=samples * block.batches) for block in blocks)
+    def counted(rate):
+        return Rate.of(replace(block, samples=samples * block.batches) for block in blocks_of(rate))
 
     experiments = tuple(
         replace(e, coupled=counted(e.coupled), drained=counted(e.drained), workers=counted(e.workers))

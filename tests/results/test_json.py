@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
-from bottleneck.results.json import from_json, to_json, to_measurement
+from bottleneck.results.json import from_json, to_json
 from bottleneck.results.records import Interval, Result
 from tests.support.rank_results import make_ranks_result
 from tests.support.result_strategies import RESULTS
@@ -120,24 +120,6 @@ def test_text_that_is_not_unicode_can_be_written_and_read():
     assert from_json(text) == result
 
 
-def test_what_was_measured_comes_back_without_what_was_concluded():
-    result = make_result()
-    measurement = to_measurement(from_json(to_json(result)))
-    assert [e.name for e in measurement.experiments] == [e.name for e in result.experiments]
-    raw = measurement.experiments[-1]
-    assert raw.coupled == result.experiments[-1].coupled.blocks
-    assert raw.drained == result.experiments[-1].drained.blocks
-    assert measurement.experiments[4].reason == result.experiments[4].reason
-    assert measurement.experiments[4].coupled == ()
-    assert {w.stage: w.coupled for w in measurement.without} == {w.stage: w.coupled.blocks for w in result.without}
-    assert [(s.name, s.inner, s.outer) for s in measurement.stages][:2] == [
-        ("compute", None, "device"),
-        ("copy", "device", "host"),
-    ]
-    assert measurement.cost == result.cost
-    assert measurement.warnings == result.warnings
-
-
 def test_the_ranks_of_a_job_stand_at_the_end_and_those_of_one_process_nowhere():
     document = json.loads(to_json(make_ranks_result()))
     assert list(document)[-1] == "ranks"
@@ -148,7 +130,6 @@ def test_the_ranks_of_a_job_stand_at_the_end_and_those_of_one_process_nowhere():
     experiments = [found for found in document["ranks"][1]["experiments"] if found["name"] == "raw"]
     assert list(experiments[0]) == ["name", "coupled_s_per_batch", "drained_s_per_batch"]
     assert document["verdict"]["straggler"] == 5
-    assert to_measurement(make_ranks_result()).ranks == make_ranks_result().ranks
     alone = json.loads(to_json(make_result()))
     assert "ranks" not in {**alone, **alone["evidence"]}
     assert "straggler" not in alone["verdict"]

@@ -9,7 +9,7 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds import schedule, steal_time
 from bottleneck.measure.session import measure
 from bottleneck.measure.trial.worker_trial import TrialResult
-from bottleneck.results.records import Judgement
+from bottleneck.results.records import Judgement, blocks_of
 from tests.support.clock import FakeClock
 from tests.support.datasets import Photos
 
@@ -52,7 +52,7 @@ def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: 
 
 
 def blocks(outcome):
-    return {e.name: e.coupled for e in outcome.measurement.experiments}
+    return {e.name: blocks_of(e.coupled) for e in outcome.measurement.experiments}
 
 
 def warnings_of(outcome):

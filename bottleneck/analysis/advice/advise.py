@@ -8,12 +8,10 @@ from bottleneck.analysis.advice.edits import FIRST, edit_of, is_fact
 from bottleneck.analysis.advice.rule import Case, Suggestion, open_case
 from bottleneck.analysis.advice.rules import RULES
 from bottleneck.analysis.estimates.series import Readings
-from bottleneck.results.records import Advice, GainBasis, Interval, Measurement, Stage, Verdict
+from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 
 
-def advise(
-    measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict
-) -> tuple[Advice, ...]:
+def advise(measurement: Result, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> tuple[Advice, ...]:
     """The advice, edits before what has to be thought out, and of each the largest gain first; facts are last."""
     case = open_case(measurement, readings, stages, verdict)
     if case is None:
@@ -24,7 +22,7 @@ def advise(
     return tuple(sorted(given, key=lambda advice: _rank(advice, measurement)))
 
 
-def _rank(advice: Advice, measurement: Measurement) -> tuple[int, float]:
+def _rank(advice: Advice, measurement: Result) -> tuple[int, float]:
     """The place of a piece of advice, and among those of the same its gain."""
     gain = advice.gain.estimate if advice.gain else 1.0
     if advice.id == FIRST:

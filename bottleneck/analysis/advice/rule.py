@@ -15,7 +15,7 @@ from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.stopping import loss
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_batches
-from bottleneck.results.records import Interval, Measurement, Rank, Stage, Verdict
+from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ def rule(*ids: str) -> Callable[[Callable[[Case], Iterator[Suggestion]]], Rule]:
     return lambda check: Rule(ids, check)
 
 
-def open_case(measurement: Measurement, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> Case | None:
+def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> Case | None:
     """Gather what the rules need; None before both ends of the ladder were measured."""
     raw, device, drained = readings.raw, readings.device, readings.drained.get(RAW)
     if raw is None or device is None:

@@ -11,7 +11,7 @@ from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_ratio, ratio
 from bottleneck.analysis.margin import MARGIN
 from bottleneck.results.names import COLD, COMPUTE
-from bottleneck.results.records import Finding, Interval, Stage, StageSpan
+from bottleneck.results.records import Finding, Interval, Stage
 
 _LADDER_CONFIDENCE = 0.95
 
@@ -21,20 +21,16 @@ def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
     return tuple(_attribute_stage(readings, costs, span) for span in readings.spans)
 
 
-def _attribute_stage(readings: Readings, costs: Costs, span: StageSpan) -> Stage:
+def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
     exposed = between(readings.coupled, span)
     share = exposed_share(readings, span)
-    return Stage(
-        name=span.name,
-        inner=span.inner,
-        outer=span.outer,
+    return replace(
+        span,
         cost_s_per_batch=costs.interval(span.name),
         exposed_s_per_batch=None if exposed is None else exposed.interval(),
         exposed_share=None if share is None else _at_most_one(share.interval()),
         gain_if_free=_gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
-        wall_s_per_batch=span.wall_s_per_batch,
-        cpu_s_per_batch=span.cpu_s_per_batch,
     )
 
 
@@ -62,7 +58,7 @@ def _at_most_one(share: Interval) -> Interval:
     return Interval(*(min(bound, 1.0) for bound in (share.estimate, share.low, share.high)))
 
 
-def exposed_share(readings: Readings, span: StageSpan) -> Spread | None:
+def exposed_share(readings: Readings, span: Stage) -> Spread | None:
     """Estimate the part of the whole job's time per sample that the stage adds to its inner experiment.
 
     Over one and the same set of rounds the shares of all stages add up to one. `storage` is no part of raw: of it
@@ -79,7 +75,7 @@ def exposed_share(readings: Readings, span: StageSpan) -> Spread | None:
     return jackknife(lambda o, i, r: (o - i) / r, (outer, inner, raw))
 
 
-def drop(readings: Readings, span: StageSpan) -> Spread | None:
+def drop(readings: Readings, span: Stage) -> Spread | None:
     """Estimate the log of the factor by which the stage lengthens the time per sample.
 
     Of the same sums as its share, so that the two never contradict each other where single blocks stall.
@@ -97,7 +93,7 @@ def drop_confidence(readings: Readings) -> float:
     return 1 - (1 - _LADDER_CONFIDENCE) / max(drops, 1)
 
 
-def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence: float = CONFIDENCE) -> Interval | None:
+def _gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: float = CONFIDENCE) -> Interval | None:
     """The throughput without the stage over that of the whole job, both measured.
 
     Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
@@ -121,7 +117,7 @@ def _gain_if_free(readings: Readings, costs: Costs, span: StageSpan, confidence:
     return found
 
 
-def _allowed_gain(readings: Readings, costs: Costs, span: StageSpan) -> tuple[float, float] | None:
+def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float, float] | None:
     """The least and the most that a job gains that loses a stage's cost, by its interval.
 
     Workers that share their cores with the train step take longer beside it than alone, and are relieved of that as
@@ -145,7 +141,7 @@ def _within_cost(gain: Interval | None, allowed: tuple[float, float] | None) -> 
     return Interval(min(gain.estimate, most), min(gain.low, least), most)
 
 
-def _finding(readings: Readings, costs: Costs, span: StageSpan) -> Finding:
+def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
     """Compare the stage's drop with the margin; of what costs less than its measuring, nothing is real."""
     if span.inner is None:
         return "real" if span.outer in readings.coupled else "undecided"

@@ -10,16 +10,16 @@ import numpy as np
 from bottleneck.analysis.estimates.statistics import mean_spread
 from bottleneck.results.format import count, percent
 from bottleneck.results.names import DEVICE, RAW
-from bottleneck.results.records import Block, Measurement, Warning
+from bottleneck.results.records import Block, Result, Warning, blocks_of
 
 _MARGIN = 1.03
 """As for the drops of the ladder: a step goes with the clock at most."""
 _LEAST_ROUNDS = 3
 
 
-def differing_clocks(measurement: Measurement) -> Iterator[Warning]:
+def differing_clocks(measurement: Result) -> Iterator[Warning]:
     """Warn where the clocks of `device` and `raw` surely differ, and say what that means for the upper bound."""
-    blocks = {e.name: e.coupled for e in measurement.experiments}
+    blocks = {e.name: blocks_of(e.coupled) for e in measurement.experiments}
     device, raw = (_by_round(blocks.get(name, ())) for name in (DEVICE, RAW))
     common = sorted(device.keys() & raw.keys())
     if len(common) < _LEAST_ROUNDS:

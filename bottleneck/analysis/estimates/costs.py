@@ -13,7 +13,7 @@ from bottleneck.analysis.estimates.series import Readings
 from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
 from bottleneck.results.evidence import CostsTogether, Evidence
 from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
-from bottleneck.results.records import Interval, StageSpan
+from bottleneck.results.records import Interval, Stage
 
 _OWN_SHARE_OF_SERVING = 0.5
 """How much more or less a stage may take to be served than is taken for it, as a part of what serving takes."""
@@ -124,7 +124,7 @@ class Costs:
 
     # --- each stage ----------------------------------------------------------------------------------------
 
-    def _costing(self, span: StageSpan) -> Costing | None:
+    def _costing(self, span: Stage) -> Costing | None:
         if span.name in (COMPUTE, COPY):
             found, loop_s = between(self._readings.coupled, span), self._readings.loop_s_per_batch
             # In `device` the step comes with the loop around it, which takes a moment, and may itself take longer.
@@ -143,7 +143,7 @@ class Costs:
             return 0.0
         return max(0.0, device.seconds_per_batch - self._readings.loop_s_per_batch - step_s)
 
-    def _left_out(self, span: StageSpan) -> Costing | None:
+    def _left_out(self, span: Stage) -> Costing | None:
         """Compare the loader alone with the one without the stage; with workers, these alone.
 
         Hand-off shares a process, and there Python's global lock, with the stages before it, and overlaps with them
@@ -170,7 +170,7 @@ class Costs:
         )
         return Costing(tuple(terms), served_s, above_s, unlike_s, left_out=True)
 
-    def _as_long_to_serve_s(self, span: StageSpan, cost_s: float) -> float:
+    def _as_long_to_serve_s(self, span: Stage, cost_s: float) -> float:
         """By how much the clock around a tiny collation shows more than what goes without it.
 
         A collated batch that is served is copied, and of a tiny one that takes as many calls as to make it.
@@ -223,9 +223,7 @@ def _names_within_sample(readings: Readings) -> frozenset[str]:
     return frozenset(span.name for span in readings.spans[begin:] if span.outer != COLD)
 
 
-def between(
-    experiments: Mapping[str, Series], span: StageSpan, *, nothing_inside: tuple[str, ...] = ()
-) -> Costing | None:
+def between(experiments: Mapping[str, Series], span: Stage, *, nothing_inside: tuple[str, ...] = ()) -> Costing | None:
     """Compare two neighbouring experiments, where a stage cannot be left out by itself.
 
     The innermost stage has no experiment inside it, or one in which nothing is at work: all of the time is its own.

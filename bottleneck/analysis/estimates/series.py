@@ -12,7 +12,7 @@ from bottleneck.analysis.estimates.full_collections import share_out
 from bottleneck.analysis.estimates.statistics import Series, Spread, align, jackknife, log_ratio, series, t_quantile
 from bottleneck.results.evidence import RecordedBatches
 from bottleneck.results.names import COLD, DEVICE, HANDOFF, HOST, RAW
-from bottleneck.results.records import Block, Experiment, Interval, Measurement, Rate, StageSpan, Without
+from bottleneck.results.records import Block, Experiment, Interval, Rate, Result, Stage, Without, blocks_of
 
 _WITHOUT = "without "
 _FEWEST_RECORDED = 2
@@ -44,7 +44,7 @@ class Readings:
     """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
     in_main_process: bool
     """The loader runs in the process that trains."""
-    spans: tuple[StageSpan, ...]
+    spans: tuple[Stage, ...]
 
     @property
     def raw(self) -> Series | None:
@@ -82,12 +82,12 @@ class Readings:
         return replace(found, below=error, above=error)
 
 
-def read(measurement: Measurement) -> Readings:
+def read(measurement: Result) -> Readings:
     """Sum the blocks of a measurement by round."""
     in_main_process = measurement.pipeline.get("num_workers") == 0
-    coupled = {e.name: e.coupled for e in measurement.experiments}
-    without = {w.stage: w.coupled for w in measurement.without}
-    drained = {e.name: e.drained for e in measurement.experiments}
+    coupled = {e.name: blocks_of(e.coupled) for e in measurement.experiments}
+    without = {w.stage: blocks_of(w.coupled) for w in measurement.without}
+    drained = {e.name: blocks_of(e.drained) for e in measurement.experiments}
     error_s = 0.0
     if not in_main_process:
         handed_over = {name: blocks for name, blocks in coupled.items() if name not in (DEVICE, HOST)}
@@ -100,10 +100,10 @@ def read(measurement: Measurement) -> Readings:
     return Readings(
         coupled=_by_name(coupled.items()),
         drained=_by_name(drained.items()),
-        workers=_by_name((e.name, e.workers) for e in measurement.experiments),
+        workers=_by_name((e.name, blocks_of(e.workers)) for e in measurement.experiments),
         without=_by_name(without.items()),
-        alone_without=_by_name((w.stage, w.workers) for w in measurement.without),
-        serving=_by_name((e.name, e.serving) for e in measurement.experiments).get(RAW),
+        alone_without=_by_name((w.stage, blocks_of(w.workers)) for w in measurement.without),
+        serving=_by_name((e.name, blocks_of(e.serving)) for e in measurement.experiments).get(RAW),
         receiving_s_per_batch=measurement.evidence.receiving_s_per_batch or 0.0,
         loop_s_per_batch=max(0.0, measurement.evidence.loop_s_per_batch or 0.0),
         step_s_per_batch=measurement.evidence.step_s_per_batch,
@@ -125,13 +125,11 @@ def _recorded_error(recorded: RecordedBatches) -> float:
     return min(t_quantile(count - 1) * size_cv / math.sqrt(count), _WIDEST_RECORDED_ERROR)
 
 
-def experiments(measurement: Measurement, readings: Readings) -> tuple[Experiment, ...]:
+def experiments(measurement: Result, readings: Readings) -> tuple[Experiment, ...]:
     """The ladder with the throughput at each point."""
     return tuple(
-        Experiment(
-            name=e.name,
-            available=e.available,
-            reason=e.reason,
+        replace(
+            e,
             coupled=_rate(readings.coupled.get(e.name), e.coupled),
             drained=_rate(readings.drained.get(e.name), e.drained),
             workers=_rate(readings.workers.get(e.name), e.workers),
@@ -141,11 +139,11 @@ def experiments(measurement: Measurement, readings: Readings) -> tuple[Experimen
     )
 
 
-def withouts(measurement: Measurement, readings: Readings) -> tuple[Without, ...]:
+def withouts(measurement: Result, readings: Readings) -> tuple[Without, ...]:
     """The throughput without each stage."""
     return tuple(
-        Without(
-            stage=w.stage,
+        replace(
+            w,
             coupled=_rate(readings.without.get(w.stage), w.coupled),
             workers=_rate(readings.alone_without.get(w.stage), w.workers),
         )
@@ -158,7 +156,7 @@ def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series
     return {name: summed for name, blocks in named if len(summed := series(blocks))}
 
 
-def _rate(summed: Series | None, blocks: tuple[Block, ...]) -> Rate | None:
+def _rate(summed: Series | None, before: Rate | None) -> Rate | None:
     """The throughput of a series.
 
     From a single round there is no interval: both bounds are then the estimate, and a warning of the result
@@ -174,5 +172,5 @@ def _rate(summed: Series | None, blocks: tuple[Block, ...]) -> Rate | None:
         low=interval.low,
         high=interval.high,
         seconds_per_batch=summed.seconds_per_batch,
-        blocks=blocks,
+        blocks=blocks_of(before),
     )

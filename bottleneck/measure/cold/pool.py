@@ -17,7 +17,7 @@ from bottleneck.measure.cold.page_cache import DataFile, Page, drop, find_reside
 from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
 from bottleneck.measure.system.file_systems import mount_of, read_mounts
 from bottleneck.results.evidence import Cold
-from bottleneck.results.records import StageSpan
+from bottleneck.results.records import Stage
 
 COLD = "cold"
 STORAGE = "storage"
@@ -190,7 +190,7 @@ def with_cold(ladder: Ladder, reason: str | None) -> Ladder:
         return replace(ladder, rungs=(*rungs, Rung(COLD, reason)), spans=spans)
     # The workers alone say what storage costs; where they cannot be measured, the loader alone does.
     rung = Rung(COLD, None, _cold(raw.coupled), None if raw.workers else _cold(raw.drained), _cold(raw.workers))
-    return replace(ladder, rungs=(*rungs, rung), spans=(*spans, StageSpan(STORAGE, "raw", COLD)))
+    return replace(ladder, rungs=(*rungs, rung), spans=(*spans, Stage.between(STORAGE, "raw", COLD)))
 
 
 def _cold(arm: Arm | None) -> Arm | None:

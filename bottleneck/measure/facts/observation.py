@@ -16,7 +16,7 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
 from bottleneck.results.evidence import Evidence, TransformSeen
 from bottleneck.results.names import span_of, stages_in
-from bottleneck.results.records import StageSpan
+from bottleneck.results.records import Stage
 
 LONGEST_S = ENOUGH_S
 BUDGET_SHARE = 0.05
@@ -61,7 +61,7 @@ def with_times(ladder: Ladder, observation: Observation) -> Ladder:
     return replace(ladder, spans=tuple(_with_time(span, named) for span in ladder.spans))
 
 
-def _with_time(span: StageSpan, observation: Observation) -> StageSpan:
+def _with_time(span: Stage, observation: Observation) -> Stage:
     spent, batches = observation.stages.get(span.name), observation.batches * max(1, observation.workers)
     if spent is None or not batches or "handoff" in stages_in(span.name):
         return span  # the workers do not see the hand-off
@@ -69,7 +69,7 @@ def _with_time(span: StageSpan, observation: Observation) -> StageSpan:
     return replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
 
 
-def _by_span(observation: Observation, spans: tuple[StageSpan, ...]) -> Observation:
+def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
     """Add up the stages that are not measured apart."""
     names = [span.name for span in spans]
     made = Observation(observation.workers, observation.batches, observation.samples, observation.core_wait_s)
@@ -82,7 +82,7 @@ def _by_span(observation: Observation, spans: tuple[StageSpan, ...]) -> Observat
     return made
 
 
-def summarise(observation: Observation, spans: tuple[StageSpan, ...], evidence: Evidence | None = None) -> Evidence:
+def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evidence | None = None) -> Evidence:
     """Return the evidence with what was observed of single transforms, and of waiting for cores."""
     seen = _by_span(observation, spans)
     ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)

@@ -19,6 +19,7 @@ from bottleneck.results.blocks import Block
 from bottleneck.results.names import RAW
 from bottleneck.results.rank_trials import RankTrial
 from bottleneck.results.ranks import Rank, RankExperiment, with_blocks_of
+from bottleneck.results.records import Experiment, blocks_of
 
 
 def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> Rank:
@@ -35,15 +36,16 @@ def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> R
         cores=allowed_cores(),
         num_workers=job.loader.num_workers,
         samples_per_epoch=samples_per_epoch(job.loader),
-        experiments=tuple(
-            RankExperiment(e.name, per_batch_s(e.coupled), per_batch_s(e.drained), e.coupled, e.drained)
-            for e in measured
-            if e.coupled or e.drained
-        ),
+        experiments=tuple(_on_this_rank(e) for e in measured if e.coupled or e.drained),
         wait_s_per_batch=sum(waits) / len(waits) if waits else None,
         step_s_per_batch=bench.work_s_per_batch,
         stage=_longest_stage(ledger),
     )
+
+
+def _on_this_rank(measured: Experiment) -> RankExperiment:
+    coupled, drained = blocks_of(measured.coupled), blocks_of(measured.drained)
+    return RankExperiment(measured.name, per_batch_s(coupled), per_batch_s(drained), coupled, drained)
 
 
 def _longest_stage(ledger: Ledger) -> str | None:

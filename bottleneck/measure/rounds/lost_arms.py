@@ -15,7 +15,7 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.ledger import Ledger
-from bottleneck.results.records import StageSpan
+from bottleneck.results.records import Stage
 
 
 class LostArms:
@@ -113,8 +113,8 @@ def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
     rungs = tuple(Rung(rung.name, reason) if rung.name in lost else rung for rung in ladder.rungs)
     coupled = {rung.name: rung.coupled for rung in rungs}
     without = {stage: arm for stage, arm in ladder.without if not _serves(arm, mode)}
-    spans: list[StageSpan] = []
-    open_: StageSpan | None = None
+    spans: list[Stage] = []
+    open_: Stage | None = None
     for span in ladder.spans:
         joined = span if open_ is None else _join(open_, span)
         open_ = joined if span.outer in lost else None
@@ -137,7 +137,7 @@ def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
     )
 
 
-def _join(inner: StageSpan, outer: StageSpan) -> StageSpan:
+def _join(inner: Stage, outer: Stage) -> Stage:
     name = f"{inner.name}+{outer.name}"
     return replace(
         outer,

@@ -33,9 +33,9 @@ from bottleneck.measure.rounds.schedule import (
 from bottleneck.measure.rounds.steal_time import RepeatPolicy
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.measure.visit import Counters, Visit, visit
-from bottleneck.results.records import Judgement, Measurement
+from bottleneck.results.records import Judgement, Result
 
-Judge = Callable[[Measurement], Judgement]
+Judge = Callable[[Result], Judgement]
 Tell = Callable[..., None]
 
 _MOST_ROUNDS = 10_000

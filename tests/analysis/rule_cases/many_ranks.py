@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from bottleneck.results.evidence import Contention, RanksTogether, Straggler, Sync
-from bottleneck.results.records import Interval, Measurement
+from bottleneck.results.records import Interval, Result
 from tests.analysis.held_jobs import held_by
 from tests.analysis.rule_case import RuleCase
 from tests.analysis.simulated import DEVICE_BOUND, Job, measure
 from tests.support.rank_results import make_rank, make_ranks
 
 
-def of_ranks(job: Job, *, world: int = 4, **together: object) -> Measurement:
+def of_ranks(job: Job, *, world: int = 4, **together: object) -> Result:
     """The job as one of many ranks on one host of 8 cores, with what was measured of them together."""
     measured = measure(job)
     ranks = tuple(make_rank(number, cores=8, cores_of_host=8) for number in range(world))
@@ -18,35 +18,35 @@ def of_ranks(job: Job, *, world: int = 4, **together: object) -> Measurement:
     return replace(measured, ranks=ranks, evidence=replace(measured.evidence, ranks=known))
 
 
-def straggling(gain: Interval, stage: str = "load") -> Measurement:
+def straggling(gain: Interval, stage: str = "load") -> Result:
     held = Straggler(rank=3, host="node-0", device="cuda:3", stage=stage, gain=gain)
     measured = of_ranks(held_by("load"), straggler=held)
     return replace(measured, ranks=make_ranks(4, slow=3))
 
 
-def contending(ratio: Interval, what: str | None = "cores", workers: int = 4) -> Measurement:
+def contending(ratio: Interval, what: str | None = "cores", workers: int = 4) -> Result:
     job = held_by("load", pipeline={"num_workers": workers})
     return of_ranks(job, contention=Contention(ratio=ratio, what=what))
 
 
-def threads(torch_threads: int) -> Measurement:
+def threads(torch_threads: int) -> Result:
     job = held_by("load", pipeline={"num_workers": 0}, environment={"device": "cpu", "torch_threads": torch_threads})
     return of_ranks(job, world=2)
 
 
-def bound(each: int, together: int) -> Measurement:
+def bound(each: int, together: int) -> Result:
     """Each of four ranks may run on so many cores of a host of eight, and all of them on so many."""
     measured = of_ranks(held_by("load", pipeline={"num_workers": 2}, environment={"device": "cuda:0", "cpu_cores": 8}))
     return replace(measured, ranks=tuple(replace(r, cores=each, cores_of_host=together) for r in measured.ranks))
 
 
-def shards(last: int) -> Measurement:
+def shards(last: int) -> Result:
     measured = of_ranks(DEVICE_BOUND)
     job = replace(measured, pipeline={"batch_size": 32})
     return replace(job, ranks=(*job.ranks[:-1], make_rank(3, samples_per_epoch=last)))
 
 
-def sharing(gain: Interval, backend: str = "nccl", **others: object) -> Measurement:
+def sharing(gain: Interval, backend: str = "nccl", **others: object) -> Result:
     job = replace(DEVICE_BOUND, environment={"device": "cuda:0"})
     sync = Sync(cost_s_per_batch=0.008, gain_if_free=gain)
     measured = of_ranks(job, sync=sync, **others)

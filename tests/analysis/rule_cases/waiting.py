@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bottleneck.results.records import MeasuredExperiment, StageSpan
+from bottleneck.results.records import Experiment, Stage
 from tests.analysis.rule_case import WORKERS, RuleCase, with_stage
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, Job, measure
 
@@ -52,8 +52,8 @@ def cold(seconds_per_batch, *, verified=True, file_bytes=100_000, memory_bytes=6
     other = measure(Job(coupled={"device": 0.03, "raw": seconds_per_batch}), seed=1).experiments[-1]
     return replace(
         found,
-        experiments=(*found.experiments, MeasuredExperiment("cold", True, None, other.coupled)),
-        stages=(*found.stages, StageSpan("storage", "raw", "cold")),
+        experiments=(*found.experiments, Experiment("cold", True, None, other.coupled, None)),
+        stages=(*found.stages, Stage.between("storage", "raw", "cold")),
     )
 
 
