@@ -18,7 +18,7 @@ from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, realise
 from benchmarks.planted import find_planted
 from benchmarks.uneven import UnevenLoader
 from benchmarks.work import wait
-from bottleneck.reports.content.advice import expected_gain
+from bottleneck.reports.advice import expected_gain
 from bottleneck.results.records import Advice, Interval, Result
 
 MOST_OVER = 1.25

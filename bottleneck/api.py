@@ -19,7 +19,7 @@ from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
-    from bottleneck.results.traces import TraceFile
+    from bottleneck.results.files import TraceFile
 
 
 class Reported:
@@ -89,7 +89,7 @@ class Attempt:
         Raises:
             UsageError: One of them could not be written.
         """
-        from bottleneck.reports.writers.files import write_profile, write_traces
+        from bottleneck.results.files import write_profile, write_traces
 
         if flamegraph is not None and self.profile_files:
             yield from write_profile(self.profile_files, flamegraph)
@@ -205,7 +205,7 @@ class Asked:
 
 
 def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
-    from bottleneck.reports.writers.files import check_folder
+    from bottleneck.results.files import check_folder
 
     for name, folder, what in (("flamegraph", flamegraph, "flamegraphs"), ("trace", trace, "traces")):
         if folder is not None and not isinstance(folder, str | os.PathLike):

@@ -9,6 +9,7 @@ from bottleneck.analysis.answer import Answer, find_answer, share
 from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
 from bottleneck.analysis.estimates.costs import Costs
 from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
+from bottleneck.analysis.parts import with_parts
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.sentence import Findings, verdict_sentence
@@ -54,7 +55,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
     measurement = compare_ranks(measurement, rank_trials, share(readings.log_efficiency()))
     answer = find_answer(measurement, readings, costs)
     verdict = _verdict(measurement, readings, answer)
-    return replace(
+    result = replace(
         measurement,
         schema_version=SCHEMA_VERSION,
         tool=THIS_TOOL,
@@ -67,6 +68,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
         warnings=(*find_warnings(measurement, readings, answer), *doubtful_costs(readings, costs)),
         ranks=kept_ranks(measurement.ranks, measurement.evidence),
     )
+    return with_parts(result)
 
 
 def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:

@@ -13,10 +13,11 @@ from typing import TypeGuard
 
 from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING
 from bottleneck.results.evidence import Evidence, RanksTogether, Straggler
-from bottleneck.results.format import LARGEST, duration, gain_interval, names, plural
+from bottleneck.results.format import duration, gain_interval, names, plural
 from bottleneck.results.names import COMPUTE, RAW
 from bottleneck.results.ranks import Rank, with_blocks_of
 from bottleneck.results.records import Interval
+from bottleneck.results.values import LARGEST
 
 _WORTH = 1 + LOSS_WORTH_TOUCHING
 """A gain that is surely over it is worth naming, as is a loss of the input's."""

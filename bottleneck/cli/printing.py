@@ -16,7 +16,7 @@ from bottleneck.errors import UsageError
 from bottleneck.results.files import reason
 
 if TYPE_CHECKING:
-    from bottleneck.reports.writers.text import TextReport
+    from bottleneck.reports.text import TextReport
 
 WIDTH = 80
 """Of a report in a log file."""

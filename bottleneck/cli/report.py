@@ -20,8 +20,7 @@ from bottleneck.cli.outputs import (
     write_report,
 )
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.reports.content.links import find_links
-from bottleneck.reports.render import FORMATS, render
+from bottleneck.reports.render import FORMATS, find_links, render
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text
 from bottleneck.results.records import Result

@@ -24,7 +24,7 @@ from bottleneck.cli.outputs import plan_outputs
 from bottleneck.cli.printing import say
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.reports.writers.files import check_folder
+from bottleneck.results.files import check_folder
 from bottleneck.results.records import Result
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from bottleneck._pydata import VERSION
 from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Evidence
+from bottleneck.results.files import TraceFile
 from bottleneck.results.rank_trials import NO_TRIALS
 from bottleneck.results.ranks import Rank
 from bottleneck.results.records import (
@@ -25,7 +26,6 @@ from bottleneck.results.records import (
     Warning,
     Without,
 )
-from bottleneck.results.traces import TraceFile
 
 
 class Ledger:

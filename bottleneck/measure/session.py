@@ -62,9 +62,9 @@ from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE
 from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.measure.visit import Counters
 from bottleneck.measure.warm_up import make_bench
+from bottleneck.results.files import TraceFile
 from bottleneck.results.rank_trials import NO_TRIALS, RankTrials
 from bottleneck.results.records import Cost, Result
-from bottleneck.results.traces import TraceFile
 
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""

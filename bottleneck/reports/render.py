@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
 
 from bottleneck.errors import UsageError
+from bottleneck.reports.document import Document, Form, Link
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.json import to_json
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
 if TYPE_CHECKING:
-    from bottleneck.reports.document import Document, Form, Link
-    from bottleneck.reports.writers.text import TextReport
+    from bottleneck.reports.text import TextReport
 
 FORMATS = ("text", "markdown", "html", "json")
 
@@ -40,10 +42,10 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
         return for_terminal(reported).plain()
     document = _document(reported, format, compared, links)
     if format == "markdown":
-        from bottleneck.reports.writers.markdown import render_markdown
+        from bottleneck.reports.markdown import render_markdown
 
         return render_markdown(document)
-    from bottleneck.reports.writers.html import render_html
+    from bottleneck.reports.html import render_html
 
     return render_html(document)
 
@@ -55,7 +57,7 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
         reported: What to report.
         verbose: With all tables, and the intervals of all numbers.
     """
-    from bottleneck.reports.writers.text import TextReport
+    from bottleneck.reports.text import TextReport
 
     form: Form = "verbose" if verbose else "text"
     return TextReport(_document(reported, form), form)
@@ -64,10 +66,49 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
 def _document(
     reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    from bottleneck.reports.content.outline import comparison_document, result_document, tuning_document
+    from bottleneck.reports.outline import comparison_document, result_document, tuning_document
 
     if isinstance(reported, Result):
         return result_document(reported, format, compared, links)
     if isinstance(reported, TuningResult):
         return tuning_document(reported, format)
     return comparison_document(reported)
+
+
+# --- files that lie beside a result -----------------------------------------------------------------------
+
+MAX_LINKS = 10
+_NOT_IN_ADDRESSES = " \"'<>()[]\\`|\n\r\t"
+_NAMES = {"*.html": "Report with charts", "worker-0.svg": "Flamegraph of a worker"}
+
+
+def find_links(result_path: Path, prefix: str) -> tuple[Link, ...]:
+    """Return links to the HTML reports and flamegraphs that lie in the folder of a result, and one folder further down.
+
+    Args:
+        result_path: The saved result.
+        prefix: Where its folder can be fetched.
+
+    Raises:
+        UsageError: The prefix is no address of the web.
+    """
+    if not _is_address(prefix):
+        raise UsageError(f"{prefix!r} is not an address.", "Write one such as https://example.org/artifacts/42")
+    return tuple(
+        Link(text, f"{prefix.rstrip('/')}/{quote(path.relative_to(result_path.parent).as_posix())}")
+        for text, path in _attachments(result_path.parent)
+    )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # a bracket that begins no address of version 6, among others
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and not any(c in text for c in _NOT_IN_ADDRESSES)
+
+
+def _attachments(folder: Path) -> Iterator[tuple[str, Path]]:
+    for pattern, text in _NAMES.items():
+        for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])[:MAX_LINKS]:
+            yield text, path

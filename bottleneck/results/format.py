@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from bottleneck.results.records import Interval, Rate
+from bottleneck.results.values import LARGEST
 
 UNKNOWN = "–"
-
-LARGEST = 1e15
-"""What is beyond it was not measured: an estimate divided by nearly nothing."""
 
 _MINUS = "−"
 _MOST_OF_THE_WHOLE = 10.0

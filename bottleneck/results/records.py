@@ -14,8 +14,9 @@ from bottleneck.results.blocks import Rate as Rate  # noqa: PLC0414  it is one o
 from bottleneck.results.blocks import blocks_of as blocks_of  # noqa: PLC0414
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.evidence.fields import left_out
+from bottleneck.results.names import RAW
 from bottleneck.results.ranks import Rank as Rank  # noqa: PLC0414  it is one of the records
-from bottleneck.results.values import Amount, Count
+from bottleneck.results.values import LARGEST, Amount, Count
 from bottleneck.results.values import Interval as Interval  # noqa: PLC0414  it is one of the records
 
 SCHEMA_VERSION = 1
@@ -74,6 +75,10 @@ class Stage:
     for `collate` with the writing into shared memory, which `cost_s_per_batch` leaves to the hand-off."""
     cpu_s_per_batch: Amount | None = None
     """The CPU time in that, of all threads of the worker."""
+    possible_gain: Interval | None = None
+    """`gain_if_free` within what is possible: at least 1, no more than its cost and all of the input allow."""
+    waiting_share: Amount | None = None
+    """The part of its time in the workers that is waiting, on no core; None where that was not observed."""
 
     @classmethod
     def between(cls, name: str, inner: str | None, outer: str) -> Stage:
@@ -99,6 +104,8 @@ class Verdict:
     """Which of the two the state and a gate go by: the one over an epoch where it is surely lower."""
     straggler: Count | None = left_out()
     """The rank that surely holds all others; None where there is none."""
+    loss: Interval | None = None
+    """The part of the device's throughput that the input costs, by the efficiency that the state goes by."""
 
     @property
     def judged(self) -> Interval | None:
@@ -108,6 +115,36 @@ class Verdict:
 
 NO_VERDICT = Verdict("undecided", None, (), None, None, sentence="")
 """Before any analysis."""
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """What a stage adds to a step of the job as it is, or several that were not measured apart."""
+
+    name: str
+    stages: tuple[str, ...]
+    outer: str
+    """The experiment that it was measured by."""
+    s_per_batch: Amount
+    """All parts add up to the step."""
+    interval: Interval | None
+    """Around it; None for several stages."""
+    end_s: Amount
+    """The step up to here, from the device outwards."""
+    at_most_s: Amount | None
+    """An upper bound, where it may be nothing at all."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What the job would get if some stages took no time: no change to them brings more."""
+
+    stages: tuple[str, ...]
+    """None: all of the input."""
+    gain: Interval
+    samples_per_s: Amount
+    epoch_s: Amount | None
+    """None where an epoch has no known length."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +214,27 @@ class Result:
     cost: Cost
     ranks: tuple[Rank, ...] = left_out(())
     """Of a job of many processes, in their order; the blocks in `experiments` are those of the first."""
+    step: tuple[StepPart, ...] = left_out(())
+    """A step of the job as it is, from the device outwards."""
+    what_if: tuple[WhatIf, ...] = left_out(())
+    """The stages that surely gain something, the most first; then several together, then all of the input."""
+
+    def coupled(self, name: str | None) -> Rate | None:
+        """The throughput of an experiment with the train step; None where it was not measured."""
+        return _usable(next((e.coupled for e in self.experiments if e.name == name and e.available), None))
+
+    @property
+    def loader_alone(self) -> Rate | None:
+        """The throughput of the loader by itself; without workers to discard batches, as it hands them over."""
+        raw = next((e for e in self.experiments if e.name == RAW and e.available), None)
+        return None if raw is None else _usable(raw.workers) or _usable(raw.drained)
+
+
+def _usable(rate: Rate | None) -> Rate | None:
+    """A throughput that makes sense; a file may hold any."""
+    if rate is None:
+        return None
+    return rate if 0 < rate.seconds_per_batch < LARGEST and 0 < rate.samples_per_s < LARGEST else None
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
+LARGEST = 1e15
+"""What is beyond it was not measured: an estimate divided by nearly nothing."""
 MAX_COUNT = 2**53
 """The largest whole number up to which JSON readers agree; statistics calculate with floats."""
-_LARGEST = sys.float_info.max
+_MAX = sys.float_info.max
 
-Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+Number = Annotated[float, Meta(ge=-_MAX, le=_MAX)]
 """A finite number."""
-Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
+Amount = Annotated[float, Meta(ge=0, le=_MAX)]
 """A finite number that is not negative."""
 Quantity = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)] | Number
 """A finite number, which stays whole where it is written as such."""

@@ -8,7 +8,6 @@ import pytest
 
 from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.ranks import extremes
-from bottleneck.analysis.what_if import what_if
 from bottleneck.results.evidence import RanksTogether, Straggler, Sync
 from bottleneck.results.json import from_json, to_json
 from bottleneck.results.ranks import Rank, RankExperiment
@@ -60,7 +59,7 @@ def test_sharing_gradients_is_told_but_not_the_bottleneck_where_the_input_costs_
     assert result.verdict.sentence.endswith(
         "Sharing gradients takes 4.00 ms of each step. Without it: 1.30x (1.20–1.40) the throughput."
     )
-    assert ("sync",) in {found.stages for found in what_if(result)}
+    assert ("sync",) in {found.stages for found in result.what_if}
 
 
 def test_what_sharing_takes_need_not_be_known_for_its_gain_to_be_told():

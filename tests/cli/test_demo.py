@@ -6,7 +6,7 @@ from bottleneck.cli import demo
 from bottleneck.cli.main import run
 from bottleneck.demo.photographs import ensure_photographs
 from bottleneck.errors import ExitStatus, MeasurementError
-from bottleneck.reports.content.verdict import headline
+from bottleneck.reports.answer import headline
 from tests.support.results_factory import make_empty_result, make_result
 
 

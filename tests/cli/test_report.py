@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bottleneck.cli.main import run
-from bottleneck.reports.content.verdict import headline
+from bottleneck.reports.answer import headline
 from bottleneck.results.json import load, save, to_json
 from tests.support.results_factory import make_result
 from tests.support.tuning_factory import make_tuning

@@ -11,7 +11,7 @@ from bottleneck.cli.main import run
 from bottleneck.errors import UsageError
 from bottleneck.measure import session
 from bottleneck.measure.session import Outcome
-from bottleneck.results.traces import TraceFile
+from bottleneck.results.files import TraceFile
 from tests.support.results_factory import make_result
 
 TRACES = tuple(TraceFile(name, gzip.compress(b'{"traceEvents": []}')) for name in ("device", "raw"))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bottleneck.analysis.advice import rule
-from bottleneck.reports import document
-from bottleneck.reports.content import outline
+from bottleneck.reports import document, outline
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results import format, names, records
 from tests.support.results_factory import evidence_of, make_result

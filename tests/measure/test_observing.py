@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 import bottleneck
-from bottleneck.analysis.advice.stage_idle_time import share_of
+from bottleneck.analysis.parts import share_of
 from bottleneck.errors import MeasurementError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.facts.observation import observe, summarise

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.charts.blocks import WIDTH, plot_blocks
+from bottleneck.reports.evidence import plot_blocks
 from tests.support.results_factory import make_empty_result, make_result
 
 
@@ -35,5 +35,5 @@ def test_blocks_from_a_file_that_make_no_sense_stay_on_the_paper(seconds):
     plot = plot_blocks(replace(result, experiments=experiments))
     assert plot.dots
     for dot in plot.dots:
-        assert 0 <= dot.x <= WIDTH
+        assert 0 <= dot.x <= plot.width
         assert 0 <= dot.y <= plot.height

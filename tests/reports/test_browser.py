@@ -13,8 +13,8 @@ from test_hostile_text import HOSTILE, everywhere
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.reports.document import Document, Section, Step, Steps
+from bottleneck.reports.html import render_html
 from bottleneck.reports.render import render
-from bottleneck.reports.writers.html import render_html
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.evidence import FunctionSeen
 from tests.support.browser import Page, find_chromium, open_browser

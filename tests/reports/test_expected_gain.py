@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.content.advice import expected_gain
+from bottleneck.reports.advice import expected_gain
 from bottleneck.results.records import Interval
 from tests.support.results_factory import make_advice
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
+from bottleneck.reports.markdown import LIMIT
 from bottleneck.reports.render import render
-from bottleneck.reports.writers.markdown import LIMIT
 from bottleneck.results.records import Warning
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.reports.content.raw import described
 from bottleneck.reports.document import Bar
+from bottleneck.reports.evidence import described
 from bottleneck.results import format as numbers
 from bottleneck.results.records import Interval, Rate
 

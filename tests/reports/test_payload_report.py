@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.reports.content import payload
+from bottleneck.reports import evidence as payload
 from bottleneck.reports.render import FORMATS, render
 from tests.support.results_factory import make_payload, make_result
 

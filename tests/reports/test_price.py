@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.price import with_price
-from bottleneck.reports.content.price import lost_money
+from bottleneck.reports.answer import lost_money
 from bottleneck.results.records import Interval
 from tests.support.results_factory import make_interrupted_result, make_result
 
@@ -44,7 +44,11 @@ def test_without_an_efficiency_no_loss_is_claimed():
 
 @pytest.mark.parametrize("price", [-1, 0, 1e308, 5e-324])
 def test_a_price_from_a_strange_file_crashes_nothing(price):
-    told = lost_money(make_result(evidence={"gpu_hour_price": price}))
+    told = lost_money(
+        make_result(
+            evidence={"gpu_hour_price": price, "lost_per_gpu_hour": {"estimate": 0.6 * price, "low": 0, "high": price}}
+        )
+    )
     assert told == "" or "0.000000000" in told
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bottleneck.errors import UsageError
-from bottleneck.reports.writers.files import check_folder, write_profile
+from bottleneck.results.files import check_folder, write_profile
 
 FILES = {"worker-0.svg": "<svg/>", "worker-0.speedscope.json": "{}"}
 

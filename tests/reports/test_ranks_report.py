@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.content.ranks import MOST_RANKS
-from bottleneck.reports.content.step import parts, parts_with_sync
+from bottleneck.analysis.parts import completed
+from bottleneck.reports.markdown import LIMIT
+from bottleneck.reports.ranks import MOST_RANKS
 from bottleneck.reports.render import for_terminal, render
-from bottleneck.reports.writers.markdown import LIMIT
 from bottleneck.results.evidence import Sync
 from tests.support.rank_results import make_rank, make_ranks_result, make_sync_bound_result, make_together
 from tests.support.results_factory import make_result
@@ -72,16 +72,15 @@ def test_why_sharing_gradients_was_not_measured_is_told():
 
 def test_what_sharing_gradients_takes_is_apart_from_the_rest_of_the_train_step():
     result = make_sync_bound_result()
-    whole, split = parts(result), parts_with_sync(result)
-    assert [part.name for part in split[:2]] == ["compute", "sync"]
-    assert split[1].seconds == result.evidence.ranks.sync.cost_s_per_batch
-    assert sum(part.seconds for part in split) == pytest.approx(sum(part.seconds for part in whole))
-    assert split[1].end_s == whole[0].end_s
+    compute, sync, *_ = completed(result).step
+    assert (compute.name, sync.name) == ("compute", "sync")
+    assert sync.s_per_batch == result.evidence.ranks.sync.cost_s_per_batch
+    assert compute.s_per_batch + sync.s_per_batch == pytest.approx(sync.end_s)
 
 
 def test_a_cost_of_sharing_that_is_not_worth_naming_stays_in_the_train_step():
     result = make_ranks_result()
-    assert parts_with_sync(result) == parts(result)
+    assert "sync" not in {part.name for part in completed(result).step}
 
 
 # --- all of them ------------------------------------------------------------------------------------------

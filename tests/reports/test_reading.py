@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.reports.content import io
+from bottleneck.reports import evidence as io
 from bottleneck.results.records import Experiment, Stage
 from tests.support.in_full import render_in_full
 from tests.support.results_factory import make_interval, make_rate, make_result

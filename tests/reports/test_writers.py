@@ -3,9 +3,9 @@
 import pytest
 
 from bottleneck.reports.document import PAGES, Bar, Column, Document, Figure, Items, Paragraph, Section, Table
-from bottleneck.reports.writers.html import render_html
-from bottleneck.reports.writers.markdown import MAX_ROWS, render_markdown
-from bottleneck.reports.writers.text import TextReport
+from bottleneck.reports.html import render_html
+from bottleneck.reports.markdown import MAX_ROWS, render_markdown
+from bottleneck.reports.text import TextReport
 
 COLUMNS = (
     Column("name", "name"),

@@ -53,7 +53,7 @@ def test_keys_have_the_names_and_the_order_of_the_contract():
     assert list(document["without"][0]) == ["stage", "coupled", "workers"]
     assert " ".join(document["stages"][0]) == (
         "name inner outer cost_s_per_batch exposed_s_per_batch exposed_share gain_if_free finding "
-        "wall_s_per_batch cpu_s_per_batch"
+        "wall_s_per_batch cpu_s_per_batch possible_gain waiting_share"
     )
     assert list(document["stages"][0]["exposed_share"]) == ["estimate", "low", "high"]
     assert list(document["verdict"])[:6] == [
@@ -227,7 +227,7 @@ def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
     optional = {"batches", "first_half_seconds", "workers", "further_rounds", "wall_s_per_batch", "cpu_s_per_batch"}
     optional |= {"queue_before", "queue_after", "device_clock_hz", "collecting_s", "gain", "gain_basis", "serving"}
-    optional |= {"epoch_efficiency", "judged_by"}
+    optional |= {"epoch_efficiency", "judged_by", "possible_gain", "waiting_share", "loss"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.advice.stage_idle_time import waiting_share
+from bottleneck.analysis.parts import waiting_share
 from bottleneck.results.evidence import TensorSeen, TransformSeen
 from bottleneck.results.records import Stage
 

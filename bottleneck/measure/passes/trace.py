@@ -32,7 +32,7 @@ from bottleneck.measure.facts.source import shown_path
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
 from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps, Traces
-from bottleneck.results.traces import TraceFile
+from bottleneck.results.files import TraceFile
 
 _HANDFUL = (0.1, 3)
 """Seconds and steps at most of a trace that was not asked for."""

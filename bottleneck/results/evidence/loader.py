@@ -21,6 +21,7 @@ class TransformSeen:
     wall_s_per_call: Quantity | None = None
     cpu_s_per_call: Quantity | None = None
     share: Quantity | None = None
+    waiting_share: Quantity | None = left_out()
     output: str | None = None
 
 

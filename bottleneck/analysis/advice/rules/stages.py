@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.analysis.advice.transforms import MOSTLY, shows_images
 from bottleneck.analysis.advice.worker_gain import more_at_once
+from bottleneck.analysis.parts import waiting_share
 from bottleneck.results.format import cache_option, duration, gain, names, percent, percent_interval
 from bottleneck.results.names import (
     AUGMENT,

@@ -8,8 +8,8 @@ from typing import Any
 
 from bottleneck.analysis.advice.io import fits_in_memory, raw_source, reads_of
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.stage_idle_time import waiting_share
 from bottleneck.analysis.advice.worker_gain import more_at_once
+from bottleneck.analysis.parts import waiting_share
 from bottleneck.results.format import count, duration, gain_interval, number, percent, size
 from bottleneck.results.names import COLD, LOADING, RAW
 from bottleneck.results.records import Stage

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.reports.content.advice import promise_of
-from bottleneck.reports.content.job import rate_unit
+from bottleneck.reports.advice import promise_of
+from bottleneck.reports.answer import rate_unit
 from bottleneck.reports.document import PAGES, Bar, Column, Items, Paragraph, Section, Table
 from bottleneck.results.format import (
     count,

@@ -9,22 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.reports.content import raw, rungs, tuning, verdict
-from bottleneck.reports.content.advice import advice, first_advice, short_advice
-from bottleneck.reports.content.comparison import changes, changes_of_job
-from bottleneck.reports.content.functions import functions
-from bottleneck.reports.content.io import reading
-from bottleneck.reports.content.job import job_name, standing
-from bottleneck.reports.content.ladder import ladder, not_measured, step_bars, step_table
-from bottleneck.reports.content.loop import loop
-from bottleneck.reports.content.operators import operators
-from bottleneck.reports.content.payload import moved_bytes, payload
-from bottleneck.reports.content.ranks import all_ranks, ranks
-from bottleneck.reports.content.stages import stages
-from bottleneck.reports.content.transforms import transforms
-from bottleneck.reports.content.usage import utilisation
-from bottleneck.reports.content.what_if import possible
+from bottleneck.analysis.parts import completed
+from bottleneck.reports import answer, evidence, rungs, tuning
+from bottleneck.reports.advice import advice, first_advice, short_advice
+from bottleneck.reports.answer import job_name, standing
+from bottleneck.reports.code import functions, loop, operators, transforms
+from bottleneck.reports.comparison import changes, changes_of_job
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
+from bottleneck.reports.ranks import all_ranks, ranks
+from bottleneck.reports.step import ladder, not_measured, possible, stages, step_bars, step_table
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
@@ -37,8 +30,19 @@ def _opened(part: _Part) -> _Part:
 
 
 _MEASURED: tuple[_Part, ...] = (
-    *(verdict.further_warnings, ladder, stages, loop, transforms, functions, payload, utilisation, operators, reading),
-    *(not_measured, raw.setting),
+    *(
+        answer.further_warnings,
+        ladder,
+        stages,
+        loop,
+        transforms,
+        functions,
+        evidence.payload,
+        evidence.utilisation,
+        operators,
+        evidence.reading,
+    ),
+    *(not_measured, evidence.setting),
 )
 """What a pull request has in one fold."""
 
@@ -56,10 +60,10 @@ def _together(title: str, sections: Iterable[Section]) -> Section:
 
 
 _OUTLINES: dict[str, tuple[_Part, ...]] = {
-    "text": (verdict.short_answer, ranks, step_bars, verdict.first_warnings, short_advice, verdict.where_more_is),
+    "text": (answer.short_answer, ranks, step_bars, answer.first_warnings, short_advice, answer.where_more_is),
     "verbose": (
         *(
-            verdict.short_answer,
+            answer.short_answer,
             ranks,
             step_bars,
             ladder,
@@ -67,20 +71,20 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
             loop,
             transforms,
             functions,
-            utilisation,
+            evidence.utilisation,
             operators,
             not_measured,
         ),
-        *(moved_bytes, reading, verdict.warnings, advice, verdict.cost),
+        *(evidence.moved_bytes, evidence.reading, answer.warnings, advice, answer.cost),
     ),
     "markdown": (
-        *(verdict.pull_request_answer, ranks, step_table, first_advice, verdict.alerts, advice, _all_measurements),
-        verdict.cost,
+        *(answer.pull_request_answer, ranks, step_table, first_advice, answer.alerts, advice, _all_measurements),
+        answer.cost,
     ),
     "html": (
-        *(verdict.page_answer, ranks, step_bars, possible, _opened(verdict.warnings), _opened(advice)),
-        *(all_ranks, ladder, stages, loop, transforms, functions, reading, payload),
-        *(utilisation, operators, raw.blocks, not_measured, raw.setting, verdict.cost),
+        *(answer.page_answer, ranks, step_bars, possible, _opened(answer.warnings), _opened(advice)),
+        *(all_ranks, ladder, stages, loop, transforms, functions, evidence.reading, evidence.payload),
+        *(evidence.utilisation, operators, evidence.blocks, not_measured, evidence.setting, answer.cost),
     ),
 }
 
@@ -89,14 +93,15 @@ def result_document(
     result: Result, form: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
     """The report of a result, with what changed where that is known, and links to its files."""
+    result = completed(result)
     sections = [section for part in _OUTLINES[form] for section in part(result)]
     linked = Section("", (Links(tuple(links)),), folded=False)
     if form == "markdown":  # a pull request is about the change, a page about the job
-        answer = sections[:1] if compared is None else changes_of_job(compared, result)
-        sections = [*answer, *sections[1:], linked]
+        begin = sections[:1] if compared is None else changes_of_job(compared, result)
+        sections = [*begin, *sections[1:], linked]
     elif compared is not None:
         sections[1:1] = changes(compared, as_part=True)
-    return Document(tuple(sections), f"{job_name(result)} – {verdict.STATES[standing(result)].lower()}")
+    return Document(tuple(sections), f"{job_name(result)} – {answer.STATES[standing(result)].lower()}")
 
 
 _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], ...]] = {
@@ -114,7 +119,7 @@ _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], .
     ),
     "html": (
         *(tuning.page_head, tuning.warnings, rungs.ladder_on_a_page, tuning.changed_lines_on_a_page),
-        *(tuning.now_on_a_page, tuning.others, tuning.next_steps, tuning.before, raw.setting),
+        *(tuning.now_on_a_page, tuning.others, tuning.next_steps, tuning.before, evidence.setting),
         tuning.took,
     ),
 }
@@ -122,6 +127,8 @@ _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], .
 
 def tuning_document(result: TuningResult, form: str) -> Document:
     """The report of a tuning. In a terminal it ends with what holds the tuned job, right above the prompt."""
+    before, after = (None if found is None else completed(found) for found in (result.before, result.after))
+    result = replace(result, before=before, after=after)
     return Document(tuple(section for part in _TUNING_OUTLINES[form] for section in part(result)), "bottleneck tune")
 
 

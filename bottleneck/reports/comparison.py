@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bottleneck.reports.content.job import job_facts, job_name
-from bottleneck.reports.content.verdict import headline
+from bottleneck.reports.answer import headline, job_facts, job_name
 from bottleneck.reports.document import Column, Items, Paragraph, Section, Table
 from bottleneck.results.comparison import Change, Comparison, Difference, Side
 from bottleneck.results.format import (

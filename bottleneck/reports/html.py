@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-_PAGE_SCRIPT = Path(__file__).parent.with_name("templates") / "page.js"
+_PAGE_SCRIPT = Path(__file__).parent / "templates" / "page.js"
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from typing import Literal
 
 from bottleneck.analysis.advice.edits import FIRST
 from bottleneck.analysis.advice.proof import PROVING
-from bottleneck.reports.content.advice import advice, first_in_words, promise_of
-from bottleneck.reports.content.job import job_facts, job_name, rate_unit, standing
-from bottleneck.reports.content.ladder import step_bars
-from bottleneck.reports.content.verdict import MOST_WARNINGS, STATES, headline
+from bottleneck.reports.advice import advice, first_in_words, promise_of
+from bottleneck.reports.answer import MOST_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
 from bottleneck.reports.document import TERMINAL, Column, Items, Paragraph, Section, Step, Steps, Table
+from bottleneck.reports.step import step_bars
 from bottleneck.results.format import count, gain, gain_interval, known, long_duration, names, plural
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import NO_TIME, Trial, TuningResult

@@ -1,0 +1,312 @@
+"""The numbers of a report that follow from the others: the parts of a step, possible gains, and what several bring.
+
+They are computed once, when a result is made, and stand in its JSON. A file of an earlier version gets them as it is
+reported. No part is negative, though noise can make an experiment seem faster than the one inside it; no gain is below
+one or above what the cost of a stage and all of the input together allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TypeVar
+
+from bottleneck.analysis.margin import MARGIN
+from bottleneck.analysis.ranks import sync_gain
+from bottleneck.analysis.settings import positive
+from bottleneck.results.evidence import Evidence
+from bottleneck.results.format import known
+from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW, SYNC
+from bottleneck.results.records import Experiment, Interval, Rate, Result, Stage, StepPart, WhatIf
+from bottleneck.results.values import LARGEST
+
+AnyResult = TypeVar("AnyResult", bound=Result)
+
+_WORTH_A_NUMBER = 0.01
+"""The part of a step from which on a time is a number of its own."""
+_MOST_DRIFT = 2.0
+"""How far what the stages add may be from the step, for drift to be the reason."""
+_LEAST_GAIN = 1e-6
+
+
+def completed(result: AnyResult) -> AnyResult:
+    """The result with the numbers of a report; they are missing in files of earlier versions."""
+    return result if result.step else with_parts(result)
+
+
+def with_parts(result: AnyResult) -> AnyResult:
+    """The result with the numbers that follow from its others."""
+    stages = tuple(
+        replace(s, possible_gain=_possible_gain(result, s), waiting_share=waiting_share(s, result.evidence))
+        for s in result.stages
+    )
+    verdict = replace(result.verdict, loss=_loss(result.verdict.judged))
+    result = replace(result, stages=stages, verdict=verdict, evidence=_with_waiting_transforms(result.evidence))
+    return replace(result, step=_step(result), what_if=tuple(_what_if(result)))
+
+
+def _loss(efficiency: Interval | None) -> Interval | None:
+    if efficiency is None:
+        return None
+    return Interval(*(max(0.0, 1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))
+
+
+# --- waiting ----------------------------------------------------------------------------------------------
+
+
+def waiting_share(stage: Stage, evidence: Evidence) -> float | None:
+    """The part of a stage's time in the workers that is waiting; None where that was not observed.
+
+    A worker that is ready and gets no core does not wait for a disk, the network or a lock. It happens while it
+    computes, so this time is shared out by CPU time.
+    """
+    if stage.wall_s_per_batch is None or stage.cpu_s_per_batch is None:
+        return None
+    return share_of(stage.wall_s_per_batch, stage.cpu_s_per_batch, evidence)
+
+
+def share_of(wall_s: float, cpu_s: float, evidence: Evidence) -> float | None:
+    """The part of some wall-clock time that is waiting, given the CPU time in it."""
+    if wall_s <= 0:
+        return None
+    busy_s = cpu_s * (1 + max(0.0, evidence.core_wait_per_cpu_s or 0.0))
+    return min(1.0, max(0.0, 1 - busy_s / wall_s))
+
+
+def _with_waiting_transforms(evidence: Evidence) -> Evidence:
+    transforms = tuple(
+        seen
+        if seen.wall_s_per_call is None or seen.cpu_s_per_call is None
+        else replace(seen, waiting_share=share_of(seen.wall_s_per_call, seen.cpu_s_per_call, evidence))
+        for seen in evidence.transforms
+    )
+    return replace(evidence, transforms=transforms)
+
+
+# --- the parts of a step ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rung:
+    """An experiment that was measured, with the stages since the one inside it."""
+
+    outer: str
+    seconds: float
+    names: tuple[str, ...]
+    stages: tuple[Stage, ...]
+
+    @property
+    def alone(self) -> Stage | None:
+        """The stage, where it is the only one."""
+        return self.stages[0] if len(self.names) == len(self.stages) == 1 else None
+
+    @property
+    def added_s(self) -> float | None:
+        """What its stage adds over common rounds; None where that is unknown."""
+        exposed = self.alone.exposed_s_per_batch if self.alone is not None else None
+        return max(0.0, exposed.estimate) if exposed is not None and known(exposed.estimate) else None
+
+
+def _step(result: Result) -> tuple[StepPart, ...]:
+    """The step from the device outwards; nothing where the job as it is was not measured.
+
+    Beyond the train step the parts are in proportion to what each stage adds to the experiment inside it, over the
+    rounds that the two have in common: where others had more rounds, drift of the machine lies between.
+    """
+    raw = result.coupled(RAW)
+    if raw is None:
+        return ()
+    rungs, whole_s = tuple(_rungs(result)), raw.seconds_per_batch
+    found, begin_s = [], 0.0
+    for rung, end_s in zip(rungs, _ends_s(rungs, whole_s), strict=True):
+        added_s = end_s - begin_s
+        exposed = rung.alone.exposed_s_per_batch if rung.alone is not None else None
+        around = exposed and Interval(added_s, min(exposed.low, added_s), max(exposed.high, added_s))
+        at_most_s = _at_most_s(rung.alone, added_s, whole_s)
+        stages = tuple(stage.name for stage in rung.stages)
+        found.append(StepPart("+".join(rung.names), stages, rung.outer, added_s, around, end_s, at_most_s))
+        begin_s = end_s
+    return _with_sync(result, found)
+
+
+def _rungs(result: Result) -> Iterator[_Rung]:
+    by_outer = {stage.outer: stage for stage in result.stages}
+    names: list[str] = []
+    stages: list[Stage] = []
+    for experiment in _ladder(result):
+        stage, rate = by_outer.get(experiment.name), result.coupled(experiment.name)
+        names.append(stage.name if stage else experiment.name)
+        stages += [stage] if stage else []
+        if rate is not None:
+            yield _Rung(experiment.name, rate.seconds_per_batch, tuple(names), tuple(stages))
+            names, stages = [], []
+
+
+def _ladder(result: Result) -> Iterator[Experiment]:
+    """The experiments that apply, up to the job as it is; each once."""
+    seen = set()
+    for experiment in result.experiments:
+        if experiment.available and experiment.name not in seen:
+            seen.add(experiment.name)
+            yield experiment
+        if experiment.name == RAW and experiment.available:
+            return
+
+
+def _ends_s(rungs: Sequence[_Rung], whole_s: float) -> list[float]:
+    """The step up to each experiment; the last one is the whole."""
+    first_s = min(whole_s, rungs[0].seconds)
+    added = [rung.added_s for rung in rungs[1:]]
+    together_s = sum(seconds for seconds in added if seconds is not None)
+    rest_s = whole_s - first_s
+    if None in added or not rest_s / _MOST_DRIFT <= together_s <= rest_s * _MOST_DRIFT or not 0 < together_s < LARGEST:
+        # The experiments as they were measured, each at least as long as the one inside it.
+        return [min(whole_s, longest_s) for longest_s in accumulate((rung.seconds for rung in rungs), max)]
+    ends = list(accumulate(((seconds or 0.0) / together_s * rest_s for seconds in added), initial=first_s))
+    return [*(min(whole_s, end_s) for end_s in ends[:-1]), whole_s]
+
+
+def _at_most_s(stage: Stage | None, seconds: float, whole_s: float) -> float | None:
+    """An upper bound of a part that may be nothing; None for one that is a number of its own."""
+    exposed = stage.exposed_s_per_batch if stage is not None and stage.inner is not None else None
+    sure = exposed is None or (known(exposed.low) and exposed.low > 0)
+    if sure and seconds >= _WORTH_A_NUMBER * whole_s:
+        return None
+    high_s = exposed.high if exposed is not None and known(exposed.high) else 0.0
+    return min(whole_s, max(seconds, high_s, _WORTH_A_NUMBER * whole_s))
+
+
+def _with_sync(result: Result, found: Sequence[StepPart]) -> tuple[StepPart, ...]:
+    """The parts, with what sharing gradients takes of the train step as one of its own, where it is worth naming."""
+    cost_s, gain = result.evidence.ranks.sync.cost_s_per_batch, sync_gain(result.evidence.ranks)
+    compute, *others = found
+    if compute.name != COMPUTE or gain is None or not known(cost_s) or not 0 < cost_s < compute.s_per_batch:
+        return tuple(found)
+    alone_s = compute.s_per_batch - cost_s
+    alone = replace(compute, s_per_batch=alone_s, end_s=alone_s)
+    return alone, StepPart(SYNC, (), compute.outer, cost_s, None, compute.end_s, None), *others
+
+
+# --- gains ------------------------------------------------------------------------------------------------
+
+
+def is_sure(gain: Interval | None) -> bool:
+    """Whether there surely is a gain worth acting on."""
+    return gain is not None and gain.low > 1 and gain.estimate > MARGIN
+
+
+def _possible_gain(result: Result, stage: Stage) -> Interval | None:
+    """The measured gain within what is possible: at least none, and no more than goes with what the stage costs."""
+    gain = stage.gain_if_free
+    if gain is None or not all(map(known, (gain.estimate, gain.low, gain.high))):
+        return None
+    most = _most_gain(result, stage)
+    if gain.low > most:  # what was measured of the two cannot both be true
+        return Interval(1.0, 1.0, most)
+    return Interval(*(min(max(1.0, bound), most) for bound in (gain.estimate, gain.low, max(gain.estimate, gain.high))))
+
+
+def _most_gain(result: Result, stage: Stage) -> float:
+    """What a job gains at most that loses the cost of a stage, or all of its input."""
+    if stage.outer == COLD:  # its step is that of cold files
+        return math.inf
+    headroom, cost = result.verdict.headroom, stage.cost_s_per_batch
+    limits = [headroom.high] if headroom is not None and known(headroom.high) else []
+    job_s = _job_s(result)
+    if cost is not None and known(cost.high) and job_s is not None:
+        cost_s = max(0.0, cost.high)
+        limits.append(job_s / (job_s - cost_s) if cost_s < job_s else math.inf)
+    return max(1.0, min(limits, default=math.inf))
+
+
+def _job_s(result: Result) -> float | None:
+    """The step that a stage's cost is a part of: that of the loader alone, where cores are shared with the model."""
+    raw, alone = result.coupled(RAW), result.loader_alone
+    if raw is None or alone is None or result.pipeline.get("num_workers") == 0:
+        return None if raw is None else raw.seconds_per_batch
+    return min(raw.seconds_per_batch, alone.seconds_per_batch)
+
+
+# --- several stages ---------------------------------------------------------------------------------------
+
+
+def _what_if(result: Result) -> Iterator[WhatIf]:
+    """The stages that gain something measurable, the most first; then some together, then all of the input.
+
+    Nothing is added up. A stage by itself was measured without it; several together where the ladder has an experiment
+    that serves just these from a cache. In a chain the outermost stages always have one.
+    """
+    raw = result.coupled(RAW)
+    if raw is None:
+        return
+    whole = _usable(result.verdict.headroom)
+    singles: list[tuple[tuple[str, ...], Interval]] = []
+    for stage in _inputs(result):
+        if stage.possible_gain is not None and is_sure(stage.possible_gain):
+            singles.append(((stage.name,), stage.possible_gain))
+    shared = _usable(sync_gain(result.evidence.ranks))
+    if shared is not None:
+        singles.append(((SYNC,), shared))
+    found = sorted(singles, key=lambda each: -each[1].estimate)
+    together = _together(result, raw, whole, most=max((gain.estimate for _, gain in found), default=1.0))
+    if together is not None:
+        found.append(together)
+    if whole is not None and whole.high > 1:
+        found.append(((), whole))
+    length = positive(result.pipeline, "dataset_length")
+    for stages, gain in found:
+        rate = raw.samples_per_s * gain.estimate
+        epoch_s = None if length is None else length / rate
+        yield WhatIf(stages, gain, rate, epoch_s if known(epoch_s) else None)
+
+
+def _together(
+    result: Result, raw: Rate, whole: Interval | None, most: float
+) -> tuple[tuple[str, ...], Interval] | None:
+    """The costliest two stages, and those beyond them, where the job then gains more than from any single one.
+
+    Where two stages hold the job equally, neither gains anything by itself.
+    """
+    if whole is None:
+        return None
+    # A report of an old file needs numpy and scipy for this alone.
+    from bottleneck.analysis.estimates.statistics import ratio, series
+    from bottleneck.analysis.verdict import cost_s
+
+    wanted = {stage.name for stage in sorted(_inputs(result), key=cost_s)[-2:] if cost_s(stage) > 0}
+    served, inner = _outermost(result, wanted)
+    rate = result.coupled(inner) if len(served) > 1 and inner not in (DEVICE, HOST, None) else None
+    gain = None if rate is None else _usable(ratio(series(raw.blocks), series(rate.blocks)))
+    if gain is None:
+        return None
+    bounds = zip(_bounds(gain), _bounds(whole), strict=True)
+    gain = Interval(*(min(one, limit) for one, limit in bounds))  # never more than all of the input
+    return (served, gain) if gain.low > 1 and gain.estimate > MARGIN * most else None
+
+
+def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str | None]:
+    """The fewest stages from the far end that hold all that are wanted, and the experiment that serves them."""
+    served: list[str] = []
+    for stage in reversed(_inputs(result)):
+        served.append(stage.name)
+        if len(wanted) > 1 and wanted <= set(served):
+            return tuple(served), stage.inner
+    return (), None
+
+
+def _inputs(result: Result) -> list[Stage]:
+    """The stages of the input, from the device outwards; that files are not in memory is no part of the job."""
+    return [stage for stage in result.stages if stage.name != COMPUTE and stage.outer != COLD]
+
+
+def _usable(interval: Interval | None) -> Interval | None:
+    """An interval of factors that make sense; a file may hold any."""
+    if interval is None or not all(_LEAST_GAIN < bound < LARGEST for bound in _bounds(interval)):
+        return None
+    return interval if interval.low <= interval.estimate <= interval.high else None
+
+
+def _bounds(interval: Interval) -> tuple[float, float, float]:
+    return interval.estimate, interval.low, interval.high

@@ -1,0 +1,294 @@
+"""Which job a report is about, the answer, what to think of it, and what it took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeGuard
+
+from bottleneck.analysis import settings
+from bottleneck.analysis.ranks import straggler_of, straggler_sentence, sync_sentence
+from bottleneck.reports import sanitize
+from bottleneck.reports.advice import left_out_of_short
+from bottleneck.reports.document import PAGES, Items, Paragraph, Section
+from bottleneck.results.format import (
+    at_most,
+    count,
+    duration,
+    known,
+    long_duration,
+    names,
+    number,
+    percent_interval,
+    plural,
+    size,
+    whole,
+)
+from bottleneck.results.names import COMPUTE, DEVICE, RAW, SYNC, is_cpu
+from bottleneck.results.records import Result, State, StepPart
+from bottleneck.results.tuning import TuningResult
+
+_THIS_JOB = "this job"
+
+Measured = Result | TuningResult
+"""What says which job and which machine it is about."""
+
+
+def job_name(result: Measured) -> str:
+    """The target as it was typed; else the model and its data, which is all that a call from Python tells."""
+    target, model, dataset = (_text(result.pipeline, key) for key in ("target", "model", "dataset"))
+    if target:
+        return target
+    return " on ".join(filter(None, (model, dataset.rpartition(".")[2]))) or _THIS_JOB
+
+
+def job_facts(result: Measured) -> tuple[str, ...]:
+    """Commit, device, batch and workers, as far as they are known."""
+    return tuple(_facts(result))
+
+
+def _facts(result: Measured) -> Iterator[str]:
+    commit = _text(result.pipeline, "commit")
+    if commit:
+        yield f"commit {commit}"
+    device = _text(result.environment, "device_name") or _text(result.environment, "device")
+    if ranks := ranks_in_words(result):
+        yield ranks
+    if device:
+        yield f"{device} (CPU)" if on_cpu(result) and device != "cpu" else device.replace("cpu", "CPU")
+    batch, workers = result.pipeline.get("batch_size"), result.pipeline.get("num_workers")
+    if _is_number(batch):
+        yield f"batch {number(batch)}"
+    if _is_number(workers):
+        yield f"{number(workers)} worker{'' if workers == 1 else 's'}"
+
+
+def ranks_in_words(result: Measured) -> str:
+    """How many there are; empty of a job of one process."""
+    together = result.evidence.ranks if isinstance(result, Result) else None
+    if together is None or (together.world or 0) < 2:
+        return ""
+    hosts = f" on {plural(together.hosts, 'host')}" if together.hosts else ""
+    return f"{whole(together.world)} ranks{hosts}"
+
+
+def a_rank(result: Result) -> str:
+    """What stands behind a throughput, which is that of each rank."""
+    return " a rank" if ranks_in_words(result) else ""
+
+
+def standing(result: Result) -> Literal[State, "sync_bound"]:
+    """The state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
+    verdict = result.verdict
+    return "sync_bound" if verdict.state == "device_bound" and verdict.bottleneck == SYNC else verdict.state
+
+
+def rate_unit(result: Measured) -> str:
+    """What the throughput of the job counts: `samples/s`, or `batches/s` where their size is not known."""
+    if isinstance(result, Result):
+        now = next((e.coupled for e in result.experiments if e.name == RAW and e.coupled), None)
+    else:
+        now = next((rung.rate for rung in result.ladder), None)
+    return settings.rate_unit(result.pipeline, now.blocks if now is not None else ())
+
+
+def on_cpu(result: Measured) -> bool:
+    """Whether the train step is known to run on the same cores as the workers."""
+    return is_cpu(result.environment.get("device"))
+
+
+def _text(part: Mapping[str, Any], key: str) -> str:
+    value = part.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and known(value)
+
+
+# --- the answer ------------------------------------------------------------------------------------------
+
+STATES = {
+    "input_bound": "INPUT-BOUND", "sync_bound": "SYNC-BOUND", "device_bound": "COMPUTE-BOUND", "undecided": "UNDECIDED",
+}  # fmt: skip
+MOST_WARNINGS = 2
+"""In a short report; the others are counted."""
+MOST_ALERTS = 3
+"""In a pull request; the others are in a fold."""
+
+
+def sentences(result: Result) -> list[str]:
+    """The lines of the verdict, at least one: the answer, then what it is worth, also in money where it has a price."""
+    lines = [line for line in sanitize.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
+    return [*lines, *filter(None, [lost_money(result)])]
+
+
+def headline(result: Result) -> list[str]:
+    """The answer in short: a rank that holds all others, throughput and what is possible, what takes the time, money.
+
+    What is not as simple as that, such as a job whose epochs begin slowly, is told in the words of the verdict.
+    """
+    verdict, now, most = result.verdict, result.coupled(RAW), result.coupled(DEVICE)
+    simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck
+    if not simple or verdict.loss is None or now is None or most is None:
+        return sentences(result)
+    speed = f"{count(now.samples_per_s)} {rate_unit(result)}{a_rank(result)}"
+    if on_cpu(result):
+        speed += ". It trains on the CPU, where model and workers share the cores."
+    else:
+        possible = f"{count(max(now.samples_per_s, most.samples_per_s))} if data came at once"
+        speed += f" now, {possible}: the input costs {percent_interval(verdict.loss)}."
+    return [*filter(None, [straggler_sentence(result.evidence.ranks), speed, _bottleneck(result), lost_money(result)])]
+
+
+def _bottleneck(result: Result) -> str:
+    """What takes most of the time, and how much of it."""
+    named = result.verdict.bottleneck or ""
+    taken, shared = takes(result, named), sync_sentence(result.evidence.ranks)
+    if named == SYNC:
+        return f"Bottleneck: sync. {shared}"
+    if named == COMPUTE:
+        return f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
+    also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
+    return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also} {shared}".rstrip()
+
+
+def takes(result: Result, name: str) -> str:
+    """How much a stage takes, and of what; empty where that is not a number of its own.
+
+    On a CPU it is a part of what the loader alone takes: a step says little there of a stage, because the workers and
+    the train step slow each other down. Where another rank is the slow one, it is not its loader that was measured.
+    """
+    raw, alone = result.coupled(RAW), result.loader_alone
+    if not on_cpu(result) or name == COMPUTE:
+        # Of a rank that waits for others, the train step has the sharing of gradients in it.
+        found = [part for part in result.step if part.name == name or (name == COMPUTE and part.name == SYNC)]
+        if raw is None or not found or found[0].at_most_s is not None:
+            return ""
+        took_s = sum(part.s_per_batch for part in found)
+        return f"{duration(took_s)} of each {duration(raw.seconds_per_batch)} step"
+    held = straggler_of(result.evidence.ranks)
+    if alone is None or (held is not None and 0 not in (held.rank, *held.ranks)):
+        return ""
+    cost = next((stage.cost_s_per_batch for stage in result.stages if stage.name == name), None)
+    if cost is None or not (known(cost.low) and 0 < cost.low <= cost.estimate <= alone.seconds_per_batch):
+        return ""
+    loader = duration(alone.seconds_per_batch)
+    return f"{duration(cost.estimate)} of the {loader} that the loader alone takes for a batch"
+
+
+def part_time(part: StepPart) -> str:
+    """The time of a part of the step."""
+    return duration(part.s_per_batch) if part.at_most_s is None else at_most(part.at_most_s)
+
+
+def short_answer(result: Result) -> Iterator[Section]:
+    """State and job in one line, and the answer."""
+    state = STATES[standing(result)]
+    job = Paragraph(f"{state}  {job_name(result)}", "state")
+    facts = Paragraph(", ".join(job_facts(result)), "note")
+    yield Section("", (job, facts, *map(Paragraph, headline(result))), folded=False)
+
+
+def page_answer(result: Result) -> Iterator[Section]:
+    """State and job, and the verdict in full; both efficiencies where it goes by the one over a whole epoch."""
+    job = Paragraph(f"{STATES[standing(result)]}  {job_name(result)}", "state")
+    answer, *rest = headline(result) if on_cpu(result) else [*sentences(result), *_efficiencies(result)]
+    facts = Paragraph(", ".join(job_facts(result)), "note")
+    yield Section("", (job, Paragraph(answer, "answer"), *map(Paragraph, rest), facts), folded=False)
+
+
+def _efficiencies(result: Result) -> Iterator[str]:
+    verdict = result.verdict
+    if verdict.judged_by == "epoch_efficiency":
+        within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
+        yield f"Efficiency: {within} within an epoch, {over} over a whole one."
+
+
+def pull_request_answer(result: Result) -> Iterator[Section]:
+    """A heading that tells this job from others, and the answer."""
+    name = job_name(result)
+    heading = Paragraph(f"{_HEADINGS[standing(result)].format(job=name)}", "heading")
+    facts = Paragraph(", ".join(job_facts(result)), "small")
+    yield Section("", (heading, facts, *map(Paragraph, headline(result))), folded=False)
+
+
+_HEADINGS = {
+    "input_bound": "🔴 {job} waits for its data",
+    "sync_bound": "🔴 {job} waits for its gradients",
+    "device_bound": "🟢 {job} keeps its device busy",
+    "undecided": "⚪ {job}: undecided",
+}
+
+
+def warnings(result: Result) -> Iterator[Section]:
+    """Why not to trust a number."""
+    yield Section("Warnings", (_alerts([w.message for w in result.warnings]),), folded=False)
+
+
+def alerts(result: Result) -> Iterator[Section]:
+    """The first of them, which are seen without a click."""
+    yield Section("Warnings", (_alerts([w.message for w in result.warnings[:MOST_ALERTS]]),), folded=False)
+
+
+def further_warnings(result: Result) -> Iterator[Section]:
+    """What pull requests have no room for."""
+    yield Section("Further warnings", (_alerts([w.message for w in result.warnings[MOST_ALERTS:]]),))
+
+
+def first_warnings(result: Result) -> Iterator[Section]:
+    """The first of them."""
+    yield Section("Warnings", (_alerts([w.message for w in result.warnings[:MOST_WARNINGS]]),), folded=False)
+
+
+def _alerts(messages: Sequence[str]) -> Items:
+    return Items(tuple(messages), "Warning", warn=True)
+
+
+def cost(result: Result) -> Iterator[Section]:
+    """What the diagnosis took; on a page also by which version and when."""
+    spent = result.cost
+    took = (
+        f"Measured in {long_duration(spent.seconds)}: {whole(spent.batches)} batches, {whole(spent.samples)} samples, "
+        f"{size(spent.cache_bytes)} of caches."
+    )
+    whence = f"{took} {result.tool.name} {result.tool.version}, {result.created}"
+    yield Section("", (Paragraph(took, "small", on=("verbose",)), Paragraph(whence, "small", on=PAGES)), folded=False)
+
+
+def where_more_is(result: Result) -> Iterator[Section]:
+    """The last line of a short report: what it took, and what is left out."""
+    took = f"Measured in {long_duration(result.cost.seconds)}, {plural(_rounds(result), 'round')}."
+    left_out = list(_left_out(result))
+    more = ", ".join([*left_out, "tables and intervals"]) if left_out else "All tables and intervals"
+    yield Section("", (Paragraph(f"{took} {more}: --verbose.", "small"),), folded=False)
+
+
+def _left_out(result: Result) -> Iterator[str]:
+    fixes, warned = left_out_of_short(result), len(result.warnings[MOST_WARNINGS:])
+    if fixes:
+        yield f"{whole(fixes)} more {'fix' if fixes == 1 else 'fixes'}"
+    if warned:
+        yield plural(warned, "more warning")
+
+
+def _rounds(result: Result) -> int:
+    raw = next((e.coupled for e in result.experiments if e.name == RAW), None)
+    return len({block.round for block in raw.blocks}) if raw is not None else 0
+
+
+def lost_money(result: Result) -> str:
+    """What an hour of training loses, as one sentence; empty where no price was given."""
+    price = result.evidence.gpu_hour_price
+    if not known(price) or price <= 0:
+        return ""
+    lost = result.evidence.lost_per_gpu_hour
+    if lost is None or not all(known(value) for value in (lost.estimate, lost.low, lost.high)):
+        return f"What is lost of the {price:.12g} that a GPU hour costs is not known."
+    if result.verdict.state == "undecided":
+        return f"What is lost of the {price:.12g} that a GPU hour costs is undecided, as the verdict is."
+    # Cents where the price is some units, and as many digits of a smaller price.
+    decimals = min(9, max(2, 2 - math.floor(math.log10(price))))
+    estimate, low, high = (number(value, decimals) for value in (lost.estimate, lost.low, lost.high))
+    span = f"{low} to {high}" if lost.low < 0 else f"{low}–{high}"
+    return f"Of the {price:.12g} that a GPU hour costs, {estimate} ({span}) is lost in each hour of training."

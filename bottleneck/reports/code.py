@@ -1,0 +1,166 @@
+"""What runs inside the stages and the loop: single transforms, functions, the parts of the loop, operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bottleneck.reports.document import PAGES, Column, Form, Paragraph, Section, Table
+from bottleneck.reports.step import worth_showing
+from bottleneck.results.evidence import FunctionSeen, Operator, Profile, Synchronisation, TracedSteps, TransformSeen
+from bottleneck.results.format import duration, frequency, percent, whole
+from bottleneck.results.records import Result
+
+_MOST_TRANSFORMS, _MOST_ROWS = 20, 5
+"""Rows that a terminal shows: of a stage's transforms, and of functions or operators."""
+_LEAST_SHARE = 0.005
+"""The share from which on a function or an operator is shown."""
+
+_TRANSFORM_COLUMNS = (
+    Column("where", "path", on=PAGES),
+    Column("calls/sample", "number"),
+    Column("a call", "number"),
+    Column("share", "number"),
+    Column("waiting", "number"),
+    Column("gives"),
+)
+_TRANSFORM_TIMES = "Times are of one call in a worker, outside of the timed rounds; the share is that of its stage."
+
+
+def transforms(result: Result) -> Iterator[Section]:
+    """A table for each stage that has single transforms, in the order in which they are kept."""
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for found in result.evidence.transforms:
+        rows.setdefault(found.stage or "", []).append(_transform_row(found))
+    if not rows:
+        return
+    tables = [
+        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MOST_TRANSFORMS)
+        for stage, found in rows.items()
+    ]
+    note = Paragraph(result.evidence.transforms_note or "", "note")
+    yield Section("Single transforms", (*tables, note, Paragraph(_TRANSFORM_TIMES, "note", on=PAGES)))
+
+
+def _transform_row(found: TransformSeen) -> tuple[str, ...]:
+    return (
+        found.name or "",
+        found.path or "",
+        frequency(found.calls_per_sample),
+        duration(found.wall_s_per_call),
+        percent(found.share),
+        worth_showing(found.waiting_share),
+        found.output or "",
+    )
+
+
+def functions(result: Result) -> Iterator[Section]:
+    """Those of the workers' code, the most own time first; a terminal shows those of the bottleneck."""
+    shown = [f for f in result.evidence.profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
+    if not shown:
+        return
+    named = result.verdict.bottleneck
+    inside = any(found.stage == named for found in shown)
+    # Where stacks do not tell the stage, a function may well belong to this one.
+    chosen = [found for found in shown if found.stage in (named, None)] if inside else shown
+    yield Section(
+        "Functions with the most own time",
+        (
+            _functions(f"functions in {named}" if inside else "functions", chosen[:_MOST_ROWS], on=("verbose",)),
+            _functions("function", shown, on=PAGES),
+            Paragraph(_sampling(result.evidence.profile), "note"),
+        ),
+    )
+
+
+def _functions(title: str, functions: Sequence[FunctionSeen], on: tuple[Form, ...]) -> Table:
+    columns = (
+        Column(title, "path"),
+        Column("stage", "name", on=PAGES),
+        Column("own time", "number"),
+        Column("where", "path"),
+    )
+    return Table(columns, tuple(map(_function_row, functions)), on=on)
+
+
+def _function_row(found: FunctionSeen) -> tuple[str, ...]:
+    file = found.file or ""
+    return (
+        found.function or "",
+        found.stage or "",
+        percent(found.own_share),
+        file if found.line is None else f"{file}:{found.line}",
+    )
+
+
+def _sampling(profile: Profile) -> str:
+    by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
+    return f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."
+
+
+_LOOP_COLUMNS = (Column("inside the loop", "name"), Column("time a batch", "number"), Column("share", "number"))
+_WORTH_SAYING = 0.1
+"""The share of the loop after the optimizer's step from which on it is said what that may be."""
+
+
+def loop(result: Result) -> Iterator[Section]:
+    """The parts of `compute` that can be told apart from outside the loop."""
+    found = result.evidence.loop
+    parts = (
+        ("until the optimizer's step", found.until_optimizer_s),
+        ("the optimizer's step", found.optimizer_s),
+        ("after it", found.after_optimizer_s),
+    )
+    whole_s = sum(seconds or 0.0 for _, seconds in parts)
+    if not whole_s:
+        return
+    rows = tuple((name, duration(seconds), percent((seconds or 0.0) / whole_s)) for name, seconds in parts)
+    note = Paragraph(" ".join(_loop_sentences((found.after_optimizer_s or 0.0) / whole_s)), "note")
+    yield Section("Inside the loop", (Table(_LOOP_COLUMNS, rows), note))
+
+
+def _loop_sentences(after_share: float) -> Iterator[str]:
+    yield "Time of the host, with the batch on the device already: all of it is in `compute`."
+    if after_share >= _WORTH_SAYING:
+        yield (
+            f"After the optimizer's step goes {percent(after_share)}: what is logged, saved or shown at each step, "
+            "schedules, callbacks, and waiting for the device where a number is asked of it, as by `loss.item()`."
+        )
+
+
+def operators(result: Result) -> Iterator[Section]:
+    """The traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
+    trace = result.evidence.trace
+    for name, found, most in (("device", trace.device, _MOST_ROWS), ("raw", trace.raw, 0)):
+        rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _LEAST_SHARE)
+        if rows:  # a step may call nothing of torch's
+            columns = (
+                Column(f"operators in {name}", "name"),
+                Column("calls/step", "number"),
+                Column("on the CPU" if found.device_busy_share is None else "on the device", "number"),
+                Column("share", "number"),
+            )
+            yield Section(
+                f"Operators in the traced steps of {name}",
+                (Table(columns, rows, most=most), Paragraph(" ".join(_trace_sentences(name, found)), "note")),
+            )
+
+
+def _operator_row(found: Operator) -> tuple[str, ...]:
+    own_s = found.self_s_per_step if found.device_s_per_step is None else found.device_s_per_step
+    return found.name or "", frequency(found.calls_per_step), duration(own_s), percent(found.share)
+
+
+def _trace_sentences(name: str, found: TracedSteps) -> Iterator[str]:
+    steps, step_s = whole(found.steps), duration(found.seconds_per_step)
+    yield f"Traced: {steps} steps of {name}, {step_s} each under the profiler."
+    busy, launches = found.device_busy_share, found.launches_per_step
+    if busy is not None:
+        yield f"The device computes {percent(busy)} of that time and is idle {percent(1 - busy)}."
+    if launches is not None:
+        yield f"A step launches {whole(launches)} kernels."
+    if found.synchronisations:
+        yield f"The host waits for the device in: {'; '.join(map(_wait, found.synchronisations))}."
+
+
+def _wait(found: Synchronisation) -> str:
+    return f"{found.name or ''}, {frequency(found.calls_per_step)} a step"

@@ -1,1 +1,0 @@
-"""What a report says, table by table, for every format."""

@@ -1,0 +1,342 @@
+"""What else was observed: waiting and reading, a batch, cores and disks, the machine, and every block in a plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bottleneck.analysis.saturation import find_saturation
+from bottleneck.reports import sanitize
+from bottleneck.reports.answer import Measured, rate_unit
+from bottleneck.reports.document import PAGES, Column, Figure, Items, Paragraph, Section, Table
+from bottleneck.results.evidence import Evidence, ExperimentUsage, Saving, TensorSeen, Utilisation
+from bottleneck.results.format import UNKNOWN, bare, count, duration, known, number, percent, plural, size, whole
+from bottleneck.results.names import COLD, RAW, is_cpu, moves_batches
+from bottleneck.results.records import Block, Result
+from bottleneck.results.values import LARGEST
+
+_SOURCES = {
+    "page cache": "from the page cache",
+    "disk": "from the disk",
+    "unknown": "from where is not known",
+}
+
+
+def reading(result: Result) -> Iterator[Section]:
+    """Waits, stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
+    evidence = result.evidence
+    whose = " of the main process" if _on_accelerator(result) else ""
+    sentences = [
+        *_waits(evidence, whose),
+        *_stalls(evidence, whose),
+        *_epoch_gap(evidence),
+        *_sources(evidence),
+        *evidence.reads.missing,
+    ]
+    yield Section("Waiting and reading", (Items(tuple(sentences)),))
+
+
+def cold_epoch(result: Result) -> str:
+    """What an epoch gets whose files are not in memory; empty where that was not measured."""
+    cold, raw = result.coupled(COLD), result.coupled(RAW)
+    stage = next((stage for stage in result.stages if stage.outer == COLD), None)
+    if cold is None or raw is None or stage is None:
+        return ""
+    text = (
+        f"The first epoch, whose files are not in memory, gets {count(cold.samples_per_s)} {rate_unit(result)}, and "
+        f"one that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is no part of "
+        "the verdict."
+    )
+    files, dropped = result.evidence.cold.files, result.evidence.cold.bytes
+    if files is None or dropped is None:
+        return text
+    return f"{text} {whole(files)} files ({size(dropped)}) were dropped before each of its blocks."
+
+
+def _on_accelerator(result: Result) -> bool:
+    """Whether a device computes that the main process need not wait for."""
+    device = result.environment.get("device")
+    return bool(device) and not is_cpu(device)
+
+
+def _waits(evidence: Evidence, whose: str) -> Iterator[str]:
+    """How long the main process waits for a batch."""
+    wait_s, first_batch_s = evidence.wait_s, evidence.first_batch_s
+    measured = {"p50": wait_s.p50, "p95": wait_s.p95, "p99": wait_s.p99, "max": wait_s.max}
+    known = [f"{name} {duration(seconds)}" for name, seconds in measured.items() if seconds is not None]
+    parts = []
+    if known:
+        rest = ", while the device may be busy" if whose else ""
+        parts.append(f"Wait{whose} for a batch{rest}: {', '.join(known)}.")
+    if first_batch_s is not None:
+        parts.append(f"First batch of an epoch: {duration(first_batch_s)}.")
+    if parts:
+        yield " ".join(parts)
+
+
+def _stalls(evidence: Evidence, whose: str) -> Iterator[str]:
+    stalls = evidence.stalls
+    period, period_s = stalls.period_batches, stalls.period_s
+    if not stalls.count or stalls.threshold_s is None or stalls.lost_share is None:
+        return
+    every = "at no regular distance" if not period else f"one every {whole(period)} batches"
+    if period and period_s is not None:
+        every += f" ({duration(period_s)})"
+    yield (
+        f"Stalls, waits{whose} over {duration(stalls.threshold_s)}: {whole(stalls.count)}, {every}, "
+        f"{percent(stalls.lost_share)} of the time of raw."
+    )
+
+
+def _epoch_gap(evidence: Evidence) -> Iterator[str]:
+    gap_s, anew = evidence.epoch_gap.seconds, evidence.epoch_gap.started_anew
+    if gap_s is not None and anew is not None:
+        how = "the workers start anew" if anew else "the workers stay"
+        yield f"Between two epochs {how}: {duration(gap_s)} to the first batch."
+
+
+def _sources(evidence: Evidence) -> Iterator[str]:
+    parts = []
+    for row in evidence.reads.experiments:
+        asked, stored = row.asked_bytes_per_sample, row.storage_bytes_per_sample
+        if not row.name or row.source not in _SOURCES or asked is None or stored is None:
+            continue
+        # What is read without asking, from mapped files, shows where it comes from storage.
+        read = size(max(asked, stored) if row.source == "disk" else asked)
+        parts.append(f"{row.name} {read} a sample {_SOURCES[row.source]}")
+    if parts:
+        yield f"Read: {', '.join(parts)}."
+
+
+_PAYLOAD_COLUMNS = (
+    Column("tensor", "path"),
+    Column("shape", "number"),
+    Column("type"),
+    Column("bytes", "number"),
+    Column("what could be saved"),
+)
+
+
+def payload(result: Result) -> Iterator[Section]:
+    """The tensors of one batch, in its order."""
+    savings = {_place(found): found for found in result.evidence.payload.savings}
+    rows = tuple(
+        (_place(found), _shape(found), found.dtype or UNKNOWN, size(found.bytes), _saving(savings.get(_place(found))))
+        for found in result.evidence.payload.tensors
+    )
+    if rows:
+        yield Section("What one batch holds", (Table(_PAYLOAD_COLUMNS, rows), Paragraph(summary(result), "note")))
+
+
+def moved_bytes(result: Result) -> Iterator[Section]:
+    """The summary, and the largest tensor, where moving batches holds the job."""
+    named = (result.verdict.bottleneck, *result.verdict.contributors)
+    text = summary(result) if any(name and moves_batches(name) for name in named) else ""
+    largest = max(result.evidence.payload.tensors, key=lambda found: found.bytes or 0, default=None)
+    if text and largest is not None:
+        text += f" The largest is {_place(largest)}: {_shape(largest)} {largest.dtype or ''}".rstrip() + "."
+    yield Section("", (Paragraph(text, "small"),))
+
+
+def summary(result: Result) -> str:
+    """What one batch holds, as one sentence or two; empty where none was looked at."""
+    held = result.evidence.payload
+    if held.bytes is None:
+        return ""
+    what = plural(len(held.tensors), "tensor")
+    if held.objects:
+        what += f" and {whole(held.objects)} object{'' if held.objects == 1 else 's'} that are none"
+    listed = sum(found.bytes or 0 for found in held.tensors)
+    more = "more than " if listed < held.bytes else ""  # of very many, only the first are kept
+    text = f"One batch holds {more}{what}, {size(held.bytes)}."
+    bytes_saved = sum(saving.bytes_saved or 0 for saving in held.savings)
+    if 0 < bytes_saved <= held.bytes:
+        text += f" Of these, {size(bytes_saved)} need not travel."
+    return text
+
+
+def _place(found: TensorSeen | Saving) -> str:
+    return f"batch{found.path or ''}"
+
+
+def _shape(found: TensorSeen) -> str:
+    return "x".join(map(bare, found.shape)) or "scalar"
+
+
+def _saving(found: Saving | None) -> str:
+    if found is None:
+        return ""
+    return f"{found.what or '?'}; saves {size(found.bytes_saved)}: {found.how or '?'}"
+
+
+_USAGE_NUMBERS = ("cores busy", "workers", "main", "others", "disk", "network", "device")
+_USAGE_COLUMNS = (
+    Column("experiment", "name", on=PAGES),
+    Column("mode", on=PAGES),
+    *(Column(title, "number", on=PAGES) for title in _USAGE_NUMBERS),
+)
+
+
+def utilisation(result: Result) -> Iterator[Section]:
+    """What the job uses up, and on a page everything that was seen."""
+    seen = result.evidence.utilisation
+    found = find_saturation(result.evidence, result.verdict.state)
+    yield Section(
+        "Cores, disk, network and device in each experiment",
+        (
+            Paragraph(found.sentence if found is not None else ""),
+            Paragraph(_memory(seen), on=PAGES),
+            Items(seen.missing, "Not seen"),
+            Table(_USAGE_COLUMNS, tuple(map(_usage_row, seen.experiments)), on=PAGES),
+        ),
+    )
+
+
+def _memory(seen: Utilisation) -> str:
+    """What the workers take of the memory, as a sentence; empty where it is not known."""
+    workers = seen.workers
+    private, growth, cached = workers.private_bytes, workers.private_growth_bytes_per_s, workers.cache_bytes
+    total, peak = seen.shared_memory.size_bytes, seen.shared_memory.peak_used_bytes
+    parts = []
+    if private is not None:
+        grows = f", which changed by {size(growth)} a second" if growth is not None else ""
+        caches = f" ({size(cached)} of it caches of this diagnosis)" if cached else ""
+        parts.append(f"The workers together had {size(private)} of memory of their own{caches}{grows}.")
+    if total is not None and peak is not None:
+        parts.append(f"Of the {size(total)} of /dev/shm, {size(peak)} were in use at most.")
+    return " ".join(parts)
+
+
+def _usage_row(found: ExperimentUsage) -> tuple[str, ...]:
+    read, written = found.disk_read_bytes_per_s, found.disk_write_bytes_per_s
+    disk = None if read is None and written is None else (read or 0.0) + (written or 0.0)
+    cores = (found.cores_busy, found.cores_workers, found.cores_main, found.cores_other)
+    return (
+        found.name or "",
+        found.mode or "",
+        *(f"{amount:,.2f}" if known(amount) else UNKNOWN for amount in cores),
+        *(UNKNOWN if speed is None else f"{size(speed)}/s" for speed in (disk, found.network_bytes_per_s)),
+        percent(found.gpu.busy_share),
+    )
+
+
+MAX_VALUE = 300
+"""Characters of a value of the environment or the pipeline that are shown."""
+
+
+def setting(result: Measured) -> Iterator[Section]:
+    """Environment and pipeline."""
+    for title, part in (("Environment", result.environment), ("Pipeline", result.pipeline)):
+        rows = tuple((key, described(key, value)) for key, value in part.items())
+        yield Section(title, (Table((Column("", "name"), Column("", "path")), rows),))
+
+
+def described(key: str, value: Any) -> str:
+    """A value of the environment or the pipeline as text, secrets hidden."""
+    value = _presentable(key, value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _by_unit(key, value)
+    if isinstance(value, (Mapping, list)):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    text = str(value)
+    return text if len(text) <= MAX_VALUE else text[:MAX_VALUE] + "…"
+
+
+def _by_unit(key: str, value: float) -> str:
+    """A number whose unit its key says, else as it is."""
+    if not abs(value) < LARGEST:
+        return str(value)
+    if key.endswith("_bytes"):
+        return size(value)
+    if key.endswith("_s"):
+        return duration(value)
+    return number(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _presentable(key: str, value: Any) -> Any:
+    if sanitize.is_secret(key):
+        return "[hidden]"
+    if isinstance(value, Mapping):
+        return {sanitize.one_line(str(name)): _presentable(str(name), item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_presentable("", item) for item in value]
+    # Before it becomes part of some JSON, whose escapes would keep what is to be removed.
+    return sanitize.one_line(value) if isinstance(value, str) else value
+
+
+def blocks(result: Result) -> Iterator[Section]:
+    """Every block, in a plot."""
+    plot = plot_blocks(result)
+    if plot is not None:
+        yield Section(plot.title, (Figure(plot), Paragraph(plot.note, "note")))
+
+
+_WIDTH, _LABEL_WIDTH = 720, 190
+"""The room for names is for letters of half again the size: on a narrow screen the plot shrinks and they do not."""
+MAX_LANES = 40
+MAX_DOTS = 4_000
+"""Blocks that are drawn; a page of more takes browsers long."""
+_LANE = 34
+_WIDEST_DEVIATION, _LEAST_DEVIATION = 0.5, 0.02
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A single measured block."""
+
+    x: float
+    y: float
+    outlier: bool
+    """It lies further out than its lane reaches."""
+    tip: str
+
+
+@dataclass(frozen=True)
+class BlockPlot:
+    """A lane for each experiment, and a dot for each of its blocks."""
+
+    title: str
+    note: str
+    lanes: tuple[tuple[str, float], ...]
+    """Names, and where the middle of the lane is."""
+    dots: tuple[Dot, ...]
+    height: float
+    width: float = _WIDTH
+    left: float = _LABEL_WIDTH
+
+
+def plot_blocks(result: Result) -> BlockPlot | None:
+    """The plot; None where no experiment has two blocks."""
+    found = [(e.name, e.coupled) for e in result.experiments if e.coupled and len(e.coupled.blocks) > 1][:MAX_LANES]
+    if not found:
+        return None
+    rounds = max(block.round for _, rate in found for block in rate.blocks)
+    deviations = [_deviations(rate.blocks)[: MAX_DOTS // len(found)] for _, rate in found]
+    largest = max((abs(value) for lane in deviations for _, value in lane), default=0.0)
+    span = min(_WIDEST_DEVIATION, max(_LEAST_DEVIATION, largest))
+    lanes = [(name, at * _LANE + _LANE / 2) for at, (name, _) in enumerate(found)]
+    dots = []
+    for (name, middle), lane in zip(lanes, deviations, strict=True):
+        for block, deviation in lane:
+            x = _LABEL_WIDTH + 8 + (_WIDTH - _LABEL_WIDTH - 24) * (block.round / rounds if rounds else 0.5)
+            y = middle - min(span, max(-span, deviation)) / span * (_LANE / 2 - 4)
+            tip = f"{name}, round {block.round}: {percent(deviation)} from the mean"
+            dots.append(Dot(x, y, abs(deviation) > _WIDEST_DEVIATION, tip))
+    return BlockPlot(
+        "Blocks, round by round",
+        f"Time per sample against the mean of the experiment; each lane reaches ±{percent(span)}. "
+        "A slope is drift, a dot by itself an outlier; an orange one lies further out than its lane.",
+        tuple((sanitize.shown(name, 18), middle) for name, middle in lanes),
+        tuple(dots),
+        len(found) * _LANE,
+    )
+
+
+def _deviations(blocks: Sequence[Block]) -> list[tuple[Block, float]]:
+    usable = [block for block in blocks if block.samples > 0 and 0 < block.seconds < LARGEST]
+    samples, seconds = sum(block.samples for block in usable), sum(block.seconds for block in usable)
+    if not usable or not 0 < samples / seconds < LARGEST:
+        return []
+    return [(block, block.seconds / block.samples * samples / seconds - 1) for block in usable]

@@ -1,0 +1,359 @@
+"""The tables of stages: one step of the job, the ladder, what each stage costs, and what if some were free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from bottleneck.analysis.margin import MARGIN
+from bottleneck.analysis.parts import is_sure
+from bottleneck.analysis.ranks import sync_gain
+from bottleneck.analysis.settings import positive
+from bottleneck.reports.answer import on_cpu, part_time, rate_unit
+from bottleneck.reports.document import FULL, PAGES, Bar, Column, Items, Paragraph, Section, Table
+from bottleneck.reports.evidence import cold_epoch
+from bottleneck.results.format import (
+    UNKNOWN,
+    count,
+    duration,
+    duration_interval,
+    gain_interval,
+    known,
+    long_duration,
+    names,
+    percent,
+    rate_with_half_width,
+    time_interval,
+)
+from bottleneck.results.names import COLD, COMPUTE, RAW, SYNC
+from bottleneck.results.records import Experiment, Result, Stage, StepPart, WhatIf
+
+NO_EFFECT = "no measurable effect"
+IMPRECISE = "not measured precisely enough"
+COSTS_TIME = "also costs time"
+FIX_FIRST = "fix this first"
+HOLDS = "holds the job"
+
+_SMALL_GAIN = 1.1
+"""A gain that is not sure and at most this is none to look for."""
+MOST_BARS = 5
+"""Of a short report; further stages are one row together."""
+WORTH_SHOWING = 0.2
+"""The share of waiting from which on it is shown."""
+_HOURS = 100
+_SHORTEST_EPOCH_S, _WHOLE_MINUTES_S, _HOURS_S = 60.0, 600.0, 7200.0
+
+
+# --- in words ---------------------------------------------------------------------------------------------
+
+
+def effect(result: Result, stage: Stage) -> str:
+    """What a stage means for the job, in the same words everywhere; nothing for a step that holds nothing up."""
+    verdict, gain = result.verdict, stage.possible_gain
+    if stage.name == verdict.bottleneck:
+        return HOLDS if stage.name == COMPUTE else FIX_FIRST
+    if stage.name in verdict.contributors:
+        return COSTS_TIME
+    if stage.inner is None:
+        return ""
+    if gain is None:
+        return {"real": COSTS_TIME, "within_noise": NO_EFFECT}.get(stage.finding, IMPRECISE)
+    if gain.low > 1:
+        return COSTS_TIME if gain.estimate > MARGIN else NO_EFFECT
+    return NO_EFFECT if gain.high <= _SMALL_GAIN else IMPRECISE
+
+
+def gain_text(stage: Stage) -> str:
+    """The gain of a stage that surely has one; a dash for others."""
+    return gain_interval(stage.possible_gain if is_sure(stage.possible_gain) else None)
+
+
+def worth_showing(share: float | None) -> str:
+    """A share of waiting; empty where it is not worth a word."""
+    return percent(share) if share is not None and share >= WORTH_SHOWING else ""
+
+
+def _stage_of(result: Result, part: StepPart) -> Stage | None:
+    """The stage that is a part by itself."""
+    return next((s for s in result.stages if part.stages == (s.name,)), None)
+
+
+def _marked(result: Result, shown: Sequence[str]) -> frozenset[int]:
+    """The row of the bottleneck."""
+    return frozenset(at for at, name in enumerate(shown) if name == result.verdict.bottleneck)
+
+
+# --- the step ---------------------------------------------------------------------------------------------
+
+
+def step_bars(result: Result) -> Iterator[Section]:
+    """One step of the job as a few bars, the bottleneck marked, with the whole below them."""
+    if not result.step:
+        return
+    shown, rest = _largest(result)
+    longest_s = max(part.s_per_batch for part in result.step) or 1.0
+    rows = [(p.name, part_time(p), Bar(p.s_per_batch / longest_s), _remark(result, p)) for p in shown]
+    if rest:
+        rest_s = sum(part.s_per_batch for part in rest)
+        rows.append((f"{len(rest)} others", duration(rest_s), Bar(rest_s / longest_s), ""))
+    columns = (Column("one step", "name"), Column(_whole_step(result), "number"), Column("", "bar"), Column(""))
+    table = Table(columns, tuple(rows), _marked(result, [part.name for part in shown]))
+    yield Section("Step", (table, _why_named(result)), folded=False)
+
+
+def step_table(result: Result) -> Iterator[Section]:
+    """The step for a pull request: three columns, which a telephone shows whole."""
+    columns = (Column("stage", "name"), Column("of each step", "number"), Column("gain without it", "number"))
+    rows = [(part.name, part_time(part), _gain(result, part)) for part in result.step]
+    marked = _marked(result, [part.name for part in result.step])
+    if rows:
+        rows.append(("step", _whole_step(result), ""))
+    yield Section("", (Table(columns, tuple(rows), marked), _why_named(result)), folded=False)
+
+
+def _whole_step(result: Result) -> str:
+    raw = result.coupled(RAW)
+    return duration(raw.seconds_per_batch if raw is not None else None)
+
+
+def _largest(result: Result) -> tuple[list[StepPart], list[StepPart]]:
+    """The parts of a short report in their order, and those that it shows together."""
+    found = result.step
+    if len(found) <= MOST_BARS:
+        return list(found), []
+    named = (COMPUTE, SYNC, result.verdict.bottleneck)
+    ranked = sorted(found, key=lambda part: (part.name in named, part.s_per_batch), reverse=True)
+    kept = ranked[: MOST_BARS - 1]
+    return [part for part in found if part in kept], [part for part in found if part not in kept]
+
+
+def _remark(result: Result, part: StepPart) -> str:
+    """What a part means for the job: the mark of the bottleneck, or a gain."""
+    if part.name == SYNC:
+        free = f"{gain_interval(sync_gain(result.evidence.ranks))} without it"
+        return f"← bottleneck: {free}" if result.verdict.bottleneck == SYNC else free
+    stage = _stage_of(result, part)
+    if stage is None:
+        return "not measured apart" if len(part.stages) > 1 else ""
+    found, gain = effect(result, stage), gain_text(stage)
+    free = f"{gain} without it" if gain != UNKNOWN else ""
+    if found in (FIX_FIRST, HOLDS):
+        return "← " + (f"bottleneck: {free}" if free else "bottleneck")
+    return found if found in (NO_EFFECT, IMPRECISE) else free
+
+
+def _gain(result: Result, part: StepPart) -> str:
+    if part.name == SYNC:
+        return gain_interval(sync_gain(result.evidence.ranks)).partition(" (")[0]
+    stage = _stage_of(result, part)
+    return gain_text(stage).partition(" (")[0] if stage is not None else UNKNOWN
+
+
+def _why_named(result: Result) -> Paragraph:
+    """Why the stage that is named is the bottleneck, whatever its part of the step; empty where nobody would ask."""
+    why = ""
+    named = next((part for part in result.step if part.name == result.verdict.bottleneck), None)
+    stage = _stage_of(result, named) if named is not None else None
+    if named is not None and stage is not None and named.name != COMPUTE:
+        why = _more_than_its_part(result, named, stage) or _why_not_the_longest(result, stage)
+    return Paragraph(why, "note")
+
+
+def _more_than_its_part(result: Result, named: StepPart, stage: Stage) -> str:
+    """Why a job gains more without a stage than the part of the step that the stage adds, where it surely does."""
+    if result.pipeline.get("num_workers") == 0:
+        return ""  # nothing is hidden where one process does it all
+    raw, gain, cost = result.coupled(RAW), stage.possible_gain, stage.cost_s_per_batch
+    if gain is None or cost is None or raw is None or not (known(cost.low) and known(cost.estimate)):
+        return ""
+    whole_s = raw.seconds_per_batch
+    if cost.low <= named.s_per_batch or gain.low * (whole_s - named.s_per_batch) <= MARGIN * whole_s:
+        return ""
+    return (
+        f"{named.name} costs the loader {duration(cost.estimate)} a batch, and the train step hides some of it: "
+        f"without {named.name}, it would hide more of the other stages instead."
+    )
+
+
+def _why_not_the_longest(result: Result, named: Stage) -> str:
+    """Why the bottleneck is another stage than that of the longest bar."""
+    longest = _stage_of(result, max(result.step, key=lambda part: part.s_per_batch))
+    if longest is None or longest.name in (COMPUTE, named.name):
+        return ""
+    gain, less = named.possible_gain, longest.possible_gain
+    if gain is None or less is None or gain.low <= 1 or gain.estimate <= less.estimate:
+        return ""
+    return f"The bottleneck is {named.name} all the same: the job gains more without it than without {longest.name}."
+
+
+# --- the ladder -------------------------------------------------------------------------------------------
+
+
+def ladder(result: Result) -> Iterator[Section]:
+    """The experiments that apply, from the device outwards, and what each adds to the step."""
+    rungs = [experiment for experiment in result.experiments if experiment.available]
+    by_outer = {stage.outer: stage for stage in result.stages}
+    stages = [by_outer.get(rung.name) for rung in rungs]
+    speeds = [rung.coupled.samples_per_s for rung in rungs if rung.coupled]
+    fastest = max((speed for speed in speeds if speed), default=None)
+    rows = tuple(_rung_row(result, rung, stage, fastest) for rung, stage in zip(rungs, stages, strict=True))
+    marked = _marked(result, [stage.name if stage is not None else "" for stage in stages])
+    columns = (
+        Column("cached at", "name"),
+        Column("stage", "name"),
+        Column(rate_unit(result), "number"),
+        Column("", "bar", on=("verbose", "html")),
+        Column("step", "number"),
+        Column("adds", "number"),
+        Column("finding", "finding"),
+    )
+    yield Section("Ladder", (Table(columns, rows, marked, on=FULL),))
+
+
+def _rung_row(result: Result, rung: Experiment, stage: Stage | None, fastest: float | None) -> tuple[str | Bar, ...]:
+    rate, part = rung.coupled, _part_at(result, rung.name)
+    beyond = time_interval(stage.exposed_s_per_batch).partition(" (")[0] if stage is not None else ""
+    return (
+        rung.name,
+        part.name if part is not None else stage.name if stage is not None else "",
+        rate_with_half_width(rate),
+        Bar(rate.samples_per_s / fastest if rate is not None and fastest else None),
+        duration(part.end_s if part is not None else rate.seconds_per_batch if rate is not None else None),
+        part_time(part) if part is not None else beyond,  # reading from the disk is no part of the step as it is
+        effect(result, stage) if stage is not None else "",
+    )
+
+
+def _part_at(result: Result, outer: str) -> StepPart | None:
+    """What an experiment adds to the step; the train step together with the sharing of gradients."""
+    found = [part for part in result.step if part.outer == outer]
+    if len(found) < 2:
+        return found[0] if found else None
+    return replace(found[0], s_per_batch=sum(part.s_per_batch for part in found), end_s=found[-1].end_s)
+
+
+def not_measured(result: Result) -> Iterator[Section]:
+    """The experiments that do not apply and why; those with one reason together."""
+    found: dict[str, list[str]] = {}
+    for experiment in result.experiments:
+        if not experiment.available:
+            found.setdefault(experiment.reason or "no reason is known", []).append(experiment.name)
+    texts = tuple(f"{', '.join(listed)}: {reason}" for reason, listed in found.items())
+    yield Section("Not measured", (Items(texts, "Not measured"),))
+
+
+# --- what each stage costs --------------------------------------------------------------------------------
+
+_STAGE_COLUMNS = (
+    Column("stage", "name"),
+    Column("costs the loader alone", "interval", on=PAGES),
+    Column("costs (loader alone)", "interval", on=("verbose",)),
+    Column("of the step", "number", on=PAGES),
+    Column("exposed", "interval", on=("verbose",)),
+    Column("gain if free", "number", on=PAGES),
+    Column("gain if free", "number", on=("verbose",)),
+    Column("waiting", "number", on=PAGES),
+    Column("finding", "finding", on=PAGES),
+)
+_COSTS_ALONE = (
+    "What a stage costs the loader alone may be hidden behind the train step; of the step is what the job waits for it."
+)
+
+
+def stages(result: Result) -> Iterator[Section]:
+    """The table of the stages: those that the verdict names, then the others, from the device outwards."""
+    named = [result.verdict.bottleneck, *result.verdict.contributors]
+    ordered = sorted(result.stages, key=lambda s: named.index(s.name) if s.name in named else len(named))
+    if not any(s.cost_s_per_batch or s.exposed_s_per_batch or s.gain_if_free for s in ordered):
+        return
+    rows = tuple(_stage_row(result, stage) for stage in ordered)
+    waiting = [f"{row[0]} is waiting {row[7]}" for row in rows if row[7]]
+    note = "Times are per batch; in brackets, 95 % intervals."
+    if waiting:
+        note += f" Of its time in the workers, {', '.join(waiting)} (disk, network, locks)."
+    yield Section(
+        "Cost, exposure and gain of each stage",
+        (
+            Table(_STAGE_COLUMNS, rows, _marked(result, [stage.name for stage in ordered])),
+            Paragraph(note, "note"),
+            Paragraph(_COSTS_ALONE, "note", on=PAGES),
+            Paragraph(cold_epoch(result), "note"),
+        ),
+    )
+
+
+def _stage_row(result: Result, stage: Stage) -> tuple[str, ...]:
+    part = _part_at(result, stage.outer)
+    part = part if part is not None and part.stages == (stage.name,) else None
+    return (
+        stage.name,
+        time_interval(stage.cost_s_per_batch),
+        duration_interval(stage.cost_s_per_batch),
+        part_time(part) if part is not None else "",
+        duration_interval(part.interval if part is not None else stage.exposed_s_per_batch),
+        gain_text(stage),
+        gain_interval(stage.gain_if_free),
+        worth_showing(stage.waiting_share),
+        effect(result, stage),
+    )
+
+
+# --- what if ----------------------------------------------------------------------------------------------
+
+
+def possible(result: Result) -> Iterator[Section]:
+    """What the job would get without a stage, without several, and without all of its input."""
+    now, found = result.coupled(RAW), result.what_if
+    nothing_sure = result.verdict.state == "undecided" and all(not free.stages for free in found)
+    if now is None or not found or nothing_sure:
+        return
+    hours = "hours" if on_cpu(result) else "GPU hours"
+    asked = result.evidence.gpu_hour_price
+    price = asked if known(asked) and asked > 0 else None
+    columns = (
+        Column("if it took no time", "name"),
+        Column(rate_unit(result), "number"),
+        Column("gain", "number"),
+        Column("an epoch", "number"),
+        Column(f"{_HOURS} {hours} become", "number"),
+        Column(f"saved of {count(_HOURS * price)}" if price else "", "number"),
+    )
+    length = positive(result.pipeline, "dataset_length")
+    epoch_s = None if length is None else length / now.samples_per_s
+    shows_epochs = epoch_s is not None and epoch_s >= _SHORTEST_EPOCH_S
+    rows: list[tuple[str, ...]] = [
+        ("nothing: the job as it is", count(now.samples_per_s), "", _epoch(epoch_s, shows_epochs), f"{_HOURS} h", "")
+    ]
+    rows += [_what_if_row(free, price, shows_epochs) for free in found]
+    marked = frozenset(at for at, free in enumerate(found, 1) if free.stages == (result.verdict.bottleneck,))
+    note = "Measured with recorded output in the place of these stages and everything else at work, so that no change "
+    note += f"to them brings more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
+    yield Section("What if", (Table(columns, tuple(rows), marked), Paragraph(note, "note")), folded=False)
+
+
+def _what_if_row(free: WhatIf, price: float | None, shows_epochs: bool) -> tuple[str, ...]:
+    gain = free.gain.estimate
+    return (
+        names(free.stages) if free.stages else "all of the input",
+        f"up to {count(free.samples_per_s)}",
+        gain_interval(free.gain),
+        _epoch(free.epoch_s, shows_epochs),
+        f"{count(_HOURS / gain)} h" if gain > 0 else UNKNOWN,
+        f"up to {count(_HOURS * price * (1 - 1 / gain))}" if price and gain > 0 else "",
+    )
+
+
+def _without_gain(result: Result, gaining: Iterable[str]) -> str:
+    """The stages that were tried and of which none is in the table."""
+    alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
+    rest = [name for name in alone if name not in set(gaining)]
+    return f" No measurable gain by itself: {names(rest)}." if rest else ""
+
+
+def _epoch(seconds: float | None, shows: bool) -> str:
+    """What an epoch takes, where that is long enough to matter."""
+    if seconds is None or not shows:
+        return ""
+    if seconds < _WHOLE_MINUTES_S:
+        return long_duration(seconds)
+    return f"{count(seconds / 60)} min" if seconds < _HOURS_S else f"{count(seconds / 3600)} h"
