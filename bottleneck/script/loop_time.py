@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class LoopTime:
         self._clock, self._elsewhere = clock, elsewhere
         self._counts = False
         self._thread: int | None = None
-        self._begun_s = self._optimizer_s = 0.0
+        self._begun_s = self._in_closure_s = self._optimizer_s = 0.0
         self._last_step_s: float | None = None
         # Of all batches; plain numbers, which nobody takes for a state of the training that is to be put back.
         self._batches, self._all_s, self._in_optimizer_s, self._after_s, self._elsewhere_s = 0, 0.0, 0.0, 0.0, 0.0
@@ -73,14 +74,32 @@ class LoopTime:
         if self._last_step_s is not None:
             self._after_s += ended_s - self._last_step_s
 
-    def _before_step(self, *_: object) -> None:
-        self._begun_s = self._clock()
+    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        self._begun_s, self._in_closure_s = self._clock(), 0.0
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self._timed(kwargs["closure"])}
+        if len(args) > 1 and callable(args[1]):  # after the optimizer itself
+            return (args[0], self._timed(args[1]), *args[2:]), kwargs
+        return None
+
+    def _timed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Forward and backward pass may run within the optimizer's step, as in Lightning: they are no part of it."""
+
+        @functools.wraps(closure)
+        def timed() -> Any:
+            began_s = self._clock()
+            try:
+                return closure()
+            finally:
+                self._in_closure_s += self._clock() - began_s
+
+        return timed
 
     def _after_step(self, *_: object) -> None:
         if threading.get_ident() != self._thread:  # batches are taken in another thread, which only waits for this one
             return
         self._last_step_s = self._clock()
-        self._optimizer_s += self._last_step_s - self._begun_s
+        self._optimizer_s += self._last_step_s - self._begun_s - self._in_closure_s
 
     def evidence(self) -> LoopSeen:
         """Return the means; nothing where no optimizer made a step."""

@@ -26,7 +26,9 @@ class TimedSGD(torch.optim.SGD):
         self.clock = clock
 
     def step(self, closure=None):
+        found = closure() if closure else None
         self.clock.now += 2.0
+        return found
 
 
 @pytest.fixture
@@ -68,6 +70,22 @@ def test_a_batch_is_split_at_the_optimizers(clock, steps, until_s, optimizer_s, 
         after_optimizer_s=after_s,
         other_loaders_s=(until_s + optimizer_s + after_s) / 2,
     )
+
+
+@pytest.mark.parametrize("step", [lambda it, run: it.step(run), lambda it, run: it.step(closure=run)])
+def test_a_closure_is_no_part_of_the_step(clock, step):
+    """As in Lightning, where forward and backward pass run within it."""
+    optimizer, given = TimedSGD(clock), []
+
+    def forward():
+        clock.now += 3.0
+        return "loss"
+
+    with LoopTime(clock) as times:
+        times.note_progress(DEVICE)
+        times.watch(lambda batch: given.append(step(optimizer, forward)))(0)
+    found = times.evidence()
+    assert (found.until_optimizer_s, found.optimizer_s, found.after_optimizer_s, given) == (3.0, 2.0, 0.0, ["loss"])
 
 
 def test_only_batches_that_are_on_the_device_already_count(clock):

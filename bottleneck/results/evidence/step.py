@@ -32,7 +32,8 @@ class LoopSeen:
 
     batches: Count | None = None
     until_optimizer_s: Quantity | None = None
-    """Until its optimizers step, and between them; of a batch without a step all of its time."""
+    """Until its optimizers step, between them, and in a closure that one calls; of a batch without a step all of its
+    time."""
     optimizer_s: Quantity | None = None
     after_optimizer_s: Quantity | None = None
     """From the last step of an optimizer until the loop asks for the next batch."""
