@@ -308,6 +308,15 @@ def test_loading_that_waits_is_not_told_to_decode_faster():
     assert item.evidence["waiting_share"] == pytest.approx(0.95)
 
 
+def test_loading_that_waits_for_workers_within_the_dataset_is_told_so():
+    job = replace(LOAD_BOUND, pipeline={"num_workers": 0})
+    item = spent(job, "load", 0.020, 0.001, loader={"own_workers": 2})["wait-less"]
+
+    assert "workers within the dataset" in item.title
+    assert "storage" not in item.title + item.how
+    assert "--set num_workers" not in item.how
+
+
 def test_loading_that_computes_is_told_to_decode_less():
     given = spent(LOAD_BOUND, "load", 0.020, 0.019)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.worker.worker_facts import WorkerFacts
@@ -40,6 +40,25 @@ def archive(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
         file.writestr("a", bytes(16))
     return tmp_path / "a.zip"
+
+
+class Refilled(Dataset):
+    """Takes its samples from a loader of its own, as a queue of patches does."""
+
+    def __init__(self, num_workers):
+        self.volumes = iter(DataLoader(torch.rand(400, 8), batch_size=None, num_workers=num_workers))
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        return next(self.volumes)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("within", "seen"), [(0, None), (1, 1)])
+def test_workers_within_a_dataset_are_counted(within, seen):
+    assert facts_of(Refilled(within), num_workers=0).get("own_workers") == seen
 
 
 @pytest.mark.integration

@@ -116,7 +116,7 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
 
 
 def more_at_once(case: Case, text: str) -> str:
-    """A remark on more workers for what waits, with the setting in it; empty where they were tried in vain."""
-    if not case.has_loader or (ways_tried(case) and best_way(case) is None):
+    """A remark on more workers for what waits, with the setting in it; empty where they are of no use or impossible."""
+    if not case.has_loader or case.evidence.loader.own_workers or (ways_tried(case) and best_way(case) is None):
         return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from bottleneck.job.inspect import codes_in, count_objects, find_tokenizers, parse_path, resolve
+from bottleneck.job.inspect import codes_in, count_objects, find_tokenizers, parse_path, resolve, walk
 from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
@@ -59,6 +60,7 @@ def describe_loader(
         python_objects=objects.objects,
         python_object_bytes=objects.nbytes,
         python_objects_largest=objects.largest or None,
+        own_workers=None if loader.num_workers else _own_workers(loader.dataset),
         open_handles=_open_handles(running) if method == "fork" else (),
         decoded_pixels_per_sample=pixels.decoded / images if images else None,
         used_pixels_per_sample=pixels.used / images if images else None,
@@ -117,6 +119,12 @@ def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: 
         f"than the others, and {when}: each worker has a copy of its own to fill. Load everything once before the "
         "workers start, or measure without it.",
     )
+
+
+def _own_workers(dataset: Any) -> int | None:
+    """Return how many processes a dataset takes its samples from, such as one that fills a queue; None: none seen."""
+    loaders = (held.value for held in walk(dataset) if issubclass(type(held.value), _BaseDataLoaderIter))
+    return max((int(getattr(one, "_num_workers", 0)) for one in loaders), default=0) or None
 
 
 def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:

@@ -79,6 +79,8 @@ class LoaderFacts:
     tokenizers_parallelism: str | None = None
     forgotten: str | None = left_out()
     """A dict of the dataset in which workers kept samples over several epochs, and those of the job forget them."""
+    own_workers: Count | None = left_out()
+    """Processes that a dataset which is iterated without workers takes its samples from, by a loader within it."""
     open_handles: tuple[OpenHandle, ...] = ()
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None

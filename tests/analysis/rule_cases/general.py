@@ -48,6 +48,11 @@ def _tried(fed_s, threads=8, workers=2):
     return replace(_ALONE, evidence={**_ALONE.evidence, "workers_tried": {"ways": [way]}})
 
 
+def _with_own_workers(job):
+    """The same job, whose dataset has processes of its own: a worker may start none."""
+    return replace(job, evidence={**job.evidence, "loader": {"own_workers": 1}})
+
+
 _MANY_CORES = replace(_AUGMENT, environment={"cpu_cores_available": 64})
 _SHORT_EPOCH = replace(
     DEVICE_BOUND,
@@ -67,6 +72,7 @@ CASES = (
     RuleCase("use-workers", deserves=_tried(0.015), healthy=_tried(0.031)),
     RuleCase("use-workers", deserves=_tried(0.015, threads=6), healthy=_tried(0.029)),
     RuleCase("use-workers", deserves=_ALONE, healthy=replace(_ALONE, evidence={})),
+    RuleCase("use-workers", deserves=_tried(0.015), healthy=_with_own_workers(_tried(0.015))),
     RuleCase(
         "fewer-threads",
         deserves=_tried(0.015, threads=1, workers=0),

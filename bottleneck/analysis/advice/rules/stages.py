@@ -116,6 +116,10 @@ _LOCKS = (
     "; as long as it waits, more workers help: try {setting}",
 )
 """What to do; what goes before it and behind it where more workers are of use."""
+_OWN_WORKERS = (
+    "give the loader within the dataset more workers, by an option of the dataset's own (such as TorchIO's "
+    "Queue(num_workers=...)), as far as there are cores"
+)
 
 
 def _usual_remedy(case: Case, name: str) -> _Remedy | None:
@@ -129,6 +133,8 @@ def _usual_remedy(case: Case, name: str) -> _Remedy | None:
 
 
 def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
+    if case.evidence.loader.own_workers:
+        return _Remedy("wait-less", f"Let the workers within the dataset keep up: {stage.name} waits", _OWN_WORKERS)
     loads = stage.name in LOADING
     what, before, behind = _STORAGE if loads else _LOCKS
     how = more_at_once(case, before) + what + more_at_once(case, behind)

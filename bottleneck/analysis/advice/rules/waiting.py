@@ -88,6 +88,8 @@ def _how_to_even_out(case: Case) -> str:
     bucket = "sort samples of like size into one batch, so that all batches take alike"
     if not case.has_loader:
         return f"{bucket}, and let a thread or a process keep some batches ahead"
+    if case.evidence.loader.own_workers:
+        return "let the workers within the dataset, and the queue that it fills, have more in store than one refill"
     if case.workers < 1:
         return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
     queue = f"DataLoader(..., prefetch_factor={longer}), as far as memory allows; {bucket}"

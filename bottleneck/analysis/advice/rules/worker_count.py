@@ -38,6 +38,8 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
         return
     if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s:
         return
+    if case.evidence.loader.own_workers:  # a worker may start no processes
+        return
     tried, best = ways_tried(case), best_way(case)
     if best is not None:
         yield _tried(case, best) if best.workers else _fewer_threads(case, best)
