@@ -65,7 +65,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
         verdict=verdict,
         advice=_advice(measurement, readings, answer, verdict),
         evidence=costs.add_to(measurement.evidence),
-        warnings=(*find_warnings(measurement, readings, answer), *doubtful_costs(readings, costs)),
+        warnings=(*find_warnings(measurement, readings, answer, costs.serving), *doubtful_costs(readings, costs)),
         ranks=kept_ranks(measurement.ranks, measurement.evidence),
     )
     return with_parts(result)

@@ -20,7 +20,7 @@ from bottleneck.analysis.stopping import LEAST_ROUNDS
 from bottleneck.analysis.verdict import Choice, cost_s
 from bottleneck.results.format import duration, names, percent, plural, size
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
-from bottleneck.results.records import Block, Rate, Result, Stage, Warning, blocks_of
+from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
 _HALVES_MARGIN = 1.06
@@ -37,8 +37,14 @@ _TREND_CHANGE = 1.25
 """Rank correlation with the round, and ratio of the last to the first third, that make a trend."""
 
 
-def find_warnings(measurement: Result, readings: Readings, answer: Answer) -> tuple[Warning, ...]:
-    """The warnings of the measuring, then those that its numbers give rise to."""
+def find_warnings(
+    measurement: Result, readings: Readings, answer: Answer, serving: Interval | None = None
+) -> tuple[Warning, ...]:
+    """The warnings of the measuring, then those that its numbers give rise to.
+
+    Args:
+        serving: What it takes to give out the recordings of a batch [s]; None: not known.
+    """
     held = answer.steady_state == "input_bound"
     # Of a run that ended early the first warning says why.
     remedy = "" if ended_early(measurement) else " Give it a larger --budget"
@@ -47,7 +53,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer) -> tu
         *_contradicting(answer.contradiction),
         *_too_few_rounds(readings, remedy),
         *_tiny_batches(readings),
-        *_negative_drops(readings),
+        *_negative_drops(readings, serving),
         *_unsteady_blocks(measurement),
         *_trends(readings),
         *_warm_reads(measurement),
@@ -162,18 +168,24 @@ def _warm_reads(measurement: Result) -> Iterator[Warning]:
         )
 
 
-def _negative_drops(readings: Readings) -> Iterator[Warning]:
+def _negative_drops(readings: Readings, serving: Interval | None) -> Iterator[Warning]:
     """Warn where doing more was surely faster than doing less, which no stage can explain."""
     confidence = drop_confidence(readings)
     for span in readings.spans:
         spread = None if span.inner is None else drop(readings, span)
         if spread is not None and spread.interval(confidence).high < -math.log(MARGIN):
             faster = percent(1 - math.exp(spread.estimate))
+            lost_s = readings.coupled[span.outer].seconds_per_batch * (math.exp(-spread.estimate) - 1)
+            remedy = "Close what else runs on this machine and measure again with a larger --budget."
+            if serving is not None and span.inner != DEVICE and lost_s <= serving.high:
+                remedy = (
+                    f"Giving out what was recorded takes {duration(serving.estimate)} a batch, which explains it: "
+                    "stages as short as that cannot be told apart."
+                )
             yield Warning(
                 "negative-drop",
                 f"{span.outer} took {faster} less time than {span.inner}, although it does more: do not "
-                f"trust the exposed time of {span.name} and of its neighbours. Close what else runs on this "
-                "machine and measure again with a larger --budget.",
+                f"trust the exposed time of {span.name} and of its neighbours. {remedy}",
             )
 
 

@@ -93,6 +93,18 @@ def test_a_negative_drop():
     assert warning.message.startswith("after_collate took 19 % less time than host, although it does more")
 
 
+@pytest.mark.parametrize(("serving_s", "explains"), [(0.030, True), (0.0101, False)])
+def test_a_negative_drop_that_serving_explains(serving_s, explains):
+    coupled = {"device": 0.010, "before_collate": 0.012, "before_augment": 0.020, "raw": 0.016}
+    drained = {"before_collate": 0.002, "before_augment": 0.008, "raw": 0.010}
+    job = Job(coupled=coupled, drained=drained, alone={"load": 0.010}, workers=0.010, serving=serving_s)
+
+    found = {one.id: one.message for one in analyse(measure(job, noise=0.001)).warnings}
+
+    assert ("Giving out what was recorded" in found["negative-drop"]) == explains
+    assert ("Close what else runs" in found["negative-drop"]) != explains
+
+
 def test_a_bottleneck_that_was_inferred():
     assert ids(measure(replace(AUGMENT_BOUND, without={}))) == ["gain-not-measured"]
 
