@@ -7,6 +7,7 @@ from bottleneck.analysis.advice import advise as advising
 from bottleneck.analysis.advice.rule import Suggestion, rule
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
+from tests.analysis.rule_case import with_stage
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, LAST_STRAW, TIED, Job, keep_rounds, measure
 
 WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}
@@ -306,6 +307,19 @@ def test_loading_that_waits_is_not_told_to_decode_faster():
     assert "decod" not in item.title + item.why + item.how
     assert "--set num_workers=8" in item.how
     assert item.evidence["waiting_share"] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "how"),
+    [
+        ({}, "Pipeline("),
+        ({"source": "script"}, "@bottleneck.stage("),
+        ({"source": "script", "loader": None}, "--flamegraph"),
+    ],
+)
+def test_fetch_is_cut_by_what_the_job_can_be_cut_by(pipeline, how):
+    job = with_stage(replace(LOAD_BOUND, pipeline={**WORKERS, **pipeline}), "load", "fetch")
+    assert how in next(one.how for one in analyse(job).advice if one.id == "cut-fetch")
 
 
 def test_loading_that_waits_for_workers_within_the_dataset_is_told_so():

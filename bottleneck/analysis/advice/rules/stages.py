@@ -97,6 +97,7 @@ _HOW_FOR_IMAGES = {
 
 # Where the device is the CPU, moving work from the workers to the train step gains nothing.
 _AUGMENT_ON_CPU = "Make the augmentation cheaper"
+_LOOK_INTO_FETCH = "See what takes the time in fetch"
 _HOW_ON_CPU = "do beforehand, once, whatever is not random; apply the costly parts of the rest to fewer samples"
 _HOW_ON_CPU_FOR_IMAGES = (
     "crop and resize before anything that touches every pixel; keep pixels as uint8 until the end; do beforehand, "
@@ -127,6 +128,10 @@ def _usual_remedy(case: Case, name: str) -> _Remedy | None:
     remedy, images = _REMEDIES.get(name), shows_images(case)
     if remedy is None:
         return None
+    if name == FETCH and not case.has_loader:  # what is not cut by samples has no attribute or mark to cut it by
+        return replace(remedy, title=_LOOK_INTO_FETCH, how="--flamegraph DIR draws the functions that take the time")
+    if name == FETCH and case.in_script:
+        return replace(remedy, how='put @bottleneck.stage("augment") on the function of the dataset that augments')
     if name == AUGMENT and case.on_cpu:
         return replace(remedy, title=_AUGMENT_ON_CPU, how=_HOW_ON_CPU_FOR_IMAGES if images else _HOW_ON_CPU)
     return replace(remedy, how=_HOW_FOR_IMAGES.get(name, remedy.how)) if images else remedy
