@@ -17,7 +17,7 @@ from bottleneck.analysis.settings import THIS_TOOL, unit_of
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.warnings import ended_early, find_warnings
 from bottleneck.results.names import is_cpu
-from bottleneck.results.rank_trials import NO_TRIALS, RankTrials
+from bottleneck.results.ranks import NO_TRIALS, RankTrials
 from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Result, Verdict
 
 

@@ -69,7 +69,7 @@ def shared_name(what: str) -> str:
 
 
 def called(held: Straggler) -> str:
-    """The rank that holds the others, or those that do so alike: `rank 3 on node-0`, `ranks 4 and 5`."""
+    """The rank or ranks that hold the others: `rank 3 on node-0`, `ranks 4 and 5`."""
     if not held.ranks:
         return f"rank {held.rank:,} on {held.host}"
     shown = [f"{rank:,}" for rank in held.ranks[:_MOST_NAMED]]
@@ -140,12 +140,12 @@ def cores_of_host(ranks: Sequence[Rank]) -> int | None:
     return min((rank.cores_of_host for rank in ranks if rank.cores_of_host), default=None)
 
 
-def workers_that_fit(ranks: Sequence[Rank], beside: int = 1) -> int | None:
+def workers_that_fit(ranks: Sequence[Rank], reserved: int = 1) -> int | None:
     """Workers of a rank that its part of the cores of its host has room for; None where that is unknown.
 
     Args:
         ranks: Of the job.
-        beside: Cores that each rank's main process needs.
+        reserved: Cores for each rank's main process.
     """
     here, cores = ranks_per_host(ranks), cores_of_host(ranks)
-    return None if cores is None or not here else max(1, cores // here - beside)
+    return None if cores is None or not here else max(1, cores // here - reserved)

@@ -11,8 +11,7 @@ from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.files import TraceFile
-from bottleneck.results.rank_trials import NO_TRIALS
-from bottleneck.results.ranks import Rank
+from bottleneck.results.ranks import NO_TRIALS, Rank
 from bottleneck.results.records import (
     NO_VERDICT,
     SCHEMA_VERSION,

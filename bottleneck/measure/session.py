@@ -46,7 +46,6 @@ from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
 from bottleneck.measure.preserve.preserved import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback
-from bottleneck.measure.ranks.blame import what_ended_all
 from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
 from bottleneck.measure.ranks.watch import Watch
@@ -63,7 +62,7 @@ from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.measure.visit import Counters
 from bottleneck.measure.warm_up import make_bench
 from bottleneck.results.files import TraceFile
-from bottleneck.results.rank_trials import NO_TRIALS, RankTrials
+from bottleneck.results.ranks import NO_TRIALS, RankTrials
 from bottleneck.results.records import Cost, Result
 
 _RECORDING_SHARE = 0.06
@@ -122,7 +121,7 @@ def measure(
         try:
             with left_as_found if options.restore else nullcontext() as kept:
                 if group is not None:
-                    group.come()
+                    group.join()
                 timekeeper = Timekeeper(options, on_progress if _leads(group) else lambda _: None, clock)
                 job = JobOnDevice.of(pipeline, loader, device, options.loop)
                 session = Session(job, sites, options, ledger, judge, timekeeper, group)
@@ -177,7 +176,7 @@ def _what_ended_it(error: BaseException, group: Group | None) -> BaseException:
     except BaseException as fault:
         group.fail(fault)
         raise
-    return what_ended_all(group, found)
+    return group.root_failure(found)
 
 
 def _explain_end(error: BaseException) -> BaseException:

@@ -23,9 +23,9 @@ from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.loop import Loop
 from bottleneck.measure.preparation import Recording
-from bottleneck.measure.ranks.alone import rank_warnings
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import bench_maker
+from bottleneck.measure.ranks.team import rank_warnings
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.training.training import Training, make_training
 

@@ -66,21 +66,21 @@ def _row(rank: Rank) -> tuple[str, ...]:
 def _together(result: Result) -> str:
     """What a batch takes all ranks, and what they take from each other."""
     together = result.evidence.ranks
-    told = ["Per batch: what a rank waits for data in the job, and what its loader takes alone, all ranks at once."]
+    notes = ["Per batch: what a rank waits for data in the job, and what its loader takes alone, all ranks at once."]
     if any(rank.held is not None for rank in extremes(result.ranks, together)):
         held = together.straggler
         whose = "this rank's data" if held is None or not held.ranks else f"the data of {called(held)}"
-        told.append(f"If free: throughput of the job with {whose} served from a cache.")
+        notes.append(f"If free: throughput of the job with {whose} served from a cache.")
     ratio = together.contention.ratio
     if ratio is not None and known(ratio.estimate):
         what = f", by sharing {shared_name(together.contention.what)}" if together.contention.what else ""
-        told.append(f"Together a batch takes them {gain_interval(ratio)} as long as alone{what}.")
+        notes.append(f"Together a batch takes them {gain_interval(ratio)} as long as alone{what}.")
     cost_s, reason = together.sync.cost_s_per_batch, together.sync_reason
     if known(cost_s):
-        told.append(f"Sharing gradients takes {duration(max(0.0, cost_s))} of each step.")
+        notes.append(f"Sharing gradients takes {duration(max(0.0, cost_s))} of each step.")
     elif reason:
-        told.append(f"What sharing gradients takes is not known: {reason}.")
+        notes.append(f"What sharing gradients takes is not known: {reason}.")
     lengths = {rank.samples_per_epoch for rank in result.ranks if rank.samples_per_epoch is not None}
     if len(lengths) > 1:
-        told.append(f"Their epochs have {names([count(n) for n in (min(lengths), max(lengths))])} samples.")
-    return " ".join(told)
+        notes.append(f"Their epochs have {names([count(n) for n in (min(lengths), max(lengths))])} samples.")
+    return " ".join(notes)

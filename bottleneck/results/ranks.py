@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from bottleneck.results.blocks import Block
 from bottleneck.results.evidence.fields import left_out
@@ -64,3 +65,38 @@ def with_blocks_of(ranks: Sequence[Rank], kept: Container[int]) -> tuple[Rank, .
 
 def _summary(rank: Rank) -> Rank:
     return replace(rank, experiments=tuple(replace(found, coupled=(), drained=()) for found in rank.experiments))
+
+
+# --- trials -----------------------------------------------------------------------------------------------
+
+TrialName = Literal[
+    "device", "device-unshared", "raw", "raw-unshared", "raw-freed", "raw-held", "loaders", "loader-alone"
+]
+"""Batches cached on the device, and the job as it is, both also without sharing gradients; the job with the loaders of
+some ranks free, and with those of all others free; all loaders at once, and one of them while the others rest."""
+
+
+@dataclass(frozen=True)
+class RankTrial:
+    """Blocks of one rank in a trial."""
+
+    name: TrialName
+    rank: Count
+    blocks: tuple[Block, ...]
+    cpu_s: Amount | None = None
+    """CPU time of the rank's processes in these blocks; None where that was not counted."""
+    network_bytes: Amount | None = None
+    """That its host sent and received in these blocks."""
+
+
+@dataclass(frozen=True)
+class RankTrials:
+    """The trials on the ranks of a job, before any statistics; no file holds them."""
+
+    trials: tuple[RankTrial, ...] = ()
+    freed: tuple[Count, ...] = ()
+    """Ranks whose loaders were free: the one that waits the most, whose loader ran alone, and others that wait about as
+    long."""
+
+
+NO_TRIALS = RankTrials()

@@ -20,7 +20,7 @@ def check_group(world: int, environment: Mapping[str, str] | None = None) -> Non
         environment: Of the process; None: of this one.
 
     Raises:
-        UsageError: They would be diagnosed one beside the other.
+        UsageError: Each would be diagnosed by itself.
     """
     place = find_place(environment)
     if world == 1 and place is not None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import advised
-from benchmarks.advised import JOBS, Followed, advised_table, check_advice, find_advice, follow_all, with_workers
+from benchmarks.advised import JOBS, Followed, advised_table, check_advice, follow_all
 from benchmarks.paired import Realised
 from benchmarks.plain import plain_loader
 from benchmarks.work import Work
@@ -63,23 +63,6 @@ def test_what_is_off_is_listed_and_bounds_are_counted():
     assert check.measured == "2 of 3; 2 predict a gain, 1 of them 'at most'"
     assert len(check.off) == 1
     assert check.off[0].startswith("a table (use-workers): ")
-
-
-def test_a_failed_diagnosis_is_off():
-    failed = Followed("a table", "use-workers", None, None, "OSError: no")
-    assert check_advice([failed]).off == ("a table (use-workers): OSError: no",)
-    assert "failed" in advised_table([failed])
-
-
-def test_workers_are_those_that_the_advice_names():
-    assert with_workers({"num_workers": 0}, ABOUT)["num_workers"] == 5
-    assert with_workers({"num_workers": 0}, None)["num_workers"] == 2
-
-
-def test_advice_is_found_by_its_id():
-    result = SimpleNamespace(advice=(advice(), Advice("fetch-in-batches", "load", "", "", "", {})))
-    assert find_advice(result, ("fetch-in-batches",)).stage == "load"
-    assert find_advice(result, ("pin-memory",)) is None
 
 
 @pytest.mark.parametrize("job", CALM, ids=lambda job: job.name)

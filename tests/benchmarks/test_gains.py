@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from benchmarks import gains, observer, paired
-from benchmarks.gains import JOBS, Gain, check_gains, gains_table, reported_gain
+from benchmarks.gains import JOBS, Gain, check_gains, gains_table
 from benchmarks.observer import Timed
 from benchmarks.paired import Realised, enough_of, realise
 from benchmarks.plain import plain_loader
-from benchmarks.taken_out import CannotBeTakenOut, MadeBatch, without
-from benchmarks.uneven import UnevenImages
+from benchmarks.taken_out import MadeBatch, without
 from benchmarks.work import Work
 from bottleneck.measure.rounds.steal_time import StealTime
 from bottleneck.results.records import Interval
@@ -55,18 +54,6 @@ def test_a_batch_in_shared_memory_is_written_there_anew_each_time():
     assert shared.is_shared()
     assert shared.data_ptr() != batch[0].data_ptr()
     assert plain is batch[1]
-
-
-def test_a_stage_that_is_not_there_cannot_be_taken_out():
-    with pytest.raises(CannotBeTakenOut, match="sync"):
-        without(JOBS[0].build(), "sync")
-
-
-def test_there_are_uneven_jobs_of_four_and_eight_workers_among_at_least_eight_stages():
-    assert len(STAGES) >= 8
-    fields = [job.build() for job in JOBS]
-    uneven = {each["num_workers"] for each in fields if isinstance(each["dataset"], UnevenImages)}
-    assert uneven == {4, 8}
 
 
 class Loop:
@@ -140,13 +127,6 @@ def test_a_gain_that_is_missing_or_wrong_is_listed():
     assert "**out by 0.20**" in gains_table([wrong])
 
 
-def test_the_reported_gain_is_that_of_the_stage():
-    result = SimpleNamespace(stages=[SimpleNamespace(name="load", gain_if_free=Interval(1.1, 1.0, 1.2))])
-    assert reported_gain(result, "load").estimate == 1.1
-    assert reported_gain(result, "augment") is None
-    assert reported_gain(None, "load") is None
-
-
 def test_a_job_is_diagnosed_once_between_the_plain_loops_of_its_stages(monkeypatch):
     # Guards: plain loops after the diagnosis only, on a machine that had changed by then.
     calls, earlier_ones = [], []
@@ -163,14 +143,6 @@ def test_a_job_is_diagnosed_once_between_the_plain_loops_of_its_stages(monkeypat
     assert calls == ["loops", "loops", "diagnosis", "loops", "loops"]
     assert [len(earlier) for earlier in earlier_ones] == [0, 0, 4, 4]
     assert [len(one.realised.ratios) for one in found] == [8, 8]
-
-
-def test_pairs_that_were_taken_before_count(monkeypatch):
-    monkeypatch.setattr(paired, "PlainLoop", Loop)
-    before, after = ({"pace_s": pace_s, "blocks": [], "num_workers": 8} for pace_s in (0.03, 0.02))
-    found = realise(before, after, pairs=2, block_s=1.0, earlier=(1.7, 1.7))
-    assert found.ratios[:2] == (1.7, 1.7)
-    assert len(found.ratios) == 4
 
 
 def test_a_busy_machine_gets_more_pairs_until_the_gain_is_known():

@@ -36,11 +36,6 @@ def test_without_a_device_a_part_that_needs_one_says_so(tmp_path):
     assert {line["status"] for line in read_lines(tmp_path)} == {"needs a CUDA device"}
 
 
-def test_a_part_is_not_begun_without_time_for_it(tmp_path):
-    run_parts(PARTS, tmp_path, 0.0, has_cuda=True)
-    assert read_lines(tmp_path) == []
-
-
 def test_the_page_says_what_was_missed():
     lines = [
         {"part": "planted", "name": "copy_slow", "holds": False, "efficiency": "0.81", "took_s": 12.3456},

@@ -1,6 +1,5 @@
 """Parts of the bench are kept by themselves, and shown together."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -48,24 +47,6 @@ def test_the_page_says_when_each_part_was_taken_and_what_all_share_once():
     assert page.index("**missed**") < page.index("## Planted") < page.index("## Time")
 
 
-def test_what_is_off_is_listed_below_the_bars():
-    page = to_markdown([VERDICTS, SPEED])
-    assert "Off in 'time':\n\n- slow_load: 70 s" in page
-    assert page.index("**missed**") < page.index("- slow_load") < page.index("## Planted")
-    assert "Off in 'right'" not in page
-
-
-def test_parts_that_were_kept_before_revisions_were_can_be_read(tmp_path):
-    path = tmp_path / "results.json"
-    write(path, [VERDICTS])
-    fields = json.loads(path.read_text())
-    del fields[0]["revision"], fields[0]["checks"][0]["off"]
-    path.write_text(json.dumps(fields))
-    (part,) = read(path)
-    assert part.checks == VERDICTS.checks
-    assert "not kept" in part.revision
-
-
 def test_only_what_was_run_is_kept_anew(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     monkeypatch.setattr(bench, "RESULTS", path)
@@ -98,9 +79,3 @@ def test_the_results_in_the_tree_are_those_that_are_kept():
     assert {part.name for part in parts} <= set(bench.PARTS)
     page = bench.RESULTS.with_name("RESULTS.md").read_text(encoding="utf-8")
     assert page == to_markdown(parts, list(bench.PARTS))
-
-
-def test_parts_that_have_not_been_measured_are_named():
-    page = to_markdown([SPEED], ORDER)
-    assert "Not measured yet: verdicts." in page
-    assert "Not measured yet" not in to_markdown([VERDICTS, SPEED], ORDER)

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from benchmarks import efficiencies, loop
+from benchmarks import loop
 from benchmarks.checks import checks_table
 from benchmarks.datasets import Step
 from benchmarks.efficiencies import Judged, check_judged, judged_table
@@ -56,12 +56,6 @@ def test_steps_of_different_lengths_are_compared_over_the_very_same_batches(cloc
     small = found.batches - large
     steps = 0.011 * (5 * large + small)
     assert found.efficiency == pytest.approx(steps / (steps + 0.009 * found.batches), rel=1e-3)
-
-
-def test_a_loop_that_is_not_known_well_goes_on(clock, monkeypatch):
-    uneven = [0.0] * 300 + [0.03] * 300
-    found = timed(clock, monkeypatch, [1], uneven).run(20)
-    assert 20 < found.seconds <= 61
 
 
 def test_a_process_that_starts_while_the_step_is_alone_does_not_count(clock, monkeypatch):
@@ -120,14 +114,3 @@ def test_one_in_twenty_may_be_out_and_is_listed_below_the_table():
     assert "**out by 19.0**" in table
     assert "74.8% ± 0.2%" in table
     assert max(map(len, checks_table([check]).splitlines())) < 300
-
-
-def test_a_diagnosis_that_fails_is_out(monkeypatch):
-    def refuse(fields, quick):
-        raise MemoryError("no")
-
-    monkeypatch.setattr(efficiencies, "diagnose", refuse)
-    found = efficiencies.judge("a", "", LoopTime(1, 1.0, 1.0, 0.9, 0.0), {})
-    assert not found.right
-    assert check_judged("regimes", [found]).off == ("a: MemoryError: no",)
-    assert "MemoryError" in judged_table([found])

@@ -37,11 +37,6 @@ def test_everything_the_issue_lists_is_planted():
     assert {planted.name for planted in PLANTED} >= MUST_BE_PLANTED
 
 
-def test_names_are_unique():
-    names = [planted.name for planted in PLANTED + SLOW_STEPS]
-    assert len(names) == len(set(names))
-
-
 @EVERY
 def test_spawned_workers_can_unpickle_it(planted):
     fields = planted.build(length=100)
@@ -95,15 +90,6 @@ def test_the_length_of_the_dataset_costs_nothing():
     assert abs(len(pickle.dumps(long)) - len(pickle.dumps(short))) < 16
 
 
-def test_fields_can_be_replaced():
-    assert find_planted("copy_slow").build(batch_size=4, device="meta")["device"] == "meta"
-
-
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(KeyError, match="last_straw"):
-        find_planted("first_straw")
-
-
 def test_only_the_hand_off_pays_for_the_costly_object(done):
     import copy
 
@@ -112,8 +98,3 @@ def test_only_the_hand_off_pays_for_the_costly_object(done):
     assert done == []
     assert pickle.loads(pickle.dumps(thing)).content == ["a", "b"]
     assert done == [0.010]
-
-
-def test_nothing_on_the_uncut_dataset_can_be_called():
-    dataset = find_planted("fetch").build(length=10)["dataset"]
-    assert [name for name, value in vars(dataset).items() if callable(value)] == []

@@ -50,10 +50,6 @@ def test_the_answer_on_a_script_is_that_on_its_description(described, agrees):
     assert (described is not None) == (f"{described and described.bottleneck}, " in runs_table([found]))
 
 
-def test_a_cached_batch_that_takes_longer_is_no_more_than_all():
-    assert Plain(0.020, 0.0201).efficiency == 1.0
-
-
 def test_each_bar_names_what_is_off():
     assert all(check.held for check in check_runs([run(), run()]))
     failed = Run(LOAD, Plain(0.030, 0.021), Answer("failed", None, None, None, 9.0, "status 3: no loop"))

@@ -1,6 +1,5 @@
 """Jobs of varying shapes: lengths by the batch's number, and a step that goes with them."""
 
-import pickle
 import statistics
 
 import pytest
@@ -9,13 +8,10 @@ from torch.utils.data import default_collate
 
 from benchmarks.shapes import (
     BATCHES_A_SCALE,
-    BATCHES_TO_DOUBLE,
     LONG_BATCHES,
     LONGEST,
     SHAPES,
     USUAL_LENGTH,
-    find_job,
-    growing,
     longest_first,
     scaled,
 )
@@ -57,11 +53,6 @@ def test_loading_goes_with_the_length_where_it_says_so(job, done):
     assert sum(done) == pytest.approx(job.worker_batch_s * first)
 
 
-@EVERY
-def test_workers_started_by_spawn_can_have_it(job):
-    assert pickle.loads(pickle.dumps(job.build()["dataset"])).loader.lengths is job.lengths
-
-
 def test_the_longest_come_first_and_are_far_from_usual():
     assert [longest_first(number) for number in range(LONG_BATCHES)] == [LONGEST] * LONG_BATCHES
     rest = [longest_first(number) for number in range(LONG_BATCHES, 5000)]
@@ -73,14 +64,3 @@ def test_a_scale_lasts_for_ten_batches():
     groups = [{scaled(group * BATCHES_A_SCALE + number) for number in range(BATCHES_A_SCALE)} for group in range(40)]
     assert {len(group) for group in groups} == {1}
     assert len(set.union(*groups)) > 3
-
-
-def test_a_curriculum_doubles_its_length():
-    assert growing(BATCHES_TO_DOUBLE) == 2 * growing(0)
-    assert all(growing(number) <= growing(number + 1) for number in range(0, 20_000, 7))
-
-
-def test_shapes_are_found_by_their_names():
-    assert find_job("grouped").lengths is longest_first
-    with pytest.raises(KeyError, match="curriculum"):
-        find_job("x")

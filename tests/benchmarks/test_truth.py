@@ -5,18 +5,16 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-import torch
 from torch.utils.data import IterableDataset
 
 from benchmarks import truth
 from benchmarks.planted import PLANTED, Planted, PlantedStage, find_planted
-from benchmarks.taken_out import CannotBeTakenOut, in_shared_memory, without
+from benchmarks.taken_out import CannotBeTakenOut, without
 from benchmarks.truth import (
     COLLATION,
     SAMPLE,
     WRITING,
     clocked_fields,
-    clocks_per_batch,
     measure_truth,
     stage_seconds,
 )
@@ -63,22 +61,6 @@ def test_collation_is_all_but_the_write_into_shared_memory():
     clocks = {COLLATION: 0.0040, WRITING: 0.0003, SAMPLE: 0.02, "load": 0.01, "augment": 0.01}
     assert stage_seconds(find_planted("last_straw"), clocks)["collate"] == pytest.approx(0.0037)
     assert stage_seconds(find_planted("marked_pad"), {**clocks, "pad": 0.0030})["collate"] == pytest.approx(0.0007)
-
-
-def test_only_what_the_collation_has_written_into_shared_memory_is_taken_off(monkeypatch):
-    written = []
-    new_shared = torch.UntypedStorage._new_shared
-    monkeypatch.setattr(
-        torch.UntypedStorage, "_new_shared", lambda size, **given: (written.append(size), new_shared(size, **given))[1]
-    )
-    shared = torch.empty(0, dtype=torch.float32).set_(new_shared(48), 0, (3, 4))
-    in_shared_memory({"images": [shared, torch.zeros(5)], "labels": (torch.zeros(2), "name")})
-    assert written == [48]
-
-
-def test_clocks_are_told_per_batch():
-    seen = [{"load": 1.0}, {"load": 1.004}, {"load": 1.012, "late": 0.5}]
-    assert clocks_per_batch(seen) == {"load": pytest.approx(0.006), "late": pytest.approx(0.25)}
 
 
 def test_estimates_are_judged_by_what_was_real():

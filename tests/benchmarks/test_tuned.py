@@ -33,12 +33,6 @@ def test_just_what_pays_is_right():
     assert "num_workers=4" in tuned_table([right])
 
 
-def test_a_value_need_not_be_a_number():
-    compiled = tried(replace(WORKERS, kept=frozenset({"compile"})), ("compile=default",))
-    assert (compiled.kept, compiled.miss) == ({"compile": "default"}, "")
-    assert "compile=default" in tuned_table([compiled])
-
-
 @pytest.mark.parametrize(("ratio", "held"), [(3.45, True), (3.6, False), (3.12, True), (2.9, False)])
 def test_a_gain_that_plain_loops_do_not_have_is_off(ratio, held):
     assert (not tried(WORKERS, ("num_workers=4",), ratio=ratio).miss) == held
@@ -49,12 +43,6 @@ def test_a_throughput_that_plain_loops_do_not_have_is_off_also_where_nothing_was
     unchanged = Tried(replace(WORKERS, kept=frozenset()), tuning(None), plain=plain)
     assert (not unchanged.miss) == held
     assert f"{plain:.1f}" in tuned_table([unchanged])
-
-
-def test_what_fails_is_off():
-    failed = Tried(WORKERS, None, failure="The budget is too short.")
-    assert check_tuned([failed]).off == (f"{WORKERS.name}: The budget is too short.",)
-    assert "**off**" in tuned_table([failed])
 
 
 def test_the_changed_job_is_the_one_that_plain_loops_run():

@@ -2,15 +2,14 @@
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 
 from bottleneck.measure.device import devices_of, make_synchronize
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.ranks.alone import rank_warnings
-from bottleneck.measure.ranks.summary import with_cores_of_hosts
-from bottleneck.measure.ranks.team import note_load
+from bottleneck.measure.ranks.team import RankReport, gather_ranks, rank_warnings
 from bottleneck.results.ranks import Rank
 from tests.support.sessions import PRECISE, run_simulated
 
@@ -43,16 +42,26 @@ def test_a_diagnosis_warns_of_it(monkeypatch):
     assert "one-rank-of-many" in [warning.id for warning in outcome.measurement.warnings]
 
 
+def gather(*reports):
+    """What rank 0 makes of the reports of all ranks, and what it takes for the load of its own job."""
+    texts, ledger, told = [msgspec.json.encode(report).decode() for report in reports], Ledger({}, {}), []
+    group = SimpleNamespace(host=reports[0].rank.host, gather=lambda _: texts)
+    ranks = gather_ranks(group, reports[0], ledger, SimpleNamespace(note_other_load=told.append))
+    assert told == [ledger.evidence.ranks.other_ranks_cores]
+    return ranks, told[0]
+
+
 def test_what_the_other_ranks_of_a_host_keep_busy_is_no_load_of_others():
     # Guards: a job of several ranks was told to stop other processes, which were its own.
-    ledger, told = Ledger({}, {}), []
-    rounds = SimpleNamespace(note_other_load=told.append)
-    gathered = ['["a", 1.5]', '["a", 2.0]', '["b", 7.0]']
-    note_load(SimpleNamespace(host="a", gather=lambda _: gathered), ledger, rounds, 1.5)
-    assert told == [2.0]
-    assert ledger.evidence.ranks.other_ranks_cores == 2.0
-    note_load(SimpleNamespace(host="b", gather=lambda _: None), ledger, rounds, 7.0)
-    assert told == [2.0]
+    busy = [("a", 1.5), ("a", 2.0), ("b", 7.0)]
+    _, load = gather(*(RankReport(Rank(number, host, "cpu"), (), cores) for number, (host, cores) in enumerate(busy)))
+    assert load == 2.0
+
+
+def test_cores_that_ranks_of_a_host_may_use_together_are_counted_once():
+    bound = [("a", [0]), ("a", [1]), ("b", [0, 1, 2, 3]), ("b", [2, 3]), ("c", [])]
+    ranks, _ = gather(*(RankReport(Rank(number, host, "cpu"), cpus, 0.0) for number, (host, cpus) in enumerate(bound)))
+    assert [rank.cores_of_host for rank in ranks] == [2, 2, 4, 4, None]
 
 
 # --- several devices of one process ------------------------------------------------------------------------
@@ -78,9 +87,3 @@ def test_the_devices_of_a_model_and_of_what_an_optimizer_trains():
     assert devices_of(model) == (CPU, torch.device("meta"))
     assert devices_of(None, optimizer) == (torch.device("meta"),)
     assert devices_of(len, None) == ()
-
-
-def test_cores_that_ranks_of_a_host_may_use_together_are_counted_once():
-    ranks = [Rank(number, host, "cpu") for number, host in enumerate(("a", "a", "b", "b", "c"))]
-    bound = zip(ranks, ([0], [1], [0, 1, 2, 3], [2, 3], []), strict=True)
-    assert [rank.cores_of_host for rank in with_cores_of_hosts(list(bound))] == [2, 2, 4, 4, None]

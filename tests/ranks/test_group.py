@@ -1,64 +1,109 @@
-"""Ranks agree by a store, and hear of each other's failures wherever they wait."""
+"""Ranks agree by a store, and end together: one that fails, is killed, falls silent or hangs is named on all."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
+from torch.distributed import HashStore
 
+from bottleneck.cli.termination import end_in_order
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.ranks.group import COMING_S, Failed
-from tests.ranks.stores import DictStore, make_group, on_all_ranks
+from bottleneck.measure.interrupts import ending
+from bottleneck.measure.ranks.group import JOIN_S, Group
+from bottleneck.measure.ranks.watch import GRACE_S, HANG_S, SILENT_S, Heartbeat, Watch
 from tests.support.clock import FakeClock
 
-
-def test_all_hear_what_the_first_announces_in_order():
-    def talk(group):
-        heard = []
-        for text in ("one", "two"):
-            if group.leads:
-                group.announce(text)
-            else:
-                heard.append(group.hear())
-        return heard
-
-    assert on_all_ranks(talk) == [[], ["one", "two"], ["one", "two"]]
+ECHO = MeasurementError("The train step raised: Connection closed by peer")
 
 
-def test_all_get_the_most_and_the_fewest_of_what_each_says():
-    assert on_all_ranks(lambda group: (group.most(group.rank), group.fewest(10 - group.rank))) == [(2, 8)] * 3
+def on_all_ranks(call, size=3):
+    """What a call returns on each rank, or raises there; ranks are threads."""
+    store = HashStore()
+
+    def run(rank):
+        group = Group(store, rank, size, sleep=lambda _: time.sleep(0))
+        try:
+            return call(group)
+        except BaseException as error:
+            group.fail(error)
+            return error
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(run, range(size)))
 
 
-def test_whether_all_say_the_same():
-    assert on_all_ranks(lambda group: (group.all_say("same"), group.all_say(str(group.rank)))) == [(True, False)] * 3
+# --- agreement --------------------------------------------------------------------------------------------
 
 
-def test_the_first_gathers_in_the_order_of_ranks():
-    assert on_all_ranks(lambda group: group.gather(f"rank {group.rank}")) == [
-        ["rank 0", "rank 1", "rank 2"],
-        None,
-        None,
-    ]
+def test_all_get_what_rank_0_says_in_order():
+    said = {0: ("one", "two"), 1: ("ignored", ""), 2: ("", "")}
+    assert on_all_ranks(lambda group: [group.agree(text) for text in said[group.rank]]) == [["one", "two"]] * 3
 
 
-def test_nobody_goes_on_before_all_have_met():
-    met = []
+def test_ranks_agree_on_numbers_and_on_whether_they_are_alike():
+    def agree(group):
+        numbers = group.most(group.rank), group.fewest(10 - group.rank)
+        return *numbers, group.all_say("same"), group.all_say(str(group.rank))
 
-    def meet(group):
-        met.append("before")
-        group.meet()
-        return met.count("before")
-
-    assert on_all_ranks(meet, size=4) == [4] * 4
+    assert on_all_ranks(agree) == [(2, 8, True, False)] * 3
 
 
-def test_who_waits_hears_who_failed():
+def test_rank_0_gathers_in_the_order_of_ranks():
+    found = on_all_ranks(lambda group: group.gather(f"rank {group.rank}"))
+    assert found == [["rank 0", "rank 1", "rank 2"], None, None]
+
+
+def test_nobody_passes_a_barrier_before_all_are_there():
+    came = []
+
+    def wait(group):
+        came.append(group.rank)
+        return group.barrier(), len(came)
+
+    assert on_all_ranks(wait, size=4) == [(4, 4)] * 4
+
+
+def test_ranks_work_until_the_last_one_is_at_the_barrier():
+    done, enough = [0, 0, 0], threading.Event()
+
+    def wait(group):
+        def work():
+            done[group.rank] += 1
+            if min(done[:2]) >= 5:
+                enough.set()
+
+        if group.rank == 2:
+            assert enough.wait(30)
+        group.barrier(work)
+        return done[group.rank]
+
+    first, second, last = on_all_ranks(wait)
+    assert min(first, second) >= 5
+    assert last <= 1
+
+
+def test_ranks_that_do_not_join_are_counted():
+    clock = FakeClock()
+    group = Group(HashStore(), 0, 4, clock, clock.advance)
+    with pytest.raises(MeasurementError, match=r"Of 4 ranks 1 came .* Start every rank under it"):
+        group.join()
+    assert clock() > JOIN_S
+
+
+def test_who_waits_gets_to_know_who_failed():
     def fail_on_rank_one(group):
         if group.rank == 1:
             raise MeasurementError("The train step raised.", "Run it by itself.")
-        group.meet()
+        group.barrier()
 
     first, failed, last = on_all_ranks(fail_on_rank_one)
-    assert isinstance(failed, MeasurementError)
+    assert str(failed) == "The train step raised. Run it by itself."
     for heard in (first, last):
         assert str(heard).startswith("Rank 1 on ")
         assert "The train step raised. Run it by itself." in str(heard)
@@ -68,56 +113,194 @@ def test_an_interrupted_rank_interrupts_all():
     def interrupt_rank_zero(group):
         if group.leads:
             raise KeyboardInterrupt
-        group.hear()
+        group.agree()
 
     assert all(isinstance(ended, KeyboardInterrupt) for ended in on_all_ranks(interrupt_rank_zero))
 
 
 def test_the_first_failure_is_the_one_that_is_named():
-    store = DictStore()
-    make_group(store, 2, 3).fail(MeasurementError("first"))
-    make_group(store, 1, 3).fail(MeasurementError("second"))
-    assert make_group(store, 0, 3).failed() == Failed(2, make_group(store, 0, 3).host, "first")
+    store = HashStore()
+    Group(store, 2, 3).fail(MeasurementError("first"))
+    Group(store, 1, 3).fail(MeasurementError("second"))
+    failed = Group(store, 0, 3).failed()
+    assert (failed.rank, failed.message) == (2, "first")
 
 
-def test_ranks_work_until_the_last_one_has_come():
-    done, enough = [0, 0, 0], threading.Event()
-
-    def meet(group):
-        def work():
-            done[group.rank] += 1
-            if min(done[:2]) >= 5:
-                enough.set()
-
-        if group.rank == 2:
-            assert enough.wait(30)
-        group.meet(work)
-        return done[group.rank]
-
-    first, second, last = on_all_ranks(meet, size=3)
-    assert min(first, second) >= 5
-    assert last <= 1
+# --- failures ---------------------------------------------------------------------------------------------
 
 
-def test_ranks_that_do_not_come_are_told_of():
-    clock = FakeClock()
-    group = make_group(DictStore(), 0, 4, clock=clock, sleep=clock.advance)
-    with pytest.raises(MeasurementError, match=r"Of 4 ranks 1 came .* Start every rank under it"):
-        group.come()
-    assert clock() > COMING_S
+class Ranks:
+    """Two ranks: one is this process, the other gives the heartbeats that it is told to."""
+
+    def __init__(self, rank=0, pid=None, host=None):
+        self.clock, self.left, self.number = FakeClock(), [], 0
+        self.group = Group(HashStore(), rank, 2, self.clock, self.sleep)
+        self.watch = Watch(self.group, self.left.append)
+        own = self.group.host, os.getpid()
+        other = host or self.group.host, pid or os.getpid()
+        self.group.members = [other, own] if rank else [own, other]
+        self.meanwhile = lambda: None
+        self.beat()
+
+    def beat(self, steps=0, at=""):
+        """Let the other rank give a heartbeat."""
+        self.number += 1
+        beat = msgspec.json.encode(Heartbeat(self.number, steps, at)).decode()
+        self.group.store.set(f"beat/{1 - self.group.rank}", beat)
+
+    def look(self, after_s=1.0):
+        self.clock.advance(after_s)
+        self.watch.look()
+        return self.group.failed()
+
+    def sleep(self, seconds):
+        """The thread that looks goes on while the measuring one waits."""
+        self.meanwhile()
+        self.look(seconds)
 
 
-def test_pauses_grow_and_are_longer_the_more_ranks_there_are():
-    def looks(size):
-        clock = FakeClock()
-        group = make_group(DictStore(), 0, size, clock=clock, sleep=clock.advance)
-        with pytest.raises(MeasurementError):
-            group.come()
-        return group.store.requests
-
-    assert looks(1024) < looks(2) / 3
+@pytest.fixture(autouse=True)
+def not_ending():
+    """What one test takes for its end is none for the others."""
+    yield
+    ending.clear()
 
 
-def test_a_failure_travels_as_it_is():
-    failed = Failed(3, "node-1", "It hangs.", "Look there.", interrupted=False)
-    assert msgspec.json.decode(msgspec.json.encode(failed), type=Failed) == failed
+@pytest.fixture
+def gone():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_ranks_that_go_on_are_left_alone():
+    ranks = Ranks()
+    for step in range(100):
+        ranks.group.progress = step
+        ranks.beat(steps=step)
+        assert ranks.look() is None
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_of_this_host_that_ended_is_named_at_once(gone, rank):
+    failed = Ranks(rank, pid=gone).look()
+    assert (failed.rank, failed.message) == (1 - rank, "Its process ended without a word.")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_of_another_host_is_gone_when_it_is_silent(gone, rank):
+    ranks = Ranks(rank, pid=gone, host="elsewhere")
+    assert ranks.look() is None
+    assert ranks.look(SILENT_S - 1) is None
+    failed = ranks.look(2.0)
+    assert (failed.rank, failed.host) == (1 - rank, "elsewhere")
+    assert "no sign of life for 20 s" in failed.message
+
+
+def test_a_rank_that_keeps_all_others_waiting_is_named_with_its_place():
+    ranks = Ranks()
+    ranks.group.progress = 50
+    for _ in range(1 + int(HANG_S)):
+        ranks.beat(steps=50, at="train.py:30 in train_step")
+        assert ranks.look() is None
+    ranks.beat(steps=50, at="train.py:30 in train_step")
+    failed = ranks.look(2.0)
+    assert failed.rank == 1
+    assert "train.py:30 in train_step" in failed.message
+
+
+def test_a_slow_job_has_more_time_for_a_step():
+    ranks = Ranks()
+    for step in (50, 51):
+        ranks.group.progress = step
+        for _ in range(100):
+            ranks.beat(steps=step)
+            assert ranks.look() is None
+    for _ in range(int(HANG_S)):
+        ranks.beat(steps=51)
+        assert ranks.look() is None
+
+
+def test_preparing_may_take_long():
+    ranks = Ranks()
+    for _ in range(int(3 * HANG_S)):
+        ranks.beat()
+        assert ranks.look() is None
+
+
+def test_a_rank_that_cannot_come_out_of_its_step_ends(capsys, gone):
+    ranks = Ranks(rank=1, pid=gone)
+    ranks.look()
+    assert ranks.left == []
+    ranks.look(GRACE_S + 1)
+    assert ranks.left == [3]
+    assert "Rank 0 on" in capsys.readouterr().err
+
+
+def test_nobody_is_watched_when_all_is_over(gone):
+    ranks = Ranks(pid=gone)
+    ranks.group.is_over = True
+    assert ranks.look() is None
+
+
+# --- the root failure -------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_fails_by_itself_lets_the_others_know():
+    ranks = Ranks()
+    own = MeasurementError("The train step raised: ValueError")
+    assert ranks.group.root_failure(own) is own
+    assert ranks.group.failed().rank == 0
+    assert ranks.clock() == 0
+
+
+def test_a_failure_that_another_rank_has_said_comes_first():
+    ranks = Ranks()
+    Group(ranks.group.store, 1, 2).fail(MeasurementError("It ran out of memory."))
+    assert "It ran out of memory." in str(ranks.group.root_failure(ECHO))
+
+
+@pytest.mark.parametrize("echo", [ECHO, KeyboardInterrupt()])  # a launcher asks the others to end
+def test_a_killed_rank_is_named_on_those_that_see_an_echo_of_it(gone, echo):
+    assert str(Ranks(pid=gone).group.root_failure(echo)).startswith("Rank 1 on ")
+
+
+def test_a_rank_of_another_host_that_falls_silent_then_is_named_after_three_seconds():
+    ranks = Ranks(host="elsewhere")
+    assert "Rank 1 on elsewhere failed" in str(ranks.group.root_failure(ECHO))
+    assert ranks.clock() < 5
+
+
+def test_a_rank_that_goes_on_is_not_blamed():
+    ranks = Ranks(host="elsewhere")
+    ranks.meanwhile = ranks.beat
+    assert ranks.group.root_failure(ECHO) is ECHO
+    assert ranks.group.failed().rank == 0
+
+
+def test_other_ranks_wait_for_the_name_that_rank_0_finds():
+    ranks = Ranks(rank=1, host="elsewhere")
+
+    def rank_0():
+        ranks.beat()
+        if ranks.clock() > 4.5:
+            Group(ranks.group.store, 0, 2).fail(MeasurementError("It is out of memory."))
+
+    ranks.meanwhile = rank_0
+    assert "Rank 0 on" in str(ranks.group.root_failure(ECHO))
+
+
+def test_what_a_launcher_asks_for_then_changes_nothing():
+    # torchrun asks all ranks to end as soon as one has failed: the report of those that know it is being written.
+    ranks = Ranks()
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        end_in_order()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        ranks.group.root_failure(MeasurementError("The train step raised: ValueError"))
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,7 +8,7 @@ from torch.distributed import fsdp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from bottleneck.measure.ranks.sharing import GradientSharing
+from bottleneck.measure.ranks.lockstep import GradientSharing
 
 
 @pytest.fixture(scope="module", autouse=True)

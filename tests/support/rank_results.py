@@ -61,7 +61,7 @@ def make_together(world: int = 16, slow: int = SLOW, **changes: Any) -> RanksTog
     )
     together = RanksTogether(
         world=world, hosts=-(-world // PER_HOST), backend="nccl", sync=SYNC, straggler=straggler,
-        contention=Contention(ratio=Interval(1.04, 1.01, 1.07)), messages_per_round=52.0, bytes_per_round=1840.0,
+        contention=Contention(ratio=Interval(1.04, 1.01, 1.07)),
     )  # fmt: skip
     return replace(together, **changes)
 

@@ -1,54 +1,47 @@
-"""Ranks agree on a schedule: by the job's own store, never by its process groups, in which gradients travel.
+"""The ranks of a job agree on a schedule, and on the failure that ended it, by the job's own store.
 
-Who waits looks into the store now and then. So a rank that fails is heard of by all others that wait for it; those
-that wait inside of a step, where nobody can reach them, are freed when the failed process ends.
+Process groups carry gradients, and nothing of ours. In a group of our own a rank that waits would not hear of failures:
+a hang stays unseen, the sockets of a killed rank stay open in its forked workers, and `monitored_barrier` names a rank
+on rank 0 only. Looking into a store also leaves Python free to handle signals.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.world import world_size
+from bottleneck.measure.interrupts import ending
 
-COMING_S = 120.0
-"""For all ranks to come to the diagnosis: some load their data longer than others."""
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 2e-4, 5e-3
-_PAUSE_S_PER_RANK = 5e-5
-"""The more ranks look into the store, the less often each of them."""
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+JOIN_S = 120.0
+"""For all ranks to reach the diagnosis: some load their data longer than others."""
+MISSED_BEATS = 3
+"""After which a rank counts as gone where another one has seen a connection close."""
+_BEAT_S, _BEAT_S_PER_RANK = 1.0, 5e-3
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE_S_PER_RANK = 2e-4, 5e-3, 5e-5
+"""Between two looks into the store: it is one server, and answers all ranks."""
 _SHARE_OF_WAIT = 0.02
-"""Of the time waited so far that the next pause is."""
+"""The next pause, as a share of the time waited so far."""
 _LOOKS_PER_FAILURE = 8
-"""Looks for an answer for one look for a failure."""
+"""Looks for an answer for each look for a failure."""
+_ECHO = re.compile(
+    r"closed by peer|reset by peer|broken pipe|remote process|connection (?:refused|closed|was)|nccl|gloo|"
+    r"socket (?:error|closed)|timed out waiting|process group",
+    re.IGNORECASE,
+)
+"""What a step raises when another rank is gone."""
 _numbers = count()
-
-
-class Store(Protocol):
-    """What is used of a store of torch's."""
-
-    def set(self, key: str, value: str) -> None:
-        """Keep a value."""
-
-    def get(self, key: str) -> bytes:
-        """A value that is there."""
-
-    def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Values that are there."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all of these are there."""
-
-    def add(self, key: str, amount: int) -> int:
-        """Count, and return what was counted so far."""
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Keep a value if another is there, or none at all; return the one that is there then."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -67,57 +60,13 @@ class Failed(msgspec.Struct, frozen=True):
         return MeasurementError(f"Rank {self.rank} on {self.host} failed. {self.message}", self.remedy)
 
 
-class Counted:
-    """A store whose requests are counted, with the bytes of their keys and values."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.requests = self.bytes_moved = 0
-
-    def set(self, key: str, value: str) -> None:
-        """Keep a value."""
-        self._count(key, value)
-        self._store.set(key, value)
-
-    def get(self, key: str) -> bytes:
-        """A value that is there."""
-        value = self._store.get(key)
-        self._count(key, value)
-        return value
-
-    def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Values that are there."""
-        values = self._store.multi_get(keys)
-        self._count(*keys, *values)
-        return values
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all of these are there."""
-        self._count(*keys)
-        return self._store.check(keys)
-
-    def add(self, key: str, amount: int) -> int:
-        """Count, and return what was counted so far."""
-        self._count(key)
-        return self._store.add(key, amount)
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Keep a value if another is there, or none at all; return the one that is there then."""
-        self._count(key, expected, desired)
-        return self._store.compare_set(key, expected, desired)
-
-    def _count(self, *texts: str | bytes) -> None:
-        self.requests += 1
-        self.bytes_moved += sum(map(len, texts))
-
-
 class Group:
     """The ranks of a job, as one of them sees them. Each calls the same methods in the same order.
 
     Args:
         store: Shared by all, and with no keys of an earlier group.
         rank: Of this process, from 0; 0 leads.
-        size: How many there are.
+        size: Number of ranks.
         clock: Seconds from any beginning.
         sleep: Lets time pass.
     """
@@ -130,161 +79,176 @@ class Group:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.store = Counted(store)
-        self.rank, self.size, self.host = rank, size, socket.gethostname()
-        self._clock, self._sleep = clock, sleep
+        self.store, self.rank, self.size, self.host = store, rank, size, socket.gethostname()
+        self.clock, self._sleep = clock, sleep
         self._calls = 0
+        self._longest_pause_s = max(_LONGEST_PAUSE_S, _PAUSE_S_PER_RANK * size)
+        self.beat_s = max(_BEAT_S, _BEAT_S_PER_RANK * size)
+        """Between two heartbeats: the more ranks, the longer."""
+        self.members: list[tuple[str, int]] = []
+        """Host and process id of each rank, once all have joined."""
         self.progress = 0
-        """Batches of this rank: it goes on as long as this grows."""
+        """Batches of this rank."""
         self.is_over = False
         """The ranks need each other no more."""
-        self._longest_pause_s = max(_LONGEST_PAUSE_S, _PAUSE_S_PER_RANK * size)
+        self.has_ended = False
+        """This rank was stopped, and asks whether another one is the cause."""
 
     @property
     def leads(self) -> bool:
         """This rank decides for all."""
         return self.rank == 0
 
-    # --- agreeing ------------------------------------------------------------------------------------------
+    # --- agreement -----------------------------------------------------------------------------------------
 
-    def come(self) -> None:
-        """Wait until all ranks have come to the diagnosis.
+    def join(self) -> None:
+        """Wait until all ranks have reached the diagnosis.
 
         Raises:
-            MeasurementError: One of them did not come in time, or failed.
+            MeasurementError: One of them did not in time, or failed.
         """
-        key = self._key("here")
-        self.store.add(key, 1)
-        here = 0
+        here = self.barrier(limit_s=JOIN_S)
+        if here < self.size:
+            raise MeasurementError(
+                f"Of {self.size} ranks {here} came to the diagnosis within {JOIN_S:.0f} s.",
+                "Start every rank under it, as torchrun --nproc-per-node N -m bottleneck does, or call diagnose on "
+                "each: all of them take part in each step.",
+            )
+        own = msgspec.json.encode((self.host, os.getpid())).decode()
+        self.members = msgspec.json.decode(
+            self.agree(own, lambda texts: f"[{','.join(texts)}]"), type=list[tuple[str, int]]
+        )
+
+    def barrier(self, work: Callable[[], object] = lambda: None, limit_s: float | None = None) -> int:
+        """Wait until all ranks are here, and return how many are; fewer where a limit is over.
+
+        Args:
+            work: Done while others are missing: they may be timing something that competes with it.
+            limit_s: Time to wait; None: for ever.
+        """
+        key = self._next_key()
+        here = self.store.add(key, 1)
 
         def all_here() -> bool:
             nonlocal here
             here = self.store.add(key, 0)
+            if here < self.size:
+                work()
             return here >= self.size
 
-        if not self._wait(all_here, COMING_S):
-            raise MeasurementError(
-                f"Of {self.size} ranks {here} came to the diagnosis within {COMING_S:.0f} s.",
-                "Start every rank under it, as torchrun --nproc-per-node N -m bottleneck does, or call diagnose on "
-                "each: all of them take part in each step.",
-            )
+        self._wait(all_here, limit_s)
+        return here
 
-    def meet(self, work: Callable[[], object] = lambda: None) -> None:
-        """Wait until all ranks are here, and work meanwhile: those that are not may time something beside that work."""
-        key = self._key("meet")
-        self.store.add(key, 1)
+    def agree(self, text: str = "", decide: Callable[[list[str]], str] = lambda texts: texts[0]) -> str:
+        """Return on all ranks what rank 0 decides.
 
-        def all_here() -> bool:
-            here = self.store.add(key, 0) >= self.size
-            if not here:
-                work()
-            return here
-
-        self._wait(all_here)
-
-    def announce(self, text: str) -> None:
-        """Tell all other ranks something, once all of them listen; only the one that leads does."""
-        ready, said = self._key("ready"), self._key("said")
-        self._wait(lambda: self.store.add(ready, 0) >= self.size - 1)
-        self.store.set(said, text)
-
-    def hear(self) -> str:
-        """Wait for what the one that leads announces."""
-        ready, said = self._key("ready"), self._key("said")
-        self.store.add(ready, 1)
-        self._wait(lambda: self.store.check([said]))
-        return self.store.get(said).decode()
-
-    def most(self, value: int) -> int:
-        """The most that any rank says."""
-        return self._agree(value, max)
-
-    def fewest(self, value: int) -> int:
-        """The least that any rank says."""
-        return self._agree(value, min)
-
-    def _agree(self, value: int, rule: Callable[[list[int]], int]) -> int:
-        texts = self.gather(str(value))
-        return int(self.share("" if texts is None else str(rule([int(text) for text in texts]))))
-
-    def all_say(self, text: str) -> bool:
-        """Whether all ranks say the same."""
-        texts = self.gather(text)
-        return self.share("" if texts is None else str(int(len(set(texts)) == 1))) == "1"
-
-    def share(self, text: str) -> str:
-        """What the one that leads says; what the others say does not matter."""
-        if self.leads:
-            self.announce(text)
-            return text
-        return self.hear()
-
-    def gather(self, text: str) -> list[str] | None:
-        """Hand a text to the one that leads, which gets those of all ranks in their order; the others get None."""
-        key = self._key("of")
+        Args:
+            text: Of this rank.
+            decide: Gets the texts of all ranks in their order; by default it takes that of rank 0.
+        """
+        key = self._next_key()
         if not self.leads:
             self.store.set(f"{key}/{self.rank}", text)
-            return None
-        keys = [f"{key}/{rank}" for rank in range(1, self.size)]
-        self._wait(lambda: self.store.check(keys))
-        return [text, *(value.decode() for value in self.store.multi_get(keys))]
+            self.store.add(f"{key}/here", 1)
+            self._wait(lambda: self.store.check([key]))
+            return self.store.get(key).decode()
+        self._wait(lambda: self.store.add(f"{key}/here", 0) >= self.size - 1)
+        texts = self.store.multi_get([f"{key}/{rank}" for rank in range(1, self.size)])
+        decision = decide([text, *(each.decode() for each in texts)])
+        self.store.set(key, decision)
+        return decision
 
-    def _key(self, what: str) -> str:
-        """A key of the next call: the same on all ranks, and never used before."""
+    def gather(self, text: str) -> list[str] | None:
+        """Return the texts of all ranks in their order on rank 0; None on the others."""
+        found: list[str] | None = None
+
+        def keep(texts: list[str]) -> str:
+            nonlocal found
+            found = texts
+            return ""
+
+        self.agree(text, keep)
+        return found
+
+    def most(self, value: int) -> int:
+        """Return the largest value of all ranks."""
+        return int(self.agree(str(value), lambda texts: str(max(map(int, texts)))))
+
+    def fewest(self, value: int) -> int:
+        """Return the smallest value of all ranks."""
+        return int(self.agree(str(value), lambda texts: str(min(map(int, texts)))))
+
+    def all_say(self, text: str) -> bool:
+        """Return whether the text is the same on all ranks."""
+        return self.agree(text, lambda texts: str(len(set(texts)))) == "1"
+
+    def _next_key(self) -> str:
+        """A key that is the same on all ranks, and was never used before."""
         self._calls += 1
-        return f"{what}/{self._calls}"
+        return f"call/{self._calls}"
 
-    # --- signs of life -------------------------------------------------------------------------------------
-
-    def say_alive(self, text: str) -> None:
-        """Leave a sign of life."""
-        self.store.set(f"alive/{self.rank}", text)
-
-    def signs(self, ranks: Iterable[int]) -> dict[int, str]:
-        """The last signs of life of some ranks, of those that have left any."""
-        keys = {rank: f"alive/{rank}" for rank in ranks}
-        if not self.store.check(list(keys.values())):
-            keys = {rank: key for rank, key in keys.items() if self.store.check([key])}
-        values = self.store.multi_get(list(keys.values())) if keys else []
-        return {rank: value.decode() for rank, value in zip(keys, values, strict=True)}
-
-    # --- failing -------------------------------------------------------------------------------------------
-
-    def fail(self, error: BaseException) -> None:
-        """Let all ranks know what ended the diagnosis here; the first that says so is the one that is named."""
-        interrupted = isinstance(error, KeyboardInterrupt)
-        message = error.message if isinstance(error, MeasurementError) else f"{type(error).__name__}: {error}"
-        remedy = error.remedy if isinstance(error, MeasurementError) else ""
-        self.say_failed(Failed(self.rank, self.host, message, remedy, interrupted))
-
-    def say_failed(self, failed: Failed) -> None:
-        """Let all ranks know what failed, unless one of them has failed before."""
-        self.store.compare_set("failed", "", msgspec.json.encode(failed).decode())
-
-    def failed(self) -> Failed | None:
-        """What ended the diagnosis, and on which rank; None while nothing has."""
-        return msgspec.json.decode(self.store.get("failed"), type=Failed) if self.store.check(["failed"]) else None
-
-    def _wait(self, ready: Callable[[], bool], limit_s: float | None = None) -> bool:
-        """Wait until something is ready, or the time is over; return whether it is.
+    def _wait(self, ready: Callable[[], bool], limit_s: float | None = None) -> None:
+        """Wait until something is ready, or the time is over.
 
         Raises:
             MeasurementError: A rank has failed.
             KeyboardInterrupt: It was interrupted.
         """
-        began_s = self._clock()
+        began_s = self.clock()
         for look in count(1):
             if ready():
-                return True
+                return
             if look % _LOOKS_PER_FAILURE == 0:
                 failed = self.failed()
                 if failed is not None:
                     raise failed.error()
-            waited_s = self._clock() - began_s
+            waited_s = self.clock() - began_s
             if limit_s is not None and waited_s > limit_s:
-                return False
+                return
             self._sleep(min(self._longest_pause_s, max(_SHORTEST_PAUSE_S, _SHARE_OF_WAIT * waited_s)))
-        return False
+
+    # --- failure -------------------------------------------------------------------------------------------
+
+    def failed(self) -> Failed | None:
+        """The root failure; None while there is none."""
+        return msgspec.json.decode(self.store.get("failed"), type=Failed) if self.store.check(["failed"]) else None
+
+    def say_failed(self, failed: Failed) -> None:
+        """Let all ranks know of a failure; the first one that is said counts."""
+        self.store.compare_set("failed", "", msgspec.json.encode(failed).decode())
+
+    def fail(self, error: BaseException) -> None:
+        """Let all ranks know what ended the diagnosis here."""
+        message, remedy = f"{type(error).__name__}: {error}", ""
+        if isinstance(error, MeasurementError):
+            message, remedy = error.message, error.remedy
+        self.say_failed(Failed(self.rank, self.host, message, remedy, isinstance(error, KeyboardInterrupt)))
+
+    def root_failure(self, found: BaseException) -> BaseException:
+        """Return the failure of the rank that failed first, where what was found here is an echo of it."""
+        if self.is_over:
+            return found
+        ending.set()
+        is_echo = isinstance(found, KeyboardInterrupt) or (
+            isinstance(found, MeasurementError) and _ECHO.search(found.message) is not None
+        )
+        try:
+            failed = self._wait_for_root() if is_echo else self.failed()
+            if failed is None or failed.rank == self.rank:
+                self.fail(found)
+                return found
+        except RuntimeError:  # the store has gone with rank 0
+            gone = MeasurementError("Rank 0 ended, and with it the store of the job.", "Look at its output.")
+            return gone if is_echo else found
+        return found if failed.interrupted and isinstance(found, KeyboardInterrupt) else failed.error()
+
+    def _wait_for_root(self) -> Failed | None:
+        """The failure that `Watch` finds in time. Rank 0 sees all ranks; the others leave it the time to look."""
+        self.has_ended = True
+        until_s = self.clock() + (MISSED_BEATS + 1) * self.beat_s * (1 if self.leads else 2)
+        while (failed := self.failed()) is None and self.clock() < until_s:
+            self._sleep(self.beat_s / 10)
+        return failed
 
 
 def find_group() -> Group | None:

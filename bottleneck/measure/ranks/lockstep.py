@@ -1,35 +1,46 @@
 """Blocks of a job of many ranks: the same number of steps on each, because gradients couple them.
 
-By itself a rank would warm up until its own queue is as it was, and end a block when it is so again. Here the first
-rank says how many steps each part of a visit has, and levels of queues are restored without a step.
+A single process warms up until its queue is as full as it was, and ends a block at the same level. Here rank 0 says how
+many steps each part of a visit has, and levels of queues are restored without a step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
+import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.preserve.restoration import Notes
+from bottleneck.measure.preserve.search import Search
+from bottleneck.measure.preserve.tensors import TensorVault
 from bottleneck.measure.ranks.group import Group
-from bottleneck.measure.ranks.sharing import GradientSharing
-from bottleneck.measure.ranks.used import Used
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
 from bottleneck.results.records import Block
 
 _WARM_UP_STEPS = 10
 """Of an accelerator whose step has not been measured yet."""
 _MOST_WARM_UP_STEPS = 100
+_NOT_FOUND = (
+    "no DistributedDataParallel was found in the model or the train step, so that gradients are shared by code that "
+    "cannot be left out"
+)
+_SHARDED = (
+    "under FSDP, a step that shares nothing keeps whole gradients on each rank, which may not fit, and leaves the "
+    "optimizer none for its shard"
+)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One visit, as all ranks are told of it."""
+    """One visit, as rank 0 announces it."""
 
     arm: Arm
     round: int
@@ -38,11 +49,11 @@ class Call(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     """Of a block of a loader alone, about: each rank fits its own number of batches into it."""
     turn: int = 0
-    """Steps to warm up, beside the first one."""
+    """Further steps to warm up, after the first one."""
     looks: bool = False
-    """Look first how full the queue is in the long run."""
+    """Find first how full the queue is in the long run."""
     trial: str = ""
-    """What is tried; empty for the experiments of the ladder."""
+    """Its name; empty for the experiments of the ladder."""
     ranks: tuple[int, ...] = ()
     """Those that run the arm; none: all do."""
     others: Arm | None = None
@@ -52,21 +63,17 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def queued(self) -> bool:
-        """Some rank trains on what a loader makes meanwhile."""
+        """Some rank trains on batches from its loader's queue."""
         return self.arm.coupled and any(arm is not None and arm.mode is not None for arm in (self.arm, self.others))
-
-    def arm_of(self, rank: int) -> Arm | None:
-        """What a rank runs; None: nothing."""
-        return self.arm if not self.ranks or rank in self.ranks else self.others
 
     @property
     def key(self) -> tuple[Arm, str]:
-        """Visits that are one long run have the same."""
+        """Visits with the same key are one long run."""
         return self.arm, self.trial
 
 
 class _FixedLength(SteadyState):
-    """Blocks end when they are as long as all ranks were told."""
+    """Blocks end at the length that rank 0 has announced."""
 
     def may_end(self, batches: int, seconds: float) -> bool:  # noqa: ARG002 - it is the same at any length
         return True
@@ -76,17 +83,17 @@ class _FixedLength(SteadyState):
 class LockstepBench(Bench):
     """Runs the job in any of its arms, in step with the other ranks.
 
-    On the first rank `begin_visit` tells the others; these `hear` of it, and `take_part`.
+    On rank 0 `begin_visit` announces a visit; the others `receive` it, and `take_part`.
     """
 
     group: Group = field(kw_only=True)
     sharing: GradientSharing = field(kw_only=True)
     most_workers: int = field(kw_only=True)
     """Of any rank."""
-    read_used: Callable[[], Used] = Used
-    """Reads the counters of this rank."""
-    used: Used = field(default_factory=Used, init=False)
-    """In the last trial of a loader alone."""
+    read_counters: Callable[[], Sequence[float | None]] = tuple
+    """Of this rank; read around the blocks of a trial of loaders alone."""
+    used: list[float | None] = field(default_factory=list, init=False)
+    """How much these counters grew in the last one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,11 +112,11 @@ class LockstepBench(Bench):
     # --- the schedule --------------------------------------------------------------------------------------
 
     def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
-        """Tell all ranks of a visit."""
+        """Announce a visit to all ranks."""
         self.announce(self.plan(arm, round_, batches))
 
     def plan(self, arm: Arm, round_: int, batches: int) -> Call:
-        """A visit of all ranks to an arm, of so many batches at least."""
+        """A visit of all ranks to an arm, of that number of batches at least."""
         turn = max(1, self.most_workers)
         if arm.mode is None:
             return Call(arm, round_, batches, turn=self._device_warm_up())
@@ -126,14 +133,14 @@ class LockstepBench(Bench):
         return _WARM_UP_STEPS if not known else min(_MOST_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
 
     def announce(self, call: Call | None) -> None:
-        """Tell all ranks what comes next; None: nothing does."""
-        self.group.announce("" if call is None else msgspec.json.encode(call).decode())
+        """Let all ranks begin the next visit; None: there is none."""
+        self.group.agree("" if call is None else msgspec.json.encode(call).decode())
         if call is not None:
             self._begin(call)
 
-    def hear(self) -> Call | None:
-        """Wait for what comes next; None: nothing does."""
-        text = self.group.hear()
+    def receive(self) -> Call | None:
+        """Wait for the next visit, and begin it; None: there is none."""
+        text = self.group.agree()
         if not text:
             return None
         call = msgspec.json.decode(text, type=Call)
@@ -150,16 +157,16 @@ class LockstepBench(Bench):
         self._steady = self._steadies[call.key]
 
     def take_part(self, call: Call) -> Block | None:
-        """Run this rank's part of the visit that was told of; None where its loader rests."""
-        arm = call.arm_of(self.group.rank)
+        """Run this rank's part of a visit; None where its loader rests."""
+        arm = call.arm if not call.ranks or self.group.rank in call.ranks else call.others
         if arm is None:
             self.loader.rest()
-            self.group.meet()
-            self.group.meet()  # the others have done
+            self.group.barrier()
+            self.group.barrier()  # the others have finished
             return None
         usual = self.waits_s
         if call.trial:
-            self.waits_s = {}  # of something else than the job as it is
+            self.waits_s = {}  # not those of the job as it is
         try:
             with nullcontext() if call.shares else self.sharing.left_out():
                 self.prepare(arm)
@@ -175,7 +182,7 @@ class LockstepBench(Bench):
     def prepare(self, arm: Arm) -> None:
         """Switch to an arm, and run for as many steps as all ranks do until it is steady."""
         if not arm.coupled:
-            self.group.meet()  # before the switch: what a loader makes while it waits would come for free
+            self.group.barrier()  # before the switch: what a loader makes while it waits would come for free
             super().prepare(arm)
             return
         self._switch(arm.mode)
@@ -184,7 +191,7 @@ class LockstepBench(Bench):
         if level is not None:
             self._steady.fill(level, max(PATIENCE_S, 2 * first_s))
         if self._call.queued:
-            self.group.meet()  # some waited for their queues, in which time those of the others got ahead
+            self.group.barrier()  # some waited for their queues, in which time those of the others got ahead
         if level is not None:
             self._steady.drain(level)
         for _ in range(self._call.turn):
@@ -214,20 +221,22 @@ class LockstepBench(Bench):
         return self._run_once(arm, []) if self._call.queued else 0
 
     def measure(self, arm: Arm, round_: int, batches: int) -> Block:
-        """Time a block: of as many batches as on all ranks, or of a loader alone about as long as on the first one."""
+        """Time a block: of as many batches as on all ranks, or of a loader alone about as long as on rank 0."""
         if not arm.coupled and not self.group.leads:
             batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
-        before = self.read_used() if self._call.trial and not arm.coupled else None
+        counts = self._call.trial and not arm.coupled
+        before = self.read_counters() if counts else ()
         block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches)
-        if before is not None:
-            self.used = self.read_used().since(before)
+        if counts:
+            after = self.read_counters()
+            self.used = [None if a is None or b is None else b - a for a, b in zip(before, after, strict=True)]
         self._pace_s[arm] = block.seconds / block.batches
         return block
 
     def end_visit(self, arm: Arm) -> None:
-        """Let a loader alone go on until those of all ranks have been timed: each is slower beside the others."""
+        """Let a loader alone go on until those of all ranks have been timed: loaders slow each other down."""
         if not arm.coupled:
-            self.group.meet(lambda: self._run_once(arm, []))
+            self.group.barrier(lambda: self._run_once(arm, []))
 
     def _whole_passes(self, arm: Arm, batches: int) -> int:  # noqa: ARG002 - the length is that of all ranks
         self.host.rewind()
@@ -235,8 +244,51 @@ class LockstepBench(Bench):
         return batches
 
 
+class GradientSharing:
+    """The wrappers of a job that share gradients, and how to leave that out of a step.
+
+    Args:
+        roots: Where to search for them, by name: the model and the train step.
+    """
+
+    def __init__(self, roots: Mapping[str, object]) -> None:
+        notes = Notes()
+        search = Search(TensorVault(notes), notes)
+        for what, root in roots.items():
+            search.walk(root, what, own=what == "the train step")
+        self._wrappers = search.found(DistributedDataParallel)
+        self.reason = self._why_not(search.found(torch.nn.Module))
+        """Why it cannot be left out; empty where it can."""
+
+    def _why_not(self, modules: list[torch.nn.Module]) -> str:
+        if any(_is_sharded(module) for module in modules):
+            return _SHARDED
+        if not self._wrappers:
+            return _NOT_FOUND
+        if any(wrapper.static_graph for wrapper in self._wrappers):
+            return "static_graph=True fixes what each step shares"
+        if any(wrapper.find_unused_parameters for wrapper in self._wrappers):
+            # A step that shares after one that does not is taken to have used the parameters of both.
+            return "find_unused_parameters=True needs every step to share"
+        return ""
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Let steps share nothing: the weights of the ranks drift apart until they are restored."""
+        with ExitStack() as stack:
+            for wrapper in self._wrappers:
+                stack.enter_context(wrapper.no_sync())
+            yield
+
+
+def _is_sharded(module: torch.nn.Module) -> bool:
+    """Whether FSDP shares the gradients of a module: `fully_shard`, or a wrapper of PyTorch's or fairscale's."""
+    by_name = any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__)
+    return by_name or callable(getattr(type(module), "set_requires_gradient_sync", None))
+
+
 def bench_maker(group: Group, job: JobOnDevice) -> Callable[..., Bench]:
-    """What makes a bench that runs in step with the other ranks; each of them must ask."""
+    """What makes a bench that runs in step with the other ranks; called on each of them."""
     sharing = GradientSharing({"the model": job.pipeline.model, "the train step": job.step})
     if group.most(int(bool(sharing.reason))) and not sharing.reason:
         sharing.reason = "another rank cannot leave it out"

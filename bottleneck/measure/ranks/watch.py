@@ -1,8 +1,7 @@
-"""Ranks look after each other: one that is killed, hangs or fails ends the diagnosis on all of them, by its name.
+"""Ranks look after each other: one that is killed, hangs or fails ends the diagnosis on all of them.
 
-A rank that waits inside of a step for gradients of a rank that is gone hears nothing, and cannot be reached. Where
-gradients travel by Gloo, it is freed with an error as soon as the process of the other one has ended. So a rank that
-hears of a failure and does not come out of its step ends its own process.
+A rank inside a collective operation cannot be reached. Gloo frees it when the process of the other rank ends; so a rank
+that knows of a failure and does not come out of its step ends its own process.
 """
 
 from __future__ import annotations
@@ -10,132 +9,175 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
+import msgspec
 import psutil
 import torch
 
 from bottleneck.errors import ExitStatus
-from bottleneck.measure.ranks.group import Failed, Group
-from bottleneck.measure.ranks.signs import Sign, between_signs_s, find_ended, find_silent, leave_sign, read_signs
+from bottleneck.measure.ranks.group import MISSED_BEATS, Failed, Group
 
-SILENT_S = 20.0
-"""Without a sign of life a rank counts as gone; one on the same host does when its process is."""
 HANG_S = 120.0
-"""Without a step on any rank, at least; in a slow job, so many times the longest time that this took before."""
+"""Without a step on any rank, at least; in a slow job a multiple of the longest time that a step took before."""
+SILENT_S = 20.0
+"""Without a heartbeat a rank counts as gone; on the same host when its process is."""
+GRACE_S, LEADERS_GRACE_S = 5.0, 20.0
+"""For a rank that knows of a failure to come out of its step. Rank 0 comes last: the ends of the others free it."""
 _HANG_FACTOR = 5.0
-_GRACE_S, _LEADERS_GRACE_S = 5.0, 20.0
-"""For a rank that hears of a failure to come out of its step; the first one is freed when the others have ended."""
-_exit_now = os._exit
-"""As it is before a script that is watched can replace it, or be watched by what replaces it."""
 _NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}", "<")
-"""How names of files begin that hold code of torch's, ours, or nobody's."""
+"""How the names of files begin that hold code of torch's, ours, or nobody's."""
+_exit_now = os._exit
+"""Before a script that is watched can replace it."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """What a rank says of itself once a second."""
+
+    number: int
+    steps: int
+    """Batches so far."""
+    at: str = ""
+    """Where the user's code is, if the measuring thread is in it."""
 
 
 class Watch:
-    """A thread that says each second that this rank lives, and looks whether the others do.
+    """A thread that gives a heartbeat each second and looks after the other ranks.
 
     Made by the thread that measures.
+
+    Args:
+        group: Of this rank.
+        leave: Ends this process; gets the exit status.
     """
 
-    def __init__(
-        self, group: Group, clock: Callable[[], float] = time.monotonic, leave: Callable[[int], None] | None = None
-    ) -> None:
-        self._group, self._clock, self._leave = group, clock, leave or _end_process
-        self._every_s = between_signs_s(group.size)
+    def __init__(self, group: Group, leave: Callable[[int], None] | None = None) -> None:
+        self._group, self._leave = group, leave or _end_process
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bottleneck-ranks", daemon=True)
         self._measuring = threading.get_ident()
         self._number = 0
-        self._heard: dict[int, tuple[Sign, float]] = {}
-        """The last sign of each rank, and when it came."""
-        self._last_step_s, self._longest_s = clock(), 0.0
-        self._steps: dict[int, int] = {}
+        self._heard: dict[int, tuple[Heartbeat, float]] = {}
+        """The last heartbeat of each rank, and when it came."""
+        self._steps: Sequence[int] = ()
+        self._last_step_s, self._longest_step_s = group.clock(), 0.0
         self._failed_s: float | None = None
 
     def __enter__(self) -> Watch:
-        self._last_step_s = self._clock()
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=2 * self._every_s)
+        self._thread.join(timeout=2 * self._group.beat_s)
 
     def _run(self) -> None:
         while not self._over.is_set():
-            with suppress(RuntimeError):  # the store went with the first rank: who waits for it hears that
+            with suppress(RuntimeError):  # the store went with rank 0: the measuring thread finds out
                 self.look()
-            self._over.wait(self._every_s)
+            self._over.wait(self._group.beat_s)
 
     def look(self) -> None:
-        """Give a sign of life, and see what the others do."""
+        """Give a heartbeat, and find a rank that failed."""
         group = self._group
         if group.is_over:
             return
         self._number += 1
-        leave_sign(group, self._number, self._place())
+        beat = Heartbeat(self._number, group.progress, _place(sys._current_frames().get(self._measuring)))
+        group.store.set(f"beat/{group.rank}", msgspec.json.encode(beat).decode())
         failed = group.failed()
         if failed is None:
-            failed = self._find_failed()
+            failed = self._find_ended() or self._find_silent() or self._find_hanging()
             if failed is not None:
                 group.say_failed(failed)
         if failed is not None:
             self._end_if_stuck(failed)
 
-    def _find_failed(self) -> Failed | None:
-        signs, now = read_signs(self._group), self._clock()
-        for rank, sign in signs.items():
-            known = self._heard.get(rank)
-            if known is None or known[0].number != sign.number:
-                self._heard[rank] = sign, now
-        silent = {rank: sign for rank, (sign, heard_s) in self._heard.items() if now - heard_s > SILENT_S}
-        return (
-            find_ended(self._group, signs)
-            or find_silent(self._group, silent, signs, SILENT_S)
-            or self._find_hanging(signs, now)
-        )
+    def _find_ended(self) -> Failed | None:
+        """A rank of this host whose process is gone."""
+        for rank, (host, pid) in enumerate(self._group.members):
+            if rank != self._group.rank and host == self._group.host and not is_alive(pid):
+                return Failed(
+                    rank, host, "Its process ended without a word.",
+                    "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), "
+                    "use fewer workers or a smaller batch.",
+                )  # fmt: skip
+        return None
 
-    def _find_hanging(self, signs: Mapping[int, Sign], now: float) -> Failed | None:
-        """The rank that keeps all from going on, when none has for long; only the first rank can tell."""
-        if not self._group.leads or not self._group.progress:  # preparing has limits of its own
+    def _find_silent(self) -> Failed | None:
+        """A rank without a heartbeat. Rank 0 listens to all, the others to rank 0."""
+        group, now = self._group, self._group.clock()
+        for rank, beat in self._beats().items():
+            if rank not in self._heard or self._heard[rank][0].number != beat.number:
+                self._heard[rank] = beat, now
+        silent_s = MISSED_BEATS * group.beat_s if group.has_ended else SILENT_S
+        for rank, (_, heard_s) in self._heard.items():
+            if now - heard_s > silent_s:
+                return Failed(
+                    rank, group.members[rank][0], f"It gave no sign of life for {silent_s:.0f} s.",
+                    "Its process was killed, its host is gone, or the network between them.",
+                )  # fmt: skip
+        return None
+
+    def _beats(self) -> Mapping[int, Heartbeat]:
+        group = self._group
+        ranks = range(1, len(group.members)) if group.leads else [0] * bool(group.members)
+        keys = [f"beat/{rank}" for rank in ranks]
+        values = group.store.multi_get(keys) if keys else []
+        return {rank: msgspec.json.decode(each, type=Heartbeat) for rank, each in zip(ranks, values, strict=True)}
+
+    def _find_hanging(self) -> Failed | None:
+        """The rank that keeps all others waiting, when none has made a step for long; only rank 0 can say."""
+        group, now = self._group, self._group.clock()
+        if not group.leads or not group.progress:  # preparing has limits of its own
             return None
-        steps = {rank: sign.steps for rank, sign in signs.items()}
+        beats = {rank: beat for rank, (beat, _) in self._heard.items()}
+        steps = [group.progress, *(beat.steps for beat in beats.values())]
         if steps != self._steps:
-            self._longest_s = max(self._longest_s, now - self._last_step_s)
+            self._longest_step_s = max(self._longest_step_s, now - self._last_step_s)
             self._steps, self._last_step_s = steps, now
             return None
-        limit_s = max(HANG_S, _HANG_FACTOR * self._longest_s)
-        if now - self._last_step_s <= limit_s or not signs:
+        limit_s = max(HANG_S, _HANG_FACTOR * self._longest_step_s)
+        if now - self._last_step_s <= limit_s:
             return None
-        # Those that wait for its gradients are inside of torch.
-        rank = min(signs, key=lambda rank: (not signs[rank].at, steps[rank]))
-        where = f" It is at {signs[rank].at}." if signs[rank].at else ""
+        beats[0] = Heartbeat(0, group.progress, _place(sys._current_frames().get(self._measuring)))
+        # Ranks that wait for its gradients are inside of torch.
+        rank = min(beats, key=lambda rank: (not beats[rank].at, beats[rank].steps))
+        host, pid = group.members[rank]
+        where = f" It is at {beats[rank].at}." if beats[rank].at else ""
         return Failed(
-            rank, signs[rank].host, f"No rank made a step for {limit_s:.0f} s, and it keeps the others waiting.{where}",
-            f"Look where it hangs: py-spy dump --pid {signs[rank].pid}",
+            rank, host, f"No rank made a step for {limit_s:.0f} s, and it keeps the others waiting.{where}",
+            f"Look where it hangs: py-spy dump --pid {pid}",
         )  # fmt: skip
 
     def _end_if_stuck(self, failed: Failed) -> None:
-        """End this process if the thread that measures does not come to know of a failure."""
-        now = self._clock()
+        """End this process if the thread that measures does not get to know of a failure."""
+        now = self._group.clock()
         if self._failed_s is None:
             self._failed_s = now
-        if now - self._failed_s > (_LEADERS_GRACE_S if self._group.leads else _GRACE_S):
+        if now - self._failed_s > (LEADERS_GRACE_S if self._group.leads else GRACE_S):
             print(f"bottleneck: {failed.error()}", file=sys.stderr, flush=True)
             self._leave(int(ExitStatus.INTERRUPTED if failed.interrupted else ExitStatus.COULD_NOT_MEASURE))
 
-    def _place(self) -> str:
-        """Where the thread that measures is, if that is the user's code."""
-        frame: FrameType | None = sys._current_frames().get(self._measuring)
-        if frame is None or frame.f_code.co_filename.startswith(_NOT_THE_USERS):
-            return ""
-        return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+def _place(frame: FrameType | None) -> str:
+    """Where a thread is, if that is the user's code."""
+    if frame is None or frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        return ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this host goes on."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def _end_process(status: int) -> None:

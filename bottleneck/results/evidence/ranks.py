@@ -58,6 +58,3 @@ class RanksTogether:
     contention: Contention = left_out(Contention())
     other_ranks_cores: Quantity | None = left_out()
     """Cores that the other ranks of rank 0's host kept busy in the rounds."""
-    messages_per_round: Quantity | None = left_out()
-    """Requests of this rank to the store, by which ranks agree on the schedule."""
-    bytes_per_round: Quantity | None = left_out()

@@ -23,7 +23,7 @@ from bottleneck.results.format import duration, gain, number, plural
 from bottleneck.results.names import COMPUTE, LOADING
 
 _SURE_CONTENTION = 1.05
-"""What a batch surely takes longer beside the other ranks' loaders, from which on that is worth a remark."""
+"""What a batch surely takes longer while all loaders run, from which on that is worth a remark."""
 _LEAST_THREADS = 2
 _COMPRESSED = 0.5
 """The part of the bytes of float32 gradients that bfloat16 saves."""
@@ -41,7 +41,7 @@ _CONTENDED = {
     "disk": " Together they use up the disk.",
     "network": " Together they get no more over the network than one of them alone.",
 }
-_READ_LESS = "read larger pieces, shards in the place of single files, or copy the data to a local disk of each host"
+_READ_LESS = "read larger pieces, shards instead of single files, or copy the data to a local disk of each host"
 _COPY_LESS = (
     "copy and convert less in the workers, such as by keeping pixels uint8 until the device; on a host of several "
     "NUMA nodes, bind each rank to one: torchrun --numa-binding=node ..."
@@ -84,13 +84,13 @@ def _contention(case: Case) -> Iterator[Suggestion]:
     if found.ratio is None or found.ratio.low <= _SURE_CONTENTION or not case.input_bound:
         return
     here, cores, fit = ranks_per_host(case.ranks), cores_of_host(case.ranks), workers_that_fit(case.ranks)
-    slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long beside those of the other ranks as alone"
+    slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long when all ranks load as alone"
     numbers = {"ratio": found.ratio.estimate, "ranks_per_host": here, "cores": cores, "contended": found.what}
     if found.what in (None, "cores") and fit is not None and fit < case.workers:
         together = f"{plural(here, 'rank')} of a host start {number(here * case.workers)} workers on {cores:,} cores"
         yield Suggestion(
             title=f"Lower num_workers from {case.workers:.0f} to {fit}: the ranks of a host share its cores",
-            why=f"{slower}. {together}, which have room for {plural(fit, 'worker')} a rank beside its main process.",
+            why=f"{slower}. {together}, which have room for {plural(fit, 'worker')} and a main process for each rank.",
             how=case.loader_with(f"num_workers={fit}"),
             evidence={**numbers, "num_workers": case.workers, "proposed": {"num_workers": fit}},
         )
