@@ -156,13 +156,13 @@ _LAST = ("cuda_graphs", "compile")
 
 def changes(note: Note, seconds: float, _folder: Path) -> None:
     """Open each change of `tune`, measure two blocks, close it, and compare the memory before and after."""
-    from bottleneck.tuning.change import Here, build
+    from bottleneck.tuning.change import Context, build
     from bottleneck.tuning.changes import BUILT_IN
     from bottleneck.tuning.lane import open_lane
 
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     given = _described()
-    here = Here(given, given, given.make_loader(), DEVICE, cores=len(os.sched_getaffinity(0)))
+    here = Context(given, given, given.make_loader(), DEVICE, cores=len(os.sched_getaffinity(0)))
     until_s = time.perf_counter() + seconds
     given_rate = _rate_of(partial(open_lane, given, seconds, whole_epochs=False))
     for change in sorted(BUILT_IN, key=lambda change: _LAST.index(change.name) if change.name in _LAST else -1):
@@ -199,11 +199,11 @@ def _rate_of(open_it: Callable[[], Any]) -> float:
 def _images_on_the_device(note: Note, given: Pipeline) -> None:
     """Whether what makes floats of bytes on the device waits for it."""
     from bottleneck.measure.job_on_device import JobOnDevice
-    from bottleneck.tuning.changes.uint8_images import CHANGES
+    from bottleneck.tuning.changes import BUILT_IN
 
     if not CUDA:
         return
-    [change] = CHANGES
+    change = next(change for change in BUILT_IN if change.name == "uint8_images")
     changed = change.apply(given)
     loader = changed.make_loader()
     job = JobOnDevice.of(changed, loader, DEVICE)

@@ -1,1 +1,1 @@
-"""The fixes applied one after the other and measured beside the job: advice becomes proof."""
+"""The fixes applied one after the other and measured against the job: advice becomes proof."""

@@ -1,4 +1,4 @@
-"""A change to a job that can be tried, and what is known where it is tried."""
+"""A change to a job that can be tried, and what is known of the job that it is tried on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Here:
+class Context:
     """The job that a change would be made to, and what is known of it."""
 
     pipeline: Pipeline
@@ -39,10 +39,6 @@ class Here:
     """What a batch of the job held as it was given."""
 
 
-def _applies(_: Here) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, eq=False)
 class Change:
     """Something to try on a job.
@@ -52,7 +48,7 @@ class Change:
         apply: Makes a changed Pipeline of one, and leaves that one as it is; with a value as its second argument where
             the change has values.
         on: What it changes.
-        alters: What it may alter beside the speed: `numbers` is what is learned.
+        alters: What it may alter besides the speed: `numbers` is what is learned.
         line: What changes in the user's code, as Python: with `{value}` where there are values, and `{optimizer}` for
             the class of the job's.
         advice: Ids of the advice that it proves.
@@ -71,8 +67,8 @@ class Change:
     alters: Alters = "numbers"
     line: str = ""
     advice: tuple[str, ...] = ()
-    why_not: Callable[[Here], str | None] = _applies
-    next_value: Callable[[Here, Mapping[Any, Outcome]], Any] | None = None
+    why_not: Callable[[Context], str | None] = lambda _: None
+    next_value: Callable[[Context, Mapping[Any, Outcome]], Any] | None = None
     least_s: float = 0.0
     whole_epochs: bool = False
     by_hand: str = ""
@@ -87,7 +83,7 @@ class Change:
                 f"Write Change({self.name!r}, apply=lambda pipeline: pipeline.replace(batch_size=64)).",
             )
 
-    def propose(self, here: Here, judged: Mapping[Any, Outcome]) -> Setting | None:
+    def propose(self, here: Context, judged: Mapping[Any, Outcome]) -> Setting | None:
         """What to try next of this change, if anything.
 
         Args:
@@ -138,7 +134,7 @@ Settings = tuple[Setting, ...]
 
 
 def with_settings(settings: Settings, further: Iterable[Setting]) -> Settings:
-    """The settings with others, each in the place of an earlier one of the same change."""
+    """The settings with others, each instead of an earlier one of the same change."""
     kept = {setting.change: setting for setting in settings}
     kept.update({setting.change: setting for setting in further})
     return tuple(kept.values())
@@ -155,7 +151,7 @@ def labels(settings: Iterable[Setting]) -> tuple[str, ...]:
 
 
 def build(given: Pipeline, settings: Settings) -> Pipeline:
-    """The job with these settings, made anew from the one that was given."""
+    """The job with these settings, made from the one that was given."""
     pipeline = given
     for setting in settings:
         pipeline = setting.apply(pipeline)

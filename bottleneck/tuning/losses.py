@@ -31,7 +31,7 @@ def compare_losses(
     """Train on the same samples before and after a change, each time from the weights that the job has now.
 
     Args:
-        given: The job as it is, whose state is kept meanwhile.
+        given: The job as it is, whose state is put back.
         base: Before the change.
         changed: After it.
         clock: Seconds from any beginning.

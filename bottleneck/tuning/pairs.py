@@ -1,6 +1,6 @@
 """What pairs of blocks say of a change: surely worth it, surely not, or not known yet.
 
-Blocks of a pair are seconds apart, so that what the machine does meanwhile cancels in their ratio, unless it hits one
+Blocks of a pair are seconds apart, so that what else the machine does cancels in their ratio, unless it hits one
 of the two: the mean is trimmed by a fifth at each end, with the interval of Tukey and McLaughlin (1963). What was kept
 is measured again with all that it does, stalls included, when the ladder is. It is looked at a few times only, and
 strictly: each look is a chance to be fooled.

@@ -24,7 +24,7 @@ from bottleneck.results.format import duration, gain_interval
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
-from bottleneck.tuning.change import Change, Here, Setting, Settings, build, with_settings
+from bottleneck.tuning.change import Change, Context, Setting, Settings, build, with_settings
 from bottleneck.tuning.changes.compiling import release_pools
 from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
 from bottleneck.tuning.lane import Lane, open_lane
@@ -239,11 +239,11 @@ class TuningSession:
             self._whys[key] = f"it raised when it was asked: {one_line(error)}"
             return None
 
-    def _here(self, settings: Settings) -> Here:
+    def _here(self, settings: Settings) -> Context:
         pipeline = build(self._lanes.base, settings)
         loader = pipeline.make_loader()
         known, batches, before = self._lanes.shown(settings), batches_of_epoch(loader), self.found.before
-        return Here(
+        return Context(
             pipeline, self._lanes.base, loader, device_of(pipeline),
             cores=max(1, int(self._turns.cores)), workers_wait=known.workers_wait, start_s=known.start_s,
             epoch_s=None if batches is None else batches * known.step_s,

@@ -97,7 +97,7 @@ def attempt_tuning(
     budget_s: float,
     progress: ProgressCallback | None = None,
 ) -> TuningAttempt:
-    """Tune, and leave everything as it was found; a failure of the job comes beside what was found until then.
+    """Tune, and leave everything as it was found; a failure of the job comes with what was found until then.
 
     Raises:
         UsageError: What cannot be tuned, found before anything is known of it.

@@ -15,7 +15,7 @@ from bottleneck.errors import UsageError
 from bottleneck.job.checks import check
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import make_train_step, make_transfer
-from bottleneck.tuning.change import Change, Here, Setting, build
+from bottleneck.tuning.change import Change, Context, Setting, build
 from bottleneck.tuning.changes import BUILT_IN, choose
 from tests.tuning.old_torch import NEEDS_IN_ORDER, where_there
 
@@ -56,7 +56,7 @@ def pictures_job(transform=None, **fields):
 
 
 def here(pipeline, **fields):
-    return Here(pipeline, pipeline, pipeline.make_loader(), CPU, **{"cores": 8, **fields})
+    return Context(pipeline, pipeline, pipeline.make_loader(), CPU, **{"cores": 8, **fields})
 
 
 def loss_of(pipeline):
@@ -67,7 +67,7 @@ def loss_of(pipeline):
 
 HERE = (
     "num_workers", "prefetch_factor", "in_order", "persistent_workers", "worker_threads", "uint8_images", "autocast",
-    "batch_size", "channels_last", "fused_optimizer", "foreach_optimizer", "set_to_none",
+    "batch_size", "channels_last", "fused_optimizer",
 )  # fmt: skip
 """What applies to a job with pictures on a CPU; the others have tests of their own."""
 
@@ -76,8 +76,6 @@ HERE = (
 def test_what_a_change_makes_can_run_and_leaves_the_job_alone(name):
     change = BY_NAME[name]
     job = pictures_job(num_workers=2)
-    if name == "set_to_none":
-        job = job.replace(train_step=make_train_step(job))
     place = here(job, start_s=1.0, epoch_s=5.0)
     assert change.why_not(place) is None
     setting = change.propose(place, {})
@@ -90,15 +88,13 @@ def test_what_a_change_makes_can_run_and_leaves_the_job_alone(name):
         assert all(torch.equal(job.model.state_dict()[key], before[key]) for key in before)
 
 
-@pytest.mark.parametrize("name", ["uint8_images", "channels_last", "fused_optimizer", "set_to_none"])
+@pytest.mark.parametrize("name", ["uint8_images", "channels_last", "fused_optimizer"])
 def test_what_alters_no_numbers_gives_the_same_loss(name):
     change = BY_NAME[name]
     assert change.alters == "nothing"
     losses = []
     for changes in ((), (change,)):
         job = pictures_job()
-        if name == "set_to_none":
-            job = job.replace(train_step=make_train_step(job))
         made = build(job, tuple(change.propose(here(job), {}) for change in changes))
         losses.append([loss_of(made) for _ in range(3)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
@@ -167,7 +163,6 @@ class Stream(IterableDataset):
         ("num_workers", {"dataset": Stream()}, "stream"),
         ("uint8_images", {"dataset": Stream()}, "stream"),
         ("fused_optimizer", {"optimizer": None}, "no optimizer"),
-        ("set_to_none", {}, "already"),
         ("channels_last", {"train_step": print}, "your own"),
         ("channels_last", {"model": nn.Linear(3, 2)}, "no two-dimensional convolution"),
         ("batch_size", {"batch_sampler": [[0, 1]], "batch_size": 1}, "does not choose"),

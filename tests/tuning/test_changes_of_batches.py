@@ -14,9 +14,9 @@ from bottleneck.job.step import make_transfer
 from bottleneck.loader import trees
 from bottleneck.measure.facts.payload import describe_payload
 from bottleneck.results.evidence import Payload
-from bottleneck.tuning.change import Here, Setting, build
+from bottleneck.tuning.change import Context, Setting, build
 from bottleneck.tuning.changes import BUILT_IN
-from bottleneck.tuning.changes.threads import _Threads
+from bottleneck.tuning.changes.loader import WorkerThreads
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 BY_NAME = {change.name: change for change in BUILT_IN}
@@ -29,7 +29,7 @@ def job(dataset=None, **fields):
 
 def here(pipeline, device=CPU, **fields):
     loader = pipeline.make_loader()
-    return Here(pipeline, pipeline, loader, device, **{"cores": 8, **fields})
+    return Context(pipeline, pipeline, loader, device, **{"cores": 8, **fields})
 
 
 def first_batch(pipeline):
@@ -134,7 +134,7 @@ def test_what_the_step_never_reads_stays_behind_but_for_its_shape():
     changed = alone(change, here(given, payload=samples_payload()))
     assert change.propose(here(given, payload=samples_payload()), {}).label == "leave_out=batch['image']"
     small, moved = first_batch(changed), on_device(changed)
-    assert small["image"].numel() == 4
+    assert small["image"].numel() == 0
     assert (moved["image"].shape, moved["image"].dtype) == ((4, 3, 8, 8), torch.float32)
     assert trees.equal(moved["rows"], first_batch(given)["rows"])
 
@@ -206,7 +206,7 @@ def test_a_worker_has_the_threads_that_it_is_given_and_the_users_own_start(monke
     monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(setNumThreads=seen.append))
     assert change.propose(here(given, cores=1), {}).value == 1
     monkeypatch.setattr(torch, "set_num_threads", seen.append)
-    _Threads(1, None)(0)
+    WorkerThreads(1, None)(0)
     assert seen == [1, 1]
 
 

@@ -13,7 +13,7 @@ from bottleneck.errors import MeasurementError
 from bottleneck.job.checks import check
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import make_train_step, step_surroundings
-from bottleneck.tuning.change import Here, Setting, build
+from bottleneck.tuning.change import Context, Setting, build
 from bottleneck.tuning.changes import BUILT_IN, compiling
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -33,7 +33,7 @@ def job(**fields):
 
 
 def here(pipeline, device=CPU, **fields):
-    return Here(pipeline, pipeline, pipeline.make_loader(), device, **{"cores": 8, **fields})
+    return Context(pipeline, pipeline, pipeline.make_loader(), device, **{"cores": 8, **fields})
 
 
 @pytest.fixture
@@ -157,14 +157,13 @@ def test_bfloat16_is_not_tried_on_devices_that_emulate_it(monkeypatch, capabilit
 # --- optimizers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["fused", "foreach"])
-def test_an_optimizer_of_another_implementation_goes_on_from_the_same_state(name):
+def test_a_fused_optimizer_goes_on_from_the_same_state():
     given = job()
     batch = next(iter(given.make_loader()))
     make_train_step(given)(batch)
-    changed = build(given, (Setting(BY_NAME[f"{name}_optimizer"]),))
-    assert changed.optimizer.param_groups[0][name]
-    assert not given.optimizer.param_groups[0][name]
+    changed = build(given, (Setting(BY_NAME["fused_optimizer"]),))
+    assert changed.optimizer.param_groups[0]["fused"]
+    assert not given.optimizer.param_groups[0]["fused"]
     (kept, *_), (made, *_) = (list(each.optimizer.state.values()) for each in (given, changed))
     assert torch.equal(kept["momentum_buffer"], made["momentum_buffer"])
     assert kept["momentum_buffer"] is not made["momentum_buffer"]
@@ -305,7 +304,7 @@ def test_what_is_compiled_at_each_step_is_given_up(compiled):
     batch = next(iter(job().make_loader()))
     for _ in range(3):
         step(batch)
-    with pytest.raises(MeasurementError, match="anew at each step"):
+    with pytest.raises(MeasurementError, match="again at each step"):
         step(batch)
 
 
@@ -393,8 +392,6 @@ def test_what_other_threads_ask_of_the_driver_does_not_end_a_recording(monkeypat
         ("cuda_graphs", CPU, {}, "not on a CUDA device"),
         ("cuda_graphs", CUDA, {"train_step": print}, "your own"),
         ("threads", CUDA, {}, "trains on cuda"),
-        ("foreach_optimizer", CUDA, {}, "by itself"),
-        ("foreach_optimizer", CPU, {"train_step": print}, "your own"),
         ("fused_optimizer", CPU, {"optimizer": torch.optim.Rprop(network().parameters())}, "no fused implementation"),
         ("compile", CPU, {"model": print}, "names no torch.nn.Module"),
     ],

@@ -16,9 +16,7 @@ from bottleneck.job.pipeline import FIELD_NAMES, Pipeline
 from bottleneck.reports.render import render
 from bottleneck.tuning.change import Setting
 from bottleneck.tuning.changes import BUILT_IN
-from bottleneck.tuning.changes.leave_out import _Unread
-from bottleneck.tuning.changes.one_hot import _Rows
-from bottleneck.tuning.changes.smaller_floats import _Floats
+from bottleneck.tuning.changes.payload import LowerPrecision, OneHotRows, ShapesOnly
 from bottleneck.tuning.conclude import conclude
 from bottleneck.tuning.session import TuningSession
 from tests.support.results_factory import make_result
@@ -30,8 +28,8 @@ ROOT = Path(__file__).parent.parent.parent
 BY_NAME = {change.name: change for change in BUILT_IN}
 VALUES = {
     "num_workers": 2, "prefetch_factor": 4, "start_method": "fork", "worker_threads": 2, "threads": 1, "batch_size": 16,
-    "compile": "default", "smaller_floats": _Floats(("[0]",), "float64", "float32"),
-    "one_hot": _Rows("[1]", 2, 4, "float32"), "leave_out": _Unread((("[1]", "int64"),)),
+    "compile": "default", "smaller_floats": LowerPrecision(("[0]",), "float64", "float32"),
+    "one_hot": OneHotRows(("[1]",), 2, 4, "float32"), "leave_out": ShapesOnly(("[1]",)),
 }  # fmt: skip
 """A value of each change that has values."""
 

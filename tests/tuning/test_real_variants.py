@@ -10,9 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from bottleneck.job.step import make_train_step
 from bottleneck.results.evidence import Payload
-from bottleneck.tuning.change import Here, build
+from bottleneck.tuning.change import Context, build
 from bottleneck.tuning.changes import BUILT_IN
 from bottleneck.tuning.lane import open_lane
 from bottleneck.tuning.losses import compare_losses
@@ -47,11 +46,6 @@ def samples():
     )  # fmt: skip
 
 
-def own_step():
-    given = pictures_job(num_workers=1)
-    return given.replace(train_step=make_train_step(given))
-
-
 def products():
     """The compiler makes nothing of it for which a C++ compiler would be needed, and run for half a minute."""
     torch.manual_seed(0)
@@ -65,7 +59,7 @@ def table():
 JOBS = {
     "start_method": lambda: pictures_job(num_workers=1, multiprocessing_context="spawn"),
     "whole_batches": table, "smaller_floats": samples, "one_hot": samples, "leave_out": samples,
-    "set_to_none": own_step, "compile": products, "num_workers": lambda: pictures_job(num_workers=0),
+    "compile": products, "num_workers": lambda: pictures_job(num_workers=0),
 }  # fmt: skip
 """The others are tried on pictures, with two workers."""
 
@@ -73,7 +67,7 @@ JOBS = {
 def place_of(name):
     given = JOBS.get(name, lambda: pictures_job(num_workers=2))()
     payload = samples_payload() if JOBS.get(name) is samples else Payload()
-    return Here(given, given, given.make_loader(), CPU, cores=8, start_s=1.0, epoch_s=5.0, payload=payload)
+    return Context(given, given, given.make_loader(), CPU, cores=8, start_s=1.0, epoch_s=5.0, payload=payload)
 
 
 @pytest.fixture(autouse=True)

@@ -1,29 +1,21 @@
-"""The changes that come with `bottleneck`: all that the modules of this package list as CHANGES."""
+"""The changes that come with `bottleneck`, as a table: those on the loader first, then the payload and the step."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
-import pkgutil
 from collections.abc import Sequence
 
 from bottleneck.errors import UsageError
 from bottleneck.tuning.change import Change
+from bottleneck.tuning.changes import compiling, data, loader, payload, step
 
 _PARTS = ("loader", "payload", "step")
-_FIRST = ("num_workers",)
-"""What is tried before the others of its part, where no advice promises more of another."""
-
-
-def _found() -> tuple[Change, ...]:
-    """By the part of the job that they change, then by the name of their module."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    found = [change for module in modules for change in getattr(module, "CHANGES", ())]
-    return tuple(sorted(found, key=lambda change: (_PARTS.index(change.on), change.name not in _FIRST)))
-
-
-BUILT_IN: tuple[Change, ...] = _found()
+BUILT_IN: tuple[Change, ...] = tuple(
+    sorted(
+        (*loader.CHANGES, *payload.CHANGES, *data.CHANGES, *step.CHANGES, *compiling.CHANGES),
+        key=lambda change: _PARTS.index(change.on),
+    )
+)
 
 
 def choose(

@@ -1,8 +1,9 @@
-"""`torch.compile`, in its default mode and in the one that replays CUDA graphs."""
+"""The model compiled, by `torch.compile` in two modes, or recorded as CUDA graphs, which are launched as a whole."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -16,11 +17,12 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import with_step_options
 from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuning.change import Change, Here, Settings
-from bottleneck.tuning.steps import Wrapper, captured, parts_of_model
+from bottleneck.tuning.change import Change, Context, Settings
+from bottleneck.tuning.changes.step import ProcessSetting, Wrapper, no_cuda, no_default_step, parts_of_model
 
 _NAME = "compile"
-_COMPILING_S = 45.0
+_COMPILING_S, _RECORDING_S = 45.0, 50.0
+"""Recording comes after compiling, which can do the same and more."""
 _MOST_IN_A_ROW = 4
 """Calls one after the other that compile: two are usual, the second one for shapes that may change."""
 _DEFAULT, _REDUCED = "default", "reduce-overhead"
@@ -29,7 +31,7 @@ _COMPILING_CALLS = 16
 
 
 class _Watched:
-    """Compiled code, which is given up where each call compiles it anew.
+    """Compiled code, which is given up where each call compiles it again.
 
     Raises:
         MeasurementError: It is.
@@ -55,7 +57,7 @@ class _Watched:
         self._in_a_row = self._in_a_row + 1 if new else 0
         if self._in_a_row >= _MOST_IN_A_ROW:
             raise MeasurementError(
-                "The model is compiled anew at each step.",
+                "The model is compiled again at each step.",
                 "Give it batches of one shape, or take out of its forward what differs from step to step.",
             )
         return result
@@ -108,7 +110,7 @@ class _Compiled(Wrapper):
 
 @contextmanager
 def _called_compiled(model: nn.Module, call: _Watched) -> Iterator[None]:
-    """Meanwhile calls of the model run what is compiled, as after `model.compile()`.
+    """Inside, calls of the model run what is compiled, as after `model.compile()`.
 
     Raises:
         MeasurementError: There were none.
@@ -133,11 +135,11 @@ def _compiled(pipeline: Pipeline, value: str) -> Pipeline:
     return with_step_options(pipeline, partial(_called_compiled, model, _Watched(model._call_impl, value)))
 
 
-def _why_not(here: Here) -> str | None:
+def _why_not_compiled(here: Context) -> str | None:
     model = here.pipeline.model
     if not isinstance(model, nn.Module):
         return "the pipeline names no torch.nn.Module as its model"
-    if (other := captured(model)) not in ("", _Compiled.captures):
+    if (other := _captured(model)) not in ("", _Compiled.captures):
         return f"the model is {other}"
     known = parts_of_model(model)
     already = any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None for m in known)
@@ -151,7 +153,7 @@ def _mode_of(pipeline: Pipeline) -> str | None:
     return next((call.mode for call in [*calls, *(context.args[1] for context in around)]), None)
 
 
-def _next(here: Here, judged: Mapping[Any, Outcome]) -> str | None:
+def _next_mode(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
     if _mode_of(here.pipeline) is None and _DEFAULT not in judged:
         return _DEFAULT
     # On a CPU there are no graphs to replay: it would be the same.
@@ -159,10 +161,93 @@ def _next(here: Here, judged: Mapping[Any, Outcome]) -> str | None:
     return _REDUCED if reduces else None
 
 
+def _captured(model: Any) -> str:
+    """What another change has made of all of the model: `compiled`; empty where none has."""
+    wrappers = [module for module in parts_of_model(model) if isinstance(module, Wrapper)]
+    return next((wrapper.captures for wrapper in wrappers if wrapper.captures), "")
+
+
+# --- CUDA graphs --------------------------------------------------------------------------------------------
+
+
+class _Graphed(Wrapper):
+    """Calls a module as it was recorded with the first batch, and as it is with batches of another shape.
+
+    Raises:
+        MeasurementError: It takes something else than tensors.
+    """
+
+    captures = "recorded as CUDA graphs"
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__(inner)
+        self._shapes: Any = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Graphed:
+        # What is recorded belongs to the memory of one module.
+        return _Graphed(copy.deepcopy(self.inner, memo))
+
+    def forward(self, *tensors: Any, **keywords: Any) -> Any:
+        """What the module gives."""
+        if keywords or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+            raise MeasurementError("The model takes something else than tensors by position.", "Record its parts.")
+        shapes = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        if self._shapes is None:
+            # Past the registration of modules: it has the same parameters.
+            vars(self)["_recorded"], self._shapes = _record(self.inner, tensors), shapes
+        return vars(self)["_recorded"](*tensors) if shapes == self._shapes else self.inner(*tensors)
+
+
+class _Passing(Wrapper):
+    """Calls a module by position; it is this one whose `forward` is replaced."""
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        """What the module gives."""
+        return self.inner(*tensors)
+
+
+def _graphs_by(made: Callable[..., Any]) -> ProcessSetting:
+    return ProcessSetting(lambda: torch.cuda.graph, lambda value: setattr(torch.cuda, "graph", value), made)
+
+
+def _record(inner: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    # What other threads ask of the driver at that time, such as to pin a batch, must be no error there or here.
+    mode: dict[str, Any] = {"capture_error_mode": "thread_local"}
+    record: Any = torch.cuda.make_graphed_callables
+    if "capture_error_mode" in inspect.signature(record).parameters:
+        record = partial(record, **mode)
+    samples = tuple(tensor.clone() for tensor in tensors)
+    caches = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # what a graph computes with must not lie in a cache outside of it
+    try:
+        with _graphs_by(partial(torch.cuda.graph, **mode))():  # older versions take no mode
+            recorded: Callable[..., Any] = record(_Passing(inner), samples)
+    finally:
+        torch.set_autocast_cache_enabled(caches)
+    return recorded
+
+
+def _why_not_recorded(here: Context) -> str | None:
+    if (why := no_cuda(here) or no_default_step(here)) is not None:
+        return why
+    made = _captured(here.pipeline.model)
+    return f"the model is {made} already" if made else None
+
+
+def _graphed(pipeline: Pipeline) -> Pipeline:
+    return pipeline.replace(model=_Graphed(pipeline.model))
+
+
 CHANGES = (
     Change(
         _NAME, _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
-        advice=("compile",), why_not=_why_not, next_value=_next, least_s=_COMPILING_S,
+        advice=("compile",), why_not=_why_not_compiled, next_value=_next_mode, least_s=_COMPILING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
+    ),
+    Change(
+        "cuda_graphs", _graphed, on="step", alters="memory",
+        line="model = torch.cuda.make_graphed_callables(model, (images,))", advice=("compile",),
+        why_not=_why_not_recorded, least_s=_RECORDING_S,
+        source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html",
     ),
 )  # fmt: skip

@@ -1,60 +1,96 @@
-"""Changes to the arguments of the DataLoader, but for the number of workers."""
+"""Changes to the DataLoader: its workers, its queues, its memory, its start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import multiprocessing
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from bottleneck.job.loader_args import loader_argument_names
+import torch
+from torch.utils.data import IterableDataset
+
+from bottleneck.job.inspect import find_handles
+from bottleneck.job.loader_args import loader_argument_names, start_method_of
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuning.change import Change, Here
-from bottleneck.tuning.epochs import NO_WORKERS, starts_matter_not
+from bottleneck.tuning.change import Change, Context
 
+_BEYOND_CORES = 4
+"""Limit of num_workers, in times the cores, where workers mostly wait for something else than a core."""
 _MOST_AHEAD = 16
-_SOURCE = "https://docs.pytorch.org/docs/stable/data.html"
+_START_MATTERS = 0.01
+"""Share of an epoch that starting the workers has to take, for a quicker start to gain anything."""
+_LONGEST_EPOCH_S = 20.0
+_QUICKEST_FIRST = ("fork", "forkserver", "spawn")
+_NO_WORKERS = "the loader has no workers"
+_DATA = "https://docs.pytorch.org/docs/stable/data.html"
 
 
-# --- prefetch_factor --------------------------------------------------------------------------------------
+def _set(argument: str, pipeline: Pipeline, value: Any = True) -> Pipeline:
+    """The pipeline with another argument of its loader."""
+    return pipeline.replace(**{argument: value})
 
 
-def _why_no_prefetch(here: Here) -> str | None:
-    return None if here.loader.num_workers else NO_WORKERS
+# --- num_workers --------------------------------------------------------------------------------------------
 
 
-def _next_prefetch(here: Here, judged: Mapping[Any, Outcome]) -> int | None:
+def _why_not_workers(here: Context) -> str | None:
+    if isinstance(here.loader.dataset, IterableDataset):
+        return "the dataset is a stream, which divides itself among the workers in a way of its own"
+    return None
+
+
+def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
+    limit = here.cores * (_BEYOND_CORES if here.workers_wait else 1)
+    return next_count(here.loader.num_workers, here.given.make_loader().num_workers, judged, limit)
+
+
+def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: int) -> int | None:
+    """The next number of workers to try: doubled while that pays, then halfway; fewer, and none, where more do not pay.
+
+    Args:
+        present: Of the best job so far.
+        given: Of the job as it was.
+        judged: What became of other numbers.
+        limit: The largest number.
+    """
+    worse = {int(count) for count in judged} | {given}
+    worse.discard(present)
+    above = min((count for count in worse if count > present), default=None)
+    doubled = min(max(1, 2 * present), max(limit, given))
+    if above is None and doubled > present:
+        return doubled
+    if above is not None and above - present > 1 and above >= doubled:
+        return (present + above) // 2
+    has_grown = any(count < present for count in worse)
+    if present > 0 and not has_grown:
+        return present // 2
+    # Without workers nothing is handed over, which may be better where one of them is worse than two.
+    return 0 if 0 < present <= given and 0 not in worse else None
+
+
+# --- prefetch_factor, pin_memory, in_order ------------------------------------------------------------------
+
+
+def _why_not_prefetch(here: Context) -> str | None:
+    return None if here.loader.num_workers else _NO_WORKERS
+
+
+def _next_prefetch(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     doubled = 2 * (here.loader.prefetch_factor or 2)
     return doubled if doubled <= _MOST_AHEAD and doubled not in judged else None
 
 
-def _prefetch(pipeline: Pipeline, value: int) -> Pipeline:
-    return pipeline.replace(prefetch_factor=value)
-
-
-# --- persistent_workers -----------------------------------------------------------------------------------
-
-
-def _persistent(pipeline: Pipeline) -> Pipeline:
-    return pipeline.replace(persistent_workers=True)
-
-
-# --- pin_memory -------------------------------------------------------------------------------------------
-
-
-def _why_not_pinned(here: Here) -> str | None:
+def _why_not_pinned(here: Context) -> str | None:
     if here.device.type == "cpu":
         return "the job trains on the CPU, where nothing is copied to a device"
     return "the loader pins its batches already" if here.loader.pin_memory else None
 
 
-def _pinned(pipeline: Pipeline) -> Pipeline:
-    return pipeline.replace(pin_memory=True)
-
-
-# --- in_order ---------------------------------------------------------------------------------------------
-
-
-def _why_not_out_of_order(here: Here) -> str | None:
+def _why_not_out_of_order(here: Context) -> str | None:
     if "in_order" not in loader_argument_names():
         return "this PyTorch has no in_order; 2.6 brings it"
     if here.loader.num_workers < 2:
@@ -62,27 +98,133 @@ def _why_not_out_of_order(here: Here) -> str | None:
     return None if getattr(here.loader, "in_order", True) else "batches come as they are made already"
 
 
-def _out_of_order(pipeline: Pipeline) -> Pipeline:
-    return pipeline.replace(in_order=False)
+# --- what shows only over whole epochs: the start of the workers --------------------------------------------
+
+
+def _why_not_start(here: Context) -> str | None:
+    if not here.loader.num_workers:
+        return _NO_WORKERS
+    if here.loader.persistent_workers:
+        return "the loader keeps its workers already"
+    if here.epoch_s is None or isinstance(here.loader.dataset, IterableDataset):
+        return "an epoch of the loader has no known length"
+    if here.start_s < _START_MATTERS * here.epoch_s:
+        return f"starting workers takes {duration(here.start_s)} of an epoch of {duration(here.epoch_s)}"
+    if here.epoch_s > _LONGEST_EPOCH_S:
+        return f"it shows only over whole epochs, and one takes {duration(here.epoch_s)}"
+    return None
+
+
+def _quicker_methods(here: Context) -> list[str]:
+    present = start_method_of(here.loader)
+    there = [method for method in _QUICKEST_FIRST if method in multiprocessing.get_all_start_methods()]
+    return there[: there.index(present)] if present in there else []
+
+
+def _safe_methods(here: Context) -> list[str]:
+    """Without `fork` where the dataset holds a file open, which forked workers would share."""
+    is_held = bool(find_handles(here.pipeline.dataset))
+    return [method for method in _quicker_methods(here) if method != "fork" or not is_held]
+
+
+def _why_not_method(here: Context) -> str | None:
+    if (why := _why_not_start(here)) is not None:
+        return why
+    if not _quicker_methods(here):
+        return f"workers start by {start_method_of(here.loader)}, which is the quickest way here"
+    if not _safe_methods(here):
+        return "the dataset holds a file or a connection open, which forked workers would share"
+    return None
+
+
+def _next_method(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
+    return next((method for method in _safe_methods(here) if method not in judged), None)
+
+
+# --- threads of the workers ---------------------------------------------------------------------------------
+
+
+class WorkerThreads:
+    """A `worker_init_fn` that sets the threads of a worker, after what the user's own does."""
+
+    def __init__(self, threads: int, given: Callable[[int], None] | None) -> None:
+        self.threads, self.given = threads, given
+
+    def __call__(self, worker: int) -> None:
+        if self.given is not None:
+            self.given(worker)
+        torch.set_num_threads(self.threads)
+        opencv: Any = sys.modules.get("cv2")
+        if opencv is not None:
+            opencv.setNumThreads(self.threads)
+
+
+def _doubled_threads(here: Context) -> int:
+    init = here.loader.worker_init_fn
+    return 2 * (init.threads if isinstance(init, WorkerThreads) else 1)  # PyTorch gives a worker one thread
+
+
+def _why_not_threads(here: Context) -> str | None:
+    if not here.loader.num_workers:
+        return _NO_WORKERS
+    if "cv2" not in sys.modules and _doubled_threads(here) * here.loader.num_workers > here.cores:
+        return "a worker has one thread, and there is no core for another"
+    return None
+
+
+def _next_threads(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
+    # In each worker OpenCV starts a thread for every core.
+    if "cv2" in sys.modules and not isinstance(here.loader.worker_init_fn, WorkerThreads) and 1 not in judged:
+        return 1
+    doubled = _doubled_threads(here)
+    return doubled if doubled * here.loader.num_workers <= here.cores and doubled not in judged else None
+
+
+def _with_threads(pipeline: Pipeline, value: int) -> Pipeline:
+    init = pipeline.make_loader().worker_init_fn
+    users = init.given if isinstance(init, WorkerThreads) else init
+    return pipeline.replace(worker_init_fn=WorkerThreads(value, users))
 
 
 CHANGES = (
     Change(
-        "prefetch_factor", _prefetch, alters="memory", line="DataLoader(..., prefetch_factor={value})",
-        why_not=_why_no_prefetch, next_value=_next_prefetch, source=_SOURCE,
+        "num_workers", partial(_set, "num_workers"), alters="nothing", line="DataLoader(..., num_workers={value})",
+        advice=("more-workers", "use-workers", "too-many-workers", "no-workers-better", "uneven-samples"),
+        why_not=_why_not_workers, next_value=_next_workers,
+        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     ),
     Change(
-        "pin_memory", _pinned, alters="memory",
+        "prefetch_factor", partial(_set, "prefetch_factor"), alters="memory",
+        line="DataLoader(..., prefetch_factor={value})",
+        why_not=_why_not_prefetch, next_value=_next_prefetch, source=_DATA,
+    ),
+    Change(
+        "pin_memory", partial(_set, "pin_memory"), alters="memory",
         line="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
         advice=("pin-memory", "non-blocking"), why_not=_why_not_pinned,
         source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
     ),
     Change(
-        "in_order", _out_of_order, alters="order", line="DataLoader(..., in_order=False)",
-        advice=("uneven-samples",), why_not=_why_not_out_of_order, source=_SOURCE,
+        "in_order", partial(_set, "in_order", value=False), alters="order", line="DataLoader(..., in_order=False)",
+        advice=("uneven-samples",), why_not=_why_not_out_of_order, source=_DATA,
     ),
     Change(
-        "persistent_workers", _persistent, alters="memory", line="DataLoader(..., persistent_workers=True)",
-        advice=("persistent-workers",), why_not=starts_matter_not, whole_epochs=True, source=_SOURCE,
+        "persistent_workers", partial(_set, "persistent_workers"), alters="memory",
+        line="DataLoader(..., persistent_workers=True)",
+        advice=("persistent-workers",), why_not=_why_not_start, whole_epochs=True, source=_DATA,
+    ),
+    Change(
+        "start_method", partial(_set, "multiprocessing_context"), alters="nothing",
+        line='DataLoader(..., multiprocessing_context="{value}")',
+        advice=("spawn-pickling", "persistent-workers"), why_not=_why_not_method, next_value=_next_method,
+        whole_epochs=True,
+        source="https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods",
+    ),
+    Change(
+        "worker_threads", _with_threads, alters="nothing",
+        line="def threads(worker): torch.set_num_threads({value})  # and cv2.setNumThreads({value})\n"
+        "DataLoader(..., worker_init_fn=threads)",
+        advice=("thread-oversubscription",), why_not=_why_not_threads, next_value=_next_threads,
+        source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
     ),
 )  # fmt: skip

@@ -1,0 +1,233 @@
+"""Changes to what travels to the device: tensors in fewer bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from bottleneck.job import containers
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.step import move_to_device
+from bottleneck.loader import trees
+from bottleneck.results.tuning import Outcome
+from bottleneck.tuning.change import Change, Context
+from bottleneck.tuning.changes.step import low_precision
+
+SMALLER = ("smaller-copy", "smaller-payload", "smaller-handoff")
+"""The advice that any of these proves."""
+_LARGE_SHARE = 0.1
+"""Share of a batch that a tensor has to be, or to save: small targets stay as exact as they are."""
+_UNREAD_SHARE = 0.02
+"""Share of a batch that has to be left out."""
+
+
+class _Encoding(Protocol):
+    """How tensors at some paths of a batch, such as `[0]`, travel; can be pickled, and is shown by its `str`."""
+
+    paths: tuple[str, ...]
+
+    def shrink(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Make a collated tensor smaller, or leave it."""
+
+    def restore(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Make what the train step expects of it, on the device."""
+
+
+@dataclass(frozen=True)
+class LowerPrecision:
+    """Floats that are cast to a smaller type, and back: what the step does with another type is not known."""
+
+    paths: tuple[str, ...]
+    given: str
+    to: str
+
+    def __str__(self) -> str:
+        return self.to
+
+    def shrink(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(getattr(torch, self.to)) if tensor.dtype is getattr(torch, self.given) else tensor
+
+    def restore(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(getattr(torch, self.given)) if tensor.dtype is getattr(torch, self.to) else tensor
+
+
+@dataclass(frozen=True)
+class OneHotRows:
+    """One-hot rows as indices; a tensor with any other row travels as it is, so that the step gets the same numbers."""
+
+    paths: tuple[str, ...]
+    dimensions: int
+    classes: int
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"batch{self.paths[0]}"
+
+    def shrink(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() != self.dimensions or tensor.shape[-1] != self.classes:
+            return tensor
+        ones = tensor == 1
+        is_one_hot = bool((ones.sum(-1) == 1).all()) and bool((ones | (tensor == 0)).all())
+        return ones.int().argmax(-1).int() if is_one_hot else tensor
+
+    def restore(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() != self.dimensions - 1:
+            return tensor
+        zeros = torch.zeros((*tensor.shape, self.classes), dtype=getattr(torch, self.dtype), device=tensor.device)
+        return zeros.scatter_(-1, tensor.long().unsqueeze(-1), 1)
+
+
+@dataclass(frozen=True)
+class ShapesOnly:
+    """Tensors that the step did not read, as empty ones that carry their shape: the step may look at that."""
+
+    paths: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"batch{path}" for path in self.paths)
+
+    def shrink(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.new_empty((0, *tensor.shape))
+
+    def restore(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.new_zeros(()).expand(tensor.shape[1:]) if not tensor.numel() else tensor
+
+
+class _ShrinkingCollate:
+    """Collates, and encodes; goes to workers by any start method."""
+
+    def __init__(self, collate: Callable[[Any], Any], encoding: _Encoding) -> None:
+        self._collate, self._encoding = collate, encoding
+
+    def __call__(self, samples: Any) -> Any:
+        return _map_at(self._encoding.paths, self._encoding.shrink, self._collate(samples))
+
+
+def _map_at(paths: Sequence[str], function: Callable[[Any], Any], value: Any, path: str = "") -> Any:
+    """Rebuild a batch with a function applied to the tensors at some paths, which are those of `Payload.tensors`."""
+    if isinstance(value, torch.Tensor):
+        return function(value) if path in paths else value
+    parts = containers.children(value)
+    if parts is None:
+        return value
+    changed = []
+    for key, part in parts:
+        step = f"[{key!r}]" if isinstance(key, int) or isinstance(value, dict) else f".{key}"
+        changed.append((key, _map_at(paths, function, part, path + step)))
+    return containers.rebuild(value, changed)
+
+
+def _encoded(pipeline: Pipeline, value: _Encoding) -> Pipeline:
+    """The pipeline whose batches are encoded where they are collated, and decoded on the device."""
+    decoded = after_the_move(pipeline, partial(_map_at, value.paths, value.restore))
+    return decoded.replace(collate_fn=_ShrinkingCollate(pipeline.make_loader().collate_fn, value))
+
+
+def after_the_move(pipeline: Pipeline, restore: Callable[[Any], Any]) -> Pipeline:
+    """The pipeline with something done to each batch once it is on the device."""
+    move = pipeline.to_device or _move
+    return pipeline.replace(to_device=lambda batch, device: restore(move(batch, device)))
+
+
+def _move(batch: Any, device: torch.device) -> Any:
+    # As the job does it: what a copy without waiting gains is no gain of a smaller batch.
+    first = next((leaf for leaf in trees.leaves(batch) if isinstance(leaf, torch.Tensor)), None)
+    return move_to_device(batch, device, non_blocking=first is not None and first.is_pinned())
+
+
+def _travels_nowhere(here: Context) -> str | None:
+    if here.device.type == "cpu" and not here.loader.num_workers:
+        return "batches travel nowhere: there are no workers, and the job trains on the CPU"
+    return None
+
+
+def _own_transfer(here: Context) -> str | None:
+    return "the job moves its batches itself: change it in its to_device" if here.given.to_device is not None else None
+
+
+def _casts(here: Context) -> list[LowerPrecision]:
+    low = str(low_precision(here)).removeprefix("torch.")
+    types = [("float64", "float32"), *([("float32", low)] if low != "None" else [])]
+    least = _LARGE_SHARE * (here.payload.bytes or 0.0)
+    large = [seen for seen in here.payload.tensors if (seen.bytes or 0.0) > least]
+    found = [
+        LowerPrecision(tuple(seen.path or "" for seen in large if seen.dtype == given), given, to)
+        for given, to in types
+    ]
+    return [cast for cast in found if cast.paths]
+
+
+def _why_not_floats(here: Context) -> str | None:
+    if (why := _travels_nowhere(here)) is not None:
+        return why
+    if not here.payload.tensors:
+        return "it is not known what a batch holds"
+    none = "no large tensor of a batch is float64, nor float32 for a step that computes in 16 bits"
+    return None if _casts(here) else none
+
+
+def _one_hot(here: Context) -> list[OneHotRows]:
+    least = _LARGE_SHARE * (here.payload.bytes or 0.0)
+    savings = [saving for saving in here.payload.savings if saving.id == "one-hot"]
+    paths = {saving.path for saving in savings if (saving.bytes_saved or 0.0) > least}
+    return [
+        OneHotRows((seen.path or "",), len(seen.shape), seen.shape[-1], seen.dtype or "")
+        for seen in here.payload.tensors
+        if seen.path in paths
+    ]
+
+
+def _why_not_one_hot(here: Context) -> str | None:
+    if (why := _travels_nowhere(here) or _own_transfer(here)) is not None:
+        return why
+    return None if _one_hot(here) else "no large tensor of a batch is one-hot along its last dimension"
+
+
+def _unread(here: Context) -> list[ShapesOnly]:
+    paths = here.payload.unread or ()
+    return [ShapesOnly(tuple(str(seen.path) for seen in here.payload.tensors if seen.path in paths))]
+
+
+def _why_not_unread(here: Context) -> str | None:
+    if (why := _travels_nowhere(here) or _own_transfer(here)) is not None:
+        return why
+    total, unread = here.payload.bytes or 0.0, here.payload.unread_bytes or 0.0
+    if here.payload.unread is None:
+        return "it is not known what the train step reads"
+    if unread >= total:
+        return "the train step reads nothing of a batch: it stands for another one"
+    if unread < _UNREAD_SHARE * total:
+        return "the train step reads all of a batch" if not unread else "what it does not read is little of a batch"
+    return None
+
+
+def _first_of(
+    find: Callable[[Context], Sequence[Any]], here: Context, judged: Mapping[Any, Outcome]
+) -> _Encoding | None:
+    return next((encoding for encoding in find(here) if encoding not in judged), None)
+
+
+CHANGES = (
+    Change(
+        "leave_out", _encoded, on="payload", alters="nothing", line="# leave {value} out of what __getitem__ returns",
+        advice=("unused-columns",), why_not=_why_not_unread, next_value=partial(_first_of, _unread),
+        source="https://huggingface.co/docs/datasets/process#remove",
+    ),
+    Change(
+        "one_hot", _encoded, on="payload", alters="nothing",
+        line="# let __getitem__ return indices for {value}; on the device:\n"
+        "rows = torch.nn.functional.one_hot({value}.long(), classes)",
+        advice=SMALLER, why_not=_why_not_one_hot, next_value=partial(_first_of, _one_hot),
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html",
+    ),
+    Change(
+        "smaller_floats", _encoded, on="payload",
+        line="# in collate_fn, for the large tensors:\ntensor = tensor.to(torch.{value})",
+        advice=SMALLER, why_not=_why_not_floats, next_value=partial(_first_of, _casts),
+        source="https://docs.pytorch.org/docs/stable/amp.html",
+    ),
+)  # fmt: skip
