@@ -28,7 +28,7 @@ from benchmarks.staged import staged_job
 from benchmarks.uneven import UnevenLoader
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.ladder import Ladder
-from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime, StealTimeMeter
+from bottleneck.measure.rounds.turns import RepeatPolicy, StealTime, StealTimeMeter
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Interval
 

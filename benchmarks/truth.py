@@ -39,7 +39,7 @@ from benchmarks.planted import Layout, Planted
 from benchmarks.taken_out import CannotBeTakenOut, in_shared_memory, without
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTimeMeter
+from bottleneck.measure.rounds.turns import RepeatPolicy, StealTimeMeter
 
 T = TypeVar("T")
 

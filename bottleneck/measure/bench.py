@@ -15,6 +15,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes
 from bottleneck.measure.cold.pool import ColdPool
+from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.loop import Loop
 from bottleneck.measure.replays import Replays
@@ -29,6 +30,8 @@ _FEWEST_BATCHES = 4
 """Batches that a block with the train step has, where there are as many workers."""
 _FEWEST_QUICK_BATCHES, _SHORTEST_S = 8, 0.2
 """A block has so many batches, where they take no longer than this."""
+_RECEIVING_S, _LEAST_TURNS = 0.2, 4
+"""For how long empty batches are received, and how many of each worker: of these the queue's own length is no part."""
 _RAW, _DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
 
 
@@ -349,3 +352,23 @@ def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: 
     if arm.coupled and not arm.cold:
         return max(wanted, min(unit, _FEWEST_BATCHES))
     return unit * math.ceil(wanted / unit)
+
+
+def receiving_s_per_batch(loader: SwitchedLoader, clock: Callable[[], float]) -> float | None:
+    """Time batches that the workers answer with nothing, at once [s]: no loader seems quicker. It rests afterwards.
+
+    None where batches do not come from workers, or none may be left out of them.
+    """
+    if not loader.num_workers or not loader.can_skip_batches:
+        return None
+    with loader_failures("receiving"):
+        loader.switch(modes.STOP)
+        for _ in range(max(1, loader.queue_length)):
+            loader.next_batch()
+        started, taken = clock(), 0
+        while taken < _LEAST_TURNS * loader.queue_length or clock() - started < _RECEIVING_S:
+            loader.next_batch()
+            taken += 1
+        seconds = clock() - started
+        loader.rest()
+    return seconds / taken

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 from bottleneck._pydata import VERSION
 from bottleneck.loader.modes import EXPERIMENTS
@@ -26,16 +26,32 @@ from bottleneck.results.records import (
     Without,
 )
 
+A = TypeVar("A", bound=Hashable)
 
-class Ledger:
+
+class Blocks(Generic[A]):
+    """Blocks by arm, or by whatever takes turns."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[A, list[Block]] = {}
+
+    def add(self, arm: A, block: Block) -> None:
+        self.blocks.setdefault(arm, []).append(block)
+
+    def exchange(self, arm: A, block: Block, better: Block) -> None:
+        """Keep another block, which was disturbed less."""
+        self.blocks[arm] = [better if kept is block else kept for kept in self.blocks.get(arm, [])]
+
+
+class Ledger(Blocks[Arm]):
     """Everything measured so far."""
 
     def __init__(self, environment: Mapping[str, Any], pipeline: Mapping[str, Any]) -> None:
+        super().__init__()
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.environment = dict(environment)
         self.pipeline = dict(pipeline)
         self.ladder: Ladder | None = None
-        self.blocks: dict[Arm, list[Block]] = {}
         self.evidence = Evidence()
         self._warnings: dict[tuple[str, str], Warning] = {}
         self.profile_files: Mapping[str, str] = {}
@@ -43,13 +59,6 @@ class Ledger:
         self.cost = Cost(0.0, 0, 0, 0)
         self.ranks: tuple[Rank, ...] = ()
         self.rank_trials = NO_TRIALS
-
-    def add(self, arm: Arm, block: Block) -> None:
-        self.blocks.setdefault(arm, []).append(block)
-
-    def exchange(self, arm: Arm, block: Block, better: Block) -> None:
-        """Keep a block in the place of another one, which was disturbed more."""
-        self.blocks[arm] = [better if kept is block else kept for kept in self.blocks.get(arm, [])]
 
     def forget_coupled(self) -> None:
         """Let blocks with the train step go: they had batches of one shape, and now there are others."""

@@ -20,7 +20,7 @@ from bottleneck.loader.observe.observation import Observation
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import seed_generators
 from bottleneck.measure.batch_cache import CachedBatch
-from bottleneck.measure.bench import Bench
+from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.cache_budget import CacheBudget, wanted_bytes
 from bottleneck.measure.cold.cold_session import ColdSession
 from bottleneck.measure.describe import describe_pipeline
@@ -49,7 +49,6 @@ from bottleneck.measure.progress import ProgressCallback
 from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
 from bottleneck.measure.ranks.watch import Watch
-from bottleneck.measure.rounds.receiving import receiving_s_per_batch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.running_start import ROUNDS as RUNNING_ROUNDS
 from bottleneck.measure.rounds.running_start import measure_running_start, too_slow_for_stages

@@ -6,15 +6,14 @@ import gc
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.rounds.steal_time import StealTime, StealTimeMeter
+from bottleneck.measure.rounds.turns import StealTimeMeter, Visit
 from bottleneck.measure.training.training import Training
 from bottleneck.measure.usage import Utilisation
-from bottleneck.results.records import Block
 
 _FULL = 2
 """The generation that holds all objects."""
@@ -63,16 +62,6 @@ class Counters:
     stolen: StealTimeMeter = field(default_factory=StealTimeMeter)
     training: Training = field(default_factory=Training)
     collections: FullCollections = field(default_factory=FullCollections)
-
-
-class Visit(NamedTuple):
-    """A block, the seconds of switching and warming up before it, and what other virtual machines took meanwhile."""
-
-    block: Block
-    preparing_s: float
-    stolen: StealTime
-    broken: bool = False
-    """A script's loop ended an epoch, or evaluated, in the block."""
 
 
 def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> Visit:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.analysis.parts import completed
-from bottleneck.reports import answer, evidence, rungs, tuning
+from bottleneck.reports import answer, evidence, tuning
 from bottleneck.reports.advice import advice, first_advice, short_advice
 from bottleneck.reports.answer import job_name, standing
 from bottleneck.reports.code import functions, loop, operators, transforms
@@ -106,19 +106,19 @@ def result_document(
 
 _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], ...]] = {
     "text": (
-        *(tuning.short_answer, rungs.ladder_in_short, tuning.changed_lines, tuning.others_in_short),
+        *(tuning.short_answer, tuning.ladder_in_short, tuning.changed_lines, tuning.others_in_short),
         *(tuning.first_warnings, tuning.took, tuning.now_in_short),
     ),
     "verbose": (
-        *(tuning.short_answer, rungs.ladder, tuning.others, tuning.before, tuning.warnings),
+        *(tuning.short_answer, tuning.ladder, tuning.others, tuning.before, tuning.warnings),
         *(tuning.changed_lines, tuning.took, tuning.now_in_full),
     ),
     "markdown": (
-        *(tuning.pull_request_answer, rungs.ladder_for_a_phone, tuning.changed_lines, tuning.now_on_a_page),
-        *(tuning.first_warnings, rungs.ladder, tuning.others, tuning.next_steps, tuning.before, tuning.took),
+        *(tuning.pull_request_answer, tuning.ladder_for_a_phone, tuning.changed_lines, tuning.now_on_a_page),
+        *(tuning.first_warnings, tuning.ladder, tuning.others, tuning.next_steps, tuning.before, tuning.took),
     ),
     "html": (
-        *(tuning.page_head, tuning.warnings, rungs.ladder_on_a_page, tuning.changed_lines_on_a_page),
+        *(tuning.page_head, tuning.warnings, tuning.ladder_on_a_page, tuning.changed_lines_on_a_page),
         *(tuning.now_on_a_page, tuning.others, tuning.next_steps, tuning.before, evidence.setting),
         tuning.took,
     ),

@@ -1,7 +1,9 @@
-"""A tuning: what it brought, the changed lines, what was tried besides, and what holds the job now."""
+"""A tuning: what it brought as a ladder, the changed lines, what was tried besides, and what holds the job now."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -10,14 +12,43 @@ from bottleneck.analysis.advice.edits import FIRST
 from bottleneck.analysis.advice.proof import PROVING
 from bottleneck.reports.advice import advice, first_in_words, promise_of
 from bottleneck.reports.answer import MOST_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
-from bottleneck.reports.document import TERMINAL, Column, Items, Paragraph, Section, Step, Steps, Table
+from bottleneck.reports.document import (
+    ALL,
+    PAGES,
+    TERMINAL,
+    Bar,
+    Column,
+    Form,
+    Items,
+    Paragraph,
+    Section,
+    Step,
+    Steps,
+    Table,
+)
 from bottleneck.reports.step import step_bars
-from bottleneck.results.format import count, gain, gain_interval, known, long_duration, names, plural
+from bottleneck.results.format import (
+    count,
+    duration,
+    gain,
+    gain_interval,
+    known,
+    long_duration,
+    names,
+    percent,
+    plural,
+    rate_with_half_width,
+    size,
+)
 from bottleneck.results.records import Result
-from bottleneck.results.tuning import NO_TIME, Trial, TuningResult
+from bottleneck.results.tuning import NO_TIME, Losses, Rung, Trial, TuningResult
 
 _MEASURED = ("kept", "dropped", "undecided")
 _CHANGE = "Change these lines"
+_ALTERS = {"numbers": "what is learned", "order": "order of samples", "memory": "memory"}
+_LEAST_DIFFERENCE = 0.001
+_LEAST_SETUP_S = 1.0
+"""A first step that takes less longer than another one is not worth a sentence."""
 
 
 # --- the answer ---------------------------------------------------------------------------------------------
@@ -64,22 +95,15 @@ def _standing(result: TuningResult) -> Literal["tuned", "as_before", "ended_earl
     return "tuned" if len(result.ladder) > 1 else "as_before"
 
 
-def _tried(trials: Sequence[Trial]) -> str:
-    return f"{plural(len({t.setting for t in trials if t.outcome in (*_MEASURED, 'failed')}), 'setting')} tried"
-
-
-def warnings(result: TuningResult) -> Iterator[Section]:
+def warnings(result: TuningResult, most: int | None = None) -> Iterator[Section]:
     """Why not to trust a number."""
-    yield Section("Warnings", (Items(_messages(result), "Warning", warn=True),), folded=False)
+    messages = tuple(warning.message for warning in result.warnings[:most])
+    yield Section("Warnings", (Items(messages, "Warning", warn=True),), folded=False)
 
 
 def first_warnings(result: TuningResult) -> Iterator[Section]:
     """The first of them."""
-    yield Section("Warnings", (Items(_messages(result)[:MOST_WARNINGS], "Warning", warn=True),), folded=False)
-
-
-def _messages(result: TuningResult) -> tuple[str, ...]:
-    return tuple(warning.message for warning in result.warnings)
+    return warnings(result, MOST_WARNINGS)
 
 
 def changed_lines(result: TuningResult) -> Iterator[Section]:
@@ -95,6 +119,143 @@ def changed_lines_on_a_page(result: TuningResult) -> Iterator[Section]:
 def _lines(result: TuningResult, title: str) -> Steps:
     lines = "\n".join(result.lines)
     return Steps((Step(title, "", lines),) if lines else (), label="")
+
+
+# --- the ladder ---------------------------------------------------------------------------------------------
+
+
+def ladder(result: TuningResult) -> Iterator[Section]:
+    """All of it as a table, for formats that have room."""
+    note = Paragraph(f"{_how(result.ladder)} In brackets, 95 % intervals." if result.ladder else "", "note")
+    facts = Items((*_ladder_facts(result.ladder), *_same_losses(result.ladder)))
+    columns = *_columns(result, PAGES), Column("may alter", on=PAGES), Column("device memory", "number", on=PAGES)
+    yield Section("The ladder in numbers", (Table(columns, tuple(_ladder_rows(result))), note, facts))
+
+
+def ladder_in_short(result: TuningResult) -> Iterator[Section]:
+    """The ladder of a terminal, and what a change costs besides its gain."""
+    rows = tuple((*row[:3], *map(_estimate, row[3:5]), row[5]) for row in _ladder_rows(result))
+    note = Paragraph(_how(result.ladder), "note")
+    yield Section("", (Table(_columns(result), rows), note, Items(tuple(_ladder_facts(result.ladder)))), folded=False)
+
+
+def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
+    """Three columns, which a telephone shows whole."""
+    columns = Column("change", "name"), Column(rate_unit(result), "number"), Column("all together", "number")
+    rows = tuple((rung.label, count(rung.rate.samples_per_s), _gain(rung)) for rung in result.ladder)
+    yield Section("", (Table(columns, rows), Items(tuple(_ladder_facts(result.ladder)))), folded=False)
+
+
+def ladder_on_a_page(result: TuningResult) -> Iterator[Section]:
+    """The same, which a page has open."""
+    return (replace(section, folded=False) for section in ladder(result))
+
+
+def _altering(ladder: Sequence[Rung]) -> Iterator[str]:
+    """What kept changes may alter, what is learned first: `what is learned: batch_size=64`."""
+    for kind, said in _ALTERS.items():
+        found = [s for rung in ladder for s, alters in zip(rung.settings, rung.alters, strict=False) if alters == kind]
+        if found:
+            yield f"{said}: {names(found)}"
+
+
+def _columns(result: TuningResult, bar_on: tuple[Form, ...] = ALL) -> tuple[Column, ...]:
+    return (
+        Column("change", "name"),
+        Column(rate_unit(result), "number"),
+        Column("", "bar", on=bar_on),
+        Column("this step", "number"),
+        Column("all together", "number"),
+        Column("promised", "number"),
+    )
+
+
+def _ladder_rows(result: TuningResult) -> Iterator[tuple[str | Bar, ...]]:
+    most = max((rung.rate.samples_per_s for rung in result.ladder), default=1.0)
+    for rung in result.ladder:
+        altered = [_ALTERS[alters] for alters in dict.fromkeys(rung.alters) if alters in _ALTERS]
+        yield (
+            rung.label,
+            rate_with_half_width(rung.rate),
+            Bar(rung.rate.samples_per_s / most if most and len(result.ladder) > 1 else None),
+            gain_interval(rung.gain) if rung.settings else "",
+            _gain(rung),
+            promise_of(rung.predicted, result.before),
+            ", ".join(altered),
+            "" if rung.peak_device_bytes is None else size(rung.peak_device_bytes),
+        )
+
+
+def _gain(rung: Rung) -> str:
+    return gain_interval(rung.total) if rung.settings else ""
+
+
+def _estimate(cell: str | Bar) -> str | Bar:
+    """The number without its interval."""
+    return cell.partition(" (")[0] if isinstance(cell, str) else cell
+
+
+def _how(ladder: Sequence[Rung]) -> str:
+    if not ladder:
+        return ""
+    rounds = len({block.round for block in ladder[0].rate.blocks})
+    promised = " Promised: what the diagnosis of the job expected." if any(rung.predicted for rung in ladder) else ""
+    return f"Measured in turns, {plural(rounds, 'round')}.{promised}"
+
+
+# --- what a step costs besides its gain ----------------------------------------------------------------------
+
+
+def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
+    """What kept changes may alter, a time to begin with, and other losses."""
+    altered = "; ".join(_altering(ladder))
+    if altered:
+        yield f"May alter {altered}."
+    for before, rung in itertools.pairwise(ladder):
+        yield from filter(None, (_setup(before, rung), _other_losses(rung)))
+
+
+def _same_losses(ladder: Sequence[Rung]) -> Iterator[str]:
+    """The changes whose losses are those from before."""
+    for rung in ladder:
+        if rung.losses is not None and rung.losses.base and not _difference(rung.losses):
+            yield f"{rung.label}: the losses are the same, bit for bit, {_over(rung.losses)}."
+
+
+def _setup(before: Rung, rung: Rung) -> str:
+    if rung.setup_s is None or rung.setup_s - (before.setup_s or 0.0) < _LEAST_SETUP_S:
+        return ""
+    took_s = rung.setup_s - (before.setup_s or 0.0)
+    saved_s = _s_per_sample(before) - _s_per_sample(rung)
+    batch = rung.rate.seconds_per_batch * rung.rate.samples_per_s
+    lasts = duration(took_s)
+    if saved_s <= 0 or batch <= 0:
+        return f"{rung.label}: the first step takes {lasts} longer."
+    steps = math.ceil(took_s / (saved_s * batch))
+    return f"{rung.label}: the first step takes {lasts} longer, which is earned back after {plural(steps, 'step')}."
+
+
+def _s_per_sample(rung: Rung) -> float:
+    return 1 / rung.rate.samples_per_s if rung.rate.samples_per_s > 0 else 0.0
+
+
+def _other_losses(rung: Rung) -> str:
+    differ = _difference(rung.losses) if rung.losses is not None else 0.0
+    if rung.losses is None or not differ:
+        return ""
+    last = f"the last is {count(rung.losses.changed[-1])}, before {count(rung.losses.base[-1])}"
+    most = f"{percent(differ)} at most" if differ >= _LEAST_DIFFERENCE else f"less than {percent(_LEAST_DIFFERENCE)}"
+    return f"{rung.label}: the losses differ by {most} {_over(rung.losses)}; {last}."
+
+
+def _over(losses: Losses) -> str:
+    return f"over {plural(len(losses.base), 'step')} on the same batches from the same weights"
+
+
+def _difference(losses: Losses) -> float:
+    """The largest difference between the two losses of a step, as a part of the one before the change."""
+    pairs = zip(losses.base, losses.changed, strict=False)
+    return max((abs(b - a) / max(abs(a), 1e-12) for a, b in pairs), default=0.0)
 
 
 # --- what was not kept --------------------------------------------------------------------------------------
@@ -127,13 +288,10 @@ def others(result: TuningResult) -> Iterator[Section]:
         Column("outcome", "finding"),
     )
     latest = _latest(result.trials)
-    rows = tuple(_other(result, trial) for trial in latest if trial.outcome in ("dropped", "undecided"))
+    dropped = [trial for trial in latest if trial.outcome in ("dropped", "undecided")]
+    rows = tuple(_other(result, trial) for trial in dropped)
     said = [_said(trial, "failed") for trial in latest if trial.outcome == "failed"]
-    said += [
-        f"{trial.setting}: {trial.reason}."
-        for trial in latest
-        if trial.outcome in ("dropped", "undecided") and trial.reason
-    ]
+    said += [f"{trial.setting}: {trial.reason}." for trial in dropped if trial.reason]
     said += list(_untried(result.trials))
     yield Section("Tried and not kept", (Table(columns, rows), Items(tuple(said))))
     nowhere = tuple(_said(trial, "does not apply") for trial in latest if trial.outcome == "not_applicable")
@@ -196,10 +354,9 @@ def now_on_a_page(result: TuningResult) -> Iterator[Section]:
 
 def _whose_budget(after: Result) -> str:
     """What a budget in the words of the diagnosis is; empty where they name none."""
-    named = "--budget" in after.verdict.sentence
-    return (
-        "Such a budget is that of `bottleneck diagnose`; a tuning spends a tenth of its own on this." if named else ""
-    )
+    if "--budget" not in after.verdict.sentence:
+        return ""
+    return "Such a budget is that of `bottleneck diagnose`; a tuning spends a tenth of its own on this."
 
 
 def next_steps(result: TuningResult) -> Iterator[Section]:
@@ -229,7 +386,8 @@ def _left_to_do(result: TuningResult) -> Result | None:
 
 def took(result: TuningResult) -> Iterator[Section]:
     """What it took, and where more is."""
-    spent = f"Tuned in {long_duration(result.seconds)}, {_tried(result.trials)}."
+    tried = {trial.setting for trial in result.trials if trial.outcome in (*_MEASURED, "failed")}
+    spent = f"Tuned in {long_duration(result.seconds)}, {plural(len(tried), 'setting')} tried."
     more = f"{spent} Intervals, reasons and the job before: --verbose."
     whence = f"{spent} {result.tool.name} {result.tool.version}, {result.created}"
     lines = (

@@ -150,6 +150,11 @@ def labels(settings: Iterable[Setting]) -> tuple[str, ...]:
     return tuple(setting.label for setting in settings)
 
 
+def needs_epochs(settings: Settings) -> bool:
+    """Whether any of them shows only over whole epochs."""
+    return any(setting.change.whole_epochs for setting in settings)
+
+
 def build(given: Pipeline, settings: Settings) -> Pipeline:
     """The job with these settings, made from the one that was given."""
     pipeline = given

@@ -1,16 +1,19 @@
-"""A variant of the job that is ready to run: its own workers, which rest while another variant has its turn."""
+"""Variants of a job that are ready to run: each has workers of its own, which rest while another one is measured."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.job.loader_args import rebuild_loader
 from bottleneck.job.pipeline import Pipeline
@@ -22,55 +25,32 @@ from bottleneck.measure.device import DeviceMemory, devices_of, make_synchronize
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ledger import Blocks
 from bottleneck.measure.machine import cpu_seconds
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.start import open_loader, start_workers
+from bottleneck.measure.system.cores import usable_cores
+from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.measure.training.losses import is_finite, loss_in
 from bottleneck.measure.training.training_state import TrainingState
 from bottleneck.results.records import Block
+from bottleneck.tuning.change import Settings, build
 
-RAW = Arm(modes.ALL, "loader")
+_RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS, _LONG_STEP_S = 2, 2.0
-_WAITS_MATTER = 0.1
-"""Share of its time that the job waits for batches, below which whoever loads may be idle."""
+WAITS_MATTER = 0.1
+"""Share of its time that a job waits for batches, from which on the loader comes first."""
 _BUSY_SHARE = 0.5
 """Share of a core below which whoever loads mostly waits for something else."""
-
-
-class Lane(Protocol):
-    """What blocks are measured on."""
-
-    first_batch_s: float
-    """From starting the workers to their first batch."""
-    setup_s: float
-    """What the first step took beyond a later one."""
-    bare_step_s: float
-    """What a step takes once its batch is there; 0: not known."""
-    step_s: float
-    """About how long a step takes, its wait for the batch included."""
-    waits_share: float
-    """Share of its time that the job waits for batches."""
-    workers_wait: bool
-    """Whoever loads mostly waits for something else than a core."""
-    peak_device_bytes: int | None
-    """The most memory of the device that a block has needed."""
-    loss_is_finite: bool
-    """Each block ended with a loss that is a finite number, as far as the step gives one."""
-
-    def block(self, number: int) -> Block:
-        """Measure a block; the workers rest before it and after it."""
-
-    def close(self) -> None:
-        """Stop the workers."""
-
 
 Clock = Callable[[], float]
 
 
-class _Runs:
-    """What both kinds of lanes do: the train step on its device, and the state that goes back before each block."""
+class Lane:
+    """A variant that runs on its device, from the same state of the training before each block."""
 
     def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], clock: Clock) -> None:
         self._clock, self._device = clock, device_of(pipeline)
@@ -82,21 +62,59 @@ class _Runs:
         roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": self._job.step}
         self._state = TrainingState(roots, self._synchronize, clock)
         self._memory = DeviceMemory(self._device, pipeline.model, pipeline.optimizer)
-        self.first_batch_s = self.setup_s = self.bare_step_s = self.step_s = self.waits_share = 0.0
-        self.workers_wait = False
-        self.peak_device_bytes: int | None = None
-        self.loss_is_finite = True
         self._loss: torch.Tensor | float | None = None
+        self.first_batch_s = 0.0
+        """From starting the workers to their first batch."""
+        self.setup_s = 0.0
+        """What the first step took beyond a later one."""
+        self.bare_step_s = 0.0
+        """What a step takes once its batch is there; 0: not known."""
+        self.step_s = 0.0
+        """About how long a step takes, with its wait for the batch."""
+        self.waits_share = 0.0
+        """Share of its time that the job waits for batches."""
+        self.workers_wait = False
+        """Whoever loads mostly waits for something else than a core."""
+        self.peak_device_bytes: int | None = None
+        """The most memory of the device that a block has needed."""
+        self.loss_is_finite = True
+        """Each block ended with a loss that is a finite number, where the step gives one."""
+
+    def block(self, number: int) -> Block:
+        """Measure a block; the workers rest before it and after it.
+
+        Raises:
+            MeasurementError: The job fails, here and when it is opened.
+        """
+        with job_failures("raw"), self._surroundings():
+            self._state.begin_round()
+            self._memory.begin()
+            block = self._measure(number)
+        self.step_s = block.seconds / max(1, block.batches)
+        self.loss_is_finite &= self._loss is None or is_finite(self._loss)
+        self.peak_device_bytes = self._memory.peak_bytes()
+        return block
+
+    def _measure(self, number: int) -> Block:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop the workers, and give the memory back at once: a variant may have its own model.
+
+        Somebody may hold the lane for longer.
+        """
+        device = self._device
+        for name in [name for name in vars(self) if name.startswith("_")]:
+            delattr(self, name)
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    # --- steps ---------------------------------------------------------------------------------------------
 
     def _step(self, batch: Any) -> None:
         """Train on a batch that is on the device, and keep the loss, which is looked at after the block."""
         self._loss = loss_in(self._job.step(batch))
-
-    def _timed_step(self, batch: Any) -> float:
-        began_s = self._clock()
-        self._step(self._job.transfer(batch))
-        self._synchronize()
-        return self._clock() - began_s
 
     def _warm_up(self, first: Any, *others: Any) -> None:
         """Run the first steps: what they compile, try and allocate is no part of a block.
@@ -113,32 +131,15 @@ class _Runs:
         self.setup_s = max(0.0, first_s - self.bare_step_s)
         self._state.begin_round()  # kept now: another variant may train the same weights before the first block
 
-    def _begin(self) -> None:
-        self._state.begin_round()
-        self._memory.begin()
-
-    def _end(self, block: Block) -> Block:
-        self.step_s = block.seconds / max(1, block.batches)
-        self.loss_is_finite &= self._loss is None or is_finite(self._loss)
-        self.peak_device_bytes = self._memory.peak_bytes()
-        return block
-
-    def _release(self) -> None:
-        """Give the memory back at once, also while somebody still holds the lane: a variant may have its own model."""
-        device = self._device
-        for name in [name for name in vars(self) if name.startswith("_")]:
-            delattr(self, name)
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+    def _timed_step(self, batch: Any) -> float:
+        began_s = self._clock()
+        self._step(self._job.transfer(batch))
+        self._synchronize()
+        return self._clock() - began_s
 
 
-class RunningLane(_Runs):
-    """Runs without end, as in the middle of an epoch.
-
-    Raises:
-        MeasurementError: The job fails, here and in its methods.
-    """
+class RunningLane(Lane):
+    """Runs without end, as in the middle of an epoch."""
 
     def __init__(self, pipeline: Pipeline, budget_s: float, clock: Clock = time.perf_counter) -> None:
         super().__init__(pipeline, pipeline.make_loader(), clock)
@@ -159,28 +160,21 @@ class RunningLane(_Runs):
             self.close()
             raise
 
-    def block(self, number: int) -> Block:
-        with job_failures("raw"), self._surroundings():
-            self._begin()
-            self._bench.prepare(RAW)
-            if not self.step_s:  # a first block, which says how long one is
-                self._bench.measure(RAW, 0, max(1, self._loader.num_workers))
-                self.step_s = self._mean_step_s()
-            if self._loader.num_workers:  # the others had no start while the clock was read
-                self._bench.settle(RAW)
-            cpu_s, began_s = self._loading_cpu_s(), self._clock()
-            block = self._bench.measure(RAW, number, self._length())
-            self._note_waiting(cpu_s, self._clock() - began_s)
-            self._loader.rest()
-        return self._end(block)
-
-    def _mean_step_s(self) -> float:
-        steps = [step_s for _, step_s in self._bench.raw_steps_s]
-        return math.fsum(steps) / max(1, len(steps))
-
-    def _length(self) -> int:
+    def _measure(self, number: int) -> Block:
+        bench, workers = self._bench, self._loader.num_workers
+        bench.prepare(_RAW)
+        if not self.step_s:  # a first block, which says how long one is
+            bench.measure(_RAW, 0, max(1, workers))
+            steps = [step_s for _, step_s in bench.raw_steps_s]
+            self.step_s = math.fsum(steps) / max(1, len(steps))
+        if workers:  # without them nothing got ahead while the clock was read
+            bench.settle(_RAW)
         target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _BLOCK_STEPS * self.step_s))
-        return block_batches(RAW, self.step_s, target_s, self._loader.num_workers)
+        cpu_s, began_s = self._loading_cpu_s(), self._clock()
+        block = bench.measure(_RAW, number, block_batches(_RAW, self.step_s, target_s, workers))
+        self._note_waiting(self._clock() - began_s, self._loading_cpu_s() - cpu_s)
+        self._loader.rest()
+        return block
 
     def _loading_cpu_s(self) -> float:
         """CPU seconds of whoever loads so far."""
@@ -188,22 +182,23 @@ class RunningLane(_Runs):
             return time.process_time()
         return math.fsum(cpu_seconds(pid) or 0.0 for pid in self._loader.workers)
 
-    def _note_waiting(self, cpu_before_s: float, seconds: float) -> None:
+    def _note_waiting(self, seconds: float, loading_cpu_s: float) -> None:
         # Added up over blocks: in one of them others may have held up the workers, or the step.
         self._ran_s += seconds
         self._waited_s += math.fsum(wait for wait, _ in self._bench.raw_steps_s)
-        self._loading_s += self._loading_cpu_s() - cpu_before_s
+        self._loading_s += loading_cpu_s
         self.waits_share = self._waited_s / max(self._ran_s, 1e-9)
         busy = self._loading_s / (max(1, self._loader.num_workers) * max(self._ran_s, 1e-9))
         # Workers that are ahead wait for their turn, which says nothing.
-        self.workers_wait = self.waits_share > _WAITS_MATTER and busy < _BUSY_SHARE
+        self.workers_wait = self.waits_share > WAITS_MATTER and busy < _BUSY_SHARE
 
     def close(self) -> None:
+        """Stop the workers."""
         self._loader.close()
-        self._release()
+        super().close()
 
 
-class EpochLane(_Runs):
+class EpochLane(Lane):
     """Runs whole epochs of the loader as it is: each block is one of them, its start included."""
 
     def __init__(self, pipeline: Pipeline, clock: Clock = time.perf_counter) -> None:
@@ -219,17 +214,14 @@ class EpochLane(_Runs):
                 pass
             self._warm_up(first, *[first] * _WARM_STEPS)
 
-    def block(self, number: int) -> Block:
-        with job_failures("raw"), self._surroundings():
-            self._begin()
-            self._synchronize()
-            began_s, samples, batches = self._clock(), 0, 0
-            for batch, size in zip(self._job.loader, self._sizes(), strict=False):
-                self._step(self._job.transfer(batch))
-                samples, batches = samples + size, batches + 1
-            self._synchronize()
-            seconds = self._clock() - began_s
-        return self._end(Block(number, samples, seconds, batches))
+    def _measure(self, number: int) -> Block:
+        self._synchronize()
+        began_s, samples, batches = self._clock(), 0, 0
+        for batch, size in zip(self._job.loader, self._sizes(), strict=False):
+            self._step(self._job.transfer(batch))
+            samples, batches = samples + size, batches + 1
+        self._synchronize()
+        return Block(number, samples, self._clock() - began_s, batches)
 
     def _sizes(self) -> Iterator[int]:
         """The samples of each batch of an epoch."""
@@ -239,10 +231,21 @@ class EpochLane(_Runs):
             yield min(size, total - at)
 
     def close(self) -> None:
+        """Stop the workers."""
         iterator, self._job.loader._iterator = self._job.loader._iterator, None
         if iterator is not None:
             iterator._shutdown_workers()  # type: ignore[attr-defined]  # of one with persistent workers
-        self._release()
+        super().close()
+
+
+def batches_of_epoch(loader: DataLoader[Any]) -> int | None:
+    """How many batches an epoch has; None where it is not known."""
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
+        return None
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool) -> Lane:
@@ -252,3 +255,103 @@ def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool) -> Lan
         MeasurementError: It does not run.
     """
     return EpochLane(pipeline) if whole_epochs else RunningLane(pipeline, budget_s)
+
+
+OpenLane = Callable[..., Lane]
+
+
+@dataclass(frozen=True)
+class LaneStats:
+    """What a lane has shown; it outlives the lane."""
+
+    workers_wait: bool
+    first_batch_s: float
+    step_s: float
+    waits_share: float
+
+
+class Lanes:
+    """Opens lanes when they are asked for, keeps them until others are, and measures them in turns.
+
+    Args:
+        given: The job.
+        opener: Starts a variant of the job.
+        budget_s: Time of the whole tuning, which limits how long a lane may take to start.
+        clock: Seconds from any beginning.
+        left_s: Time left for all blocks.
+        others: Reads what other processes take of the cores.
+    """
+
+    def __init__(
+        self, given: Pipeline, opener: OpenLane, budget_s: float, clock: Clock = time.perf_counter,
+        left_s: Callable[[], float] = lambda: math.inf, others: OtherLoad | None = None,
+    ) -> None:  # fmt: skip
+        self.given, self._open, self._budget_s, self._clock = given, opener, budget_s, clock
+        self._others, self.cores = others or OtherLoad(), usable_cores()
+        self._order, self._turns = OrderOfArms[Settings](seed=0), Turns(clock, self._visit, left_s)
+        self._in_turns: dict[Settings, Lane] = {}
+        self._round = 0
+        self.running: Lane | None = None
+        """The lane whose turn it is, or which failed in it."""
+        self._lanes: dict[tuple[Settings, bool], Lane] = {}
+        self._stats: dict[Settings, LaneStats] = {}
+        self.setup_s: dict[Settings, float] = {}
+        """The first time that they ran: what is compiled is compiled once in a process."""
+
+    def open(self, settings: Settings, *, whole_epochs: bool) -> Lane:
+        """The lane of these settings.
+
+        Raises:
+            Exception: The variant does not run, whatever the reason.
+        """
+        key = (settings, whole_epochs)
+        if key not in self._lanes:
+            self._lanes[key] = self._open(build(self.given, settings), self._budget_s, whole_epochs=whole_epochs)
+            self.setup_s.setdefault(settings, self._lanes[key].setup_s)
+        return self._lanes[key]
+
+    def keep(self, *kept: Settings) -> None:
+        """Close the lanes of all other settings."""
+        with ExitStack() as closing:  # all of them, also where one fails
+            for key in [key for key in self._lanes if key[0] not in kept]:
+                closing.callback(self._lanes.pop(key).close)
+
+    def update(self, settings: Settings, shown: Lane | LaneStats) -> None:
+        """Keep what a lane has shown."""
+        self._stats[settings] = LaneStats(shown.workers_wait, shown.first_batch_s, shown.step_s, shown.waits_share)
+
+    def stats(self, settings: Settings) -> LaneStats:
+        """What is known of a variant; where it failed, what is known of the job as it was given."""
+        return self._stats.get(settings, self._stats[()])
+
+    # --- blocks in turns -----------------------------------------------------------------------------------
+
+    def in_turns(self, *settings: Settings, whole_epochs: bool) -> Iterator[tuple[list[Block], ...]]:
+        """Yield the blocks so far of the lanes of these settings, after each round.
+
+        Raises:
+            Exception: A variant does not run, whatever the reason.
+        """
+        self._in_turns = {each: self.open(each, whole_epochs=whole_epochs) for each in settings}
+        kept: Blocks[Settings] = Blocks()
+        for self._round in itertools.count(1):
+            self._turns.round(self._order.next_round(settings), kept)
+            yield tuple(kept.blocks[each] for each in settings)
+
+    def _visit(self, settings: Settings, _: int | None) -> Visit:
+        self.running, began_s = self._in_turns[settings], self._clock()
+        self._others.start()
+        block = self.running.block(self._round)
+        seconds, cores = self._clock() - began_s, self._others.stop()
+        self.running = None
+        return Visit(block, seconds - block.seconds, StealTime(cores * seconds, cores / self.cores))
+
+    @property
+    def repeated(self) -> int:
+        """How many blocks were measured again."""
+        return self._turns.repeats.repeated
+
+    @property
+    def others_cores(self) -> float:
+        """How many cores others kept busy in blocks that count."""
+        return self._turns.repeats.stolen_share * self.cores

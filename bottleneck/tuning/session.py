@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from bottleneck.analysis.estimates.statistics import ratio, series
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
@@ -20,45 +19,39 @@ from bottleneck.measure.preserve.preserved import Preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.evidence import Payload
-from bottleneck.results.format import duration, gain_interval
+from bottleneck.results.format import duration
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
-from bottleneck.results.tuning import Losses, Outcome, Pair, Trial
-from bottleneck.tuning.change import Change, Context, Setting, Settings, build, with_settings
+from bottleneck.results.tuning import NO_TIME, Losses, Outcome, Pair
+from bottleneck.tuning.change import Change, Context, Setting, Settings, build, needs_epochs, with_settings
 from bottleneck.tuning.changes.compiling import release_pools
-from bottleneck.tuning.climb import Attempt, Climb, Verdict, describe
-from bottleneck.tuning.lane import Lane, open_lane
-from bottleneck.tuning.lanes import Lanes, OpenLane
+from bottleneck.tuning.climb import (
+    FEWEST_PAIRS,
+    MOST_PAIRS,
+    Attempt,
+    Climb,
+    Verdict,
+    confirmed_rungs,
+    describe,
+    gain,
+    judge,
+)
+from bottleneck.tuning.lane import WAITS_MATTER, Lane, Lanes, OpenLane, batches_of_epoch, open_lane
 from bottleneck.tuning.losses import LONGEST_S, STEPS, compare_losses
-from bottleneck.tuning.pairs import FEWEST_PAIRS, MOST_PAIRS, gain, judge
-from bottleneck.tuning.rungs import FEWEST_ROUNDS, Step, confirmed_rungs, measure_rungs
-from bottleneck.tuning.trials import tried, untried
-from bottleneck.tuning.turns import Turns
-from bottleneck.tuning.variants import batches_of_epoch
+from bottleneck.tuning.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
-_WAITS_MATTER = 0.1
-"""Share of its time that a job waits for batches, from which on the loader comes first."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
+"""Of the ladder at the end."""
 _HOPELESS_TIMES = 3.0
 """Times as long as the job takes for a batch, from which on a step by itself decides."""
+_OTHERS_MATTER = 0.1
+"""Share of the cores that others take, from which on there is a warning."""
 _NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
-_NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 
 Diagnose = Callable[[Pipeline, float], Result]
-
-
-@dataclass
-class Tuned:
-    """What a tuning has found so far; complete when `run` has ended without a failure."""
-
-    before: Result | None = None
-    after: Result | None = None
-    trials: list[Trial] = field(default_factory=list)
-    ladder: list[Step] = field(default_factory=list)
-    warnings: list[tuple[str, str]] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 class TuningSession:
@@ -68,7 +61,7 @@ class TuningSession:
         given: The job.
         changes: What may be tried.
         budget_s: Time for all of it.
-        diagnose: Diagnoses a job within so many seconds.
+        diagnose: Diagnoses a job within a time [s].
         tell: Called between blocks.
         left_as_found: Keeps the state of the job, and puts it back.
         opener: Starts a variant of the job.
@@ -91,19 +84,21 @@ class TuningSession:
     ) -> None:
         self._given, self._changes, self._budget_s = given, changes, budget_s
         self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
-        self._turns = Turns(clock, others)
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise)
-        self._lanes = Lanes(given, opener, budget_s)
-        self._tried: set[Change] = set()
+        self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
         self._visit_s = self._start_s = 0.0
         self._as_found = ExitStack()
         self._kept: Preserved | None = None
-        self.best: Settings = ()
-        """What was kept."""
+        self._confirmed: Settings | None = None
         self.found = Tuned()
+
+    @property
+    def best(self) -> Settings:
+        """What was kept; once the ladder is measured, what that has confirmed."""
+        return self._climb.best if self._confirmed is None else self._confirmed
 
     # --- the whole -----------------------------------------------------------------------------------------
 
@@ -136,49 +131,56 @@ class TuningSession:
             self._climb_up()
             self._list_untried()
             self._measure_ladder()
-            self.found.warnings.extend(self._turns.warnings())
+        self._warn_of_others()
         self._say("diagnosing the tuned job")
         self._diagnose_tuned()
 
     @contextmanager
     def _lanes_open(self) -> Iterator[None]:
-        """Leave everything as it is now, when all lanes are closed again; what cannot be put back is told once."""
-        self._keep_as_found()
+        """Leave everything as it is now, when all lanes are closed again."""
         try:
+            self._start_again()
             yield
         finally:
             self._put_back()
 
-    def _keep_as_found(self) -> None:
-        self._kept = self._as_found.enter_context(self._left_as_found())
-        self._lanes.base = self._given
-
     def _start_again(self) -> None:
+        """Close all lanes and put back the state of the job, which a failed change may have harmed."""
         self._put_back()
-        self._keep_as_found()
+        self._kept = self._as_found.enter_context(self._left_as_found())
 
     def _put_back(self) -> None:
         try:
             with interrupts_deferred():
-                self._lanes.close()
+                self._lanes.keep()
         finally:
             self._as_found.close()
         for note in self._kept.notes if self._kept is not None else ():
-            if ("not-restored", note) not in self.found.warnings:
-                self._warn("not-restored", note)
+            self.found.warn("not-restored", note)
 
     @property
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
-        ladder_s = rungs * (self._start_s + FEWEST_ROUNDS * self._visit_s)
-        compared = 1 + sum(map(_learns, self._climb.rungs))
-        losses_s = 2 * compared * min(LONGEST_S, STEPS * self._lanes.shown(()).step_s)
-        return self._budget_s - (self._clock() - self._began_s) - ladder_s - losses_s - self._diagnosis_s
+        ladder_s = rungs * (self._start_s + _FEWEST_ROUNDS * self._visit_s)
+        losses_s = 2 * (1 + sum(map(_learns, self._climb.rungs))) * min(LONGEST_S, STEPS * self._lanes.stats(()).step_s)
+        return self._blocks_left_s() - ladder_s - losses_s
+
+    def _blocks_left_s(self) -> float:
+        return self._budget_s - (self._clock() - self._began_s) - self._diagnosis_s
 
     def _say(self, phase: str, known: str | None = None) -> None:
         elapsed_s = self._clock() - self._began_s
         self._tell(ProgressUpdate(phase, experiment=known, elapsed_s=elapsed_s, budget_s=self._budget_s))
+
+    def _warn_of_others(self) -> None:
+        taken = self._lanes.others_cores
+        if taken > _OTHERS_MATTER * self._lanes.cores:
+            self.found.warn(
+                "other-load",
+                f"Other processes, or virtual machines, kept {taken:.1f} cores busy while blocks were measured, which "
+                "hides small gains. Stop them, or tune again when they are done.",
+            )
 
     def _open_first(self) -> None:
         began_s = self._clock()
@@ -188,13 +190,13 @@ class TuningSession:
         began_s = self._clock()
         lane.block(0)
         self._visit_s = self._clock() - began_s
-        self._lanes.learn((), lane)
+        self._lanes.update((), lane)
         needed_s = self._diagnosis_s + self._attempt_s()
         if needed_s > self._left_s:
-            wanted_s = self._budget_s - self._left_s + needed_s
+            minutes = int(2 * (self._budget_s - self._left_s + needed_s)) // 60 + 1
             raise UsageError(
                 f"The budget of {self._budget_s:.0f} s is too short to try one change.",
-                f"Give it {int(2 * wanted_s) // 60 + 1} minutes: --budget {int(2 * wanted_s) // 60 + 1}m.",
+                f"Give it {minutes} minutes: --budget {minutes}m.",
             )
 
     def _attempt_s(self) -> float:
@@ -203,13 +205,10 @@ class TuningSession:
 
     def _climb_up(self) -> None:
         steps = self._climb.steps()
-        try:
+        with suppress(StopIteration):
             attempt = next(steps)
             while self._attempt_s() <= self._left_s:
                 attempt = steps.send(self._measure(attempt))
-                self.best = self._climb.best
-        except StopIteration:
-            self.best = self._climb.best
 
     def _diagnose_tuned(self) -> None:
         left_s = self._budget_s - (self._clock() - self._began_s)
@@ -217,10 +216,7 @@ class TuningSession:
             budget_s = max(self._diagnosis_s, min(left_s, _LONGEST_DIAGNOSIS_S))
             self.found.after = self._diagnose(build(self._given, self.best), budget_s)
         except BottleneckError as error:
-            self._warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
-
-    def _warn(self, id_: str, message: str) -> None:
-        self.found.warnings.append((id_, message))
+            self.found.warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
 
     # --- what to try ---------------------------------------------------------------------------------------
 
@@ -228,7 +224,7 @@ class TuningSession:
         key = (change, settings)
         if self._whys.get(key) is not None:  # to build the variant again may copy a model
             return None
-        here = self._here(settings)
+        here = self._context(settings)
         try:
             if key not in self._whys:
                 self._whys[key] = change.why_not(here)
@@ -239,19 +235,19 @@ class TuningSession:
             self._whys[key] = f"it raised when it was asked: {one_line(error)}"
             return None
 
-    def _here(self, settings: Settings) -> Context:
-        pipeline = build(self._lanes.base, settings)
+    def _context(self, settings: Settings) -> Context:
+        pipeline = build(self._given, settings)
         loader = pipeline.make_loader()
-        known, batches, before = self._lanes.shown(settings), batches_of_epoch(loader), self.found.before
+        known, batches, before = self._lanes.stats(settings), batches_of_epoch(loader), self.found.before
         return Context(
-            pipeline, self._lanes.base, loader, device_of(pipeline),
-            cores=max(1, int(self._turns.cores)), workers_wait=known.workers_wait, start_s=known.start_s,
+            pipeline, self._given, loader, device_of(pipeline),
+            cores=max(1, int(self._lanes.cores)), workers_wait=known.workers_wait, start_s=known.first_batch_s,
             epoch_s=None if batches is None else batches * known.step_s,
             payload=Payload() if before is None else before.evidence.payload,
         )  # fmt: skip
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
-        waits = self._lanes.shown(self._climb.best).waits_share > _WAITS_MATTER
+        waits = self._lanes.stats(self._climb.best).waits_share > WAITS_MATTER
 
         def promise(change: Change) -> tuple[bool, float, float]:
             predicted = self._predicted(change)
@@ -264,13 +260,31 @@ class TuningSession:
         gains = [each.gain for each in advice if each.id in change.advice and each.gain is not None]
         return max(gains, key=lambda each: each.estimate, default=None)
 
+    def _list_untried(self) -> None:
+        """Say of each change that was never tried why, and of which next value another one uncovered too late."""
+        tried = {trial.setting for trial in self.found.trials}
+        attempted = {name for trial in self.found.trials for name in trial.changes}
+        for change in self._changes:
+            setting = self._climb.next_of(change) if change.name in attempted else Setting(change)
+            if setting is None or setting.label in tried:
+                continue
+            whys = [why for (other, _), why in self._whys.items() if other is change]
+            if whys and None not in whys:
+                self._add_trial((setting,), (), "not_applicable", whys[-1])
+            else:
+                self._add_trial((setting,), (), "not_tried", change.by_hand or NO_TIME)
+
+    def _add_trial(self, tried: Settings, base: Settings, outcome: Outcome, reason: str | None, *measured: Any) -> None:
+        predicted = self._predicted(tried[0].change) if len(tried) == 1 else None
+        self.found.trials.append(trial_of(tried, base, outcome, reason, predicted, *measured))
+
     # --- one attempt ---------------------------------------------------------------------------------------
 
     def _measure(self, attempt: Attempt, *, is_second: bool = False) -> Verdict:
         self._say(f"trying {describe(attempt.tried)}")
         self._lanes.keep(attempt.base)
         release_pools(attempt.base)
-        whole = any(setting.change.whole_epochs for setting in attempt.tried)
+        whole = needs_epochs(attempt.tried)
         pairs: list[Pair] = []
         base, setup_s, reason, no_memory = None, None, None, False
         try:
@@ -279,37 +293,40 @@ class TuningSession:
             setup_s = changed.setup_s
             reason = self._hopeless(attempt, changed)
             outcome = "dropped" if reason else self._pair_up(attempt, base, changed, pairs)
-            for settings, lane in ((attempt.base, base), (attempt.changed, changed))[: 1 if reason else 2]:
-                self._lanes.learn(settings, lane, self._lanes.shown(attempt.base) if whole else None)
-        except (Exception, SystemExit) as error:  # whatever fails with a change is told, and the tuning goes on
+            if whole:  # whole epochs show nothing of how a lane waits
+                self._lanes.update(attempt.changed, self._lanes.stats(attempt.base))
+            else:
+                self._lanes.update(attempt.base, base)
+                if not reason:
+                    self._lanes.update(attempt.changed, changed)
+        except (Exception, SystemExit) as error:  # whatever fails with a change is listed, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
-            if base is None or (self._turns.running is base and not no_memory):  # it was not the change that failed
+            if base is None or (self._lanes.running is base and not no_memory):  # it was not the change that failed
                 if is_second:
                     raise
                 outcome = None
         if outcome is None:
             self._start_again()
             return self._measure(attempt, is_second=True)
-        self._tried.update(setting.change for setting in attempt.tried)
-        predicted = self._predicted(attempt.tried[0].change) if len(attempt.tried) == 1 else None
-        self.found.trials.append(tried(attempt, outcome, reason, pairs, setup_s, predicted))
+        self._add_trial(attempt.tried, attempt.base, outcome, reason, pairs, setup_s)
         if outcome == "failed":
-            self._start_again()  # the job as it is may have been harmed by it
+            self._start_again()
         found = gain(pairs)
         return Verdict(outcome, found.estimate if found is not None else None, no_memory)
 
     def _hopeless(self, attempt: Attempt, changed: Lane) -> str | None:
         """Why a change is not worth a block: its step by itself takes far longer than all that the job does."""
-        sizes = [build(self._lanes.base, each).make_loader().batch_size for each in (attempt.base, attempt.changed)]
-        job_s = self._lanes.shown(attempt.base).step_s
+        sizes = [build(self._given, each).make_loader().batch_size for each in (attempt.base, attempt.changed)]
+        job_s = self._lanes.stats(attempt.base).step_s
         if sizes[0] != sizes[1] or changed.bare_step_s < _HOPELESS_TIMES * job_s:
             return None
         return f"a step takes {duration(changed.bare_step_s)}, and {duration(job_s)} without it"
 
     def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
+        rounds = self._lanes.in_turns(attempt.base, attempt.changed, whole_epochs=needs_epochs(attempt.tried))
         while True:
-            pairs.append(Pair(*self._turns.measure((base, changed), len(pairs), self._left_s)))
+            pairs[:] = map(Pair, *next(rounds))
             if base.loss_is_finite and not changed.loss_is_finite:
                 raise MeasurementError(_NOT_FINITE)
             late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
@@ -318,15 +335,6 @@ class TuningSession:
             self._say(f"trying {describe(attempt.tried)}", f"{as_gain(found.estimate)} so far" if found else None)
             if outcome is not None:
                 return outcome
-
-    def _list_untried(self) -> None:
-        """Say of each change that was never tried why, and of which next value another one uncovered too late."""
-        tried = {trial.setting for trial in self.found.trials}
-        for change in self._changes:
-            setting = self._climb.next_of(change) if change in self._tried else Setting(change)
-            if setting is not None and setting.label not in tried:
-                whys = [why for (other, _), why in self._whys.items() if other is change]
-                self.found.trials.append(untried(setting, whys, self._predicted(change)))
 
     # --- the ladder ----------------------------------------------------------------------------------------
 
@@ -341,52 +349,44 @@ class TuningSession:
         except Exception as error:  # there may be no memory for all of them at once
             if len(rungs) < 3:
                 raise
-            self._warn("rungs-left-out", f"The steps between were not measured in turns too: {_reason(error)}")
+            self.found.warn("rungs-left-out", f"The steps between were not measured in turns too: {_reason(error)}")
         if measured is None:  # the error is gone by now, with the memory that it held
             self._start_again()
             added = rungs = [(), self.best]
             measured = self._measure_rungs(rungs)
-        blocks, facts = measured
+        blocks, peaks = measured
         confirmed = confirmed_rungs(blocks)
         if confirmed < len(rungs):
-            self._leave_out(added[confirmed:], blocks[0], blocks[-1])
-        self.best = rungs[confirmed - 1]
+            self.found.leave_out(added[confirmed:], blocks[0], blocks[-1])
+        self._confirmed = rungs[confirmed - 1]
         for at, settings in enumerate(rungs[:confirmed]):
             losses = self._losses(added[at], rungs[at - 1], settings) if at else None
-            self.found.ladder.append(Step(added[at], settings, tuple(blocks[at]), losses, *facts[at]))
+            rung = rung_of(added[at], blocks[: at + 1], losses, peaks[at], self._lanes.setup_s[settings])
+            promised = next((p for setting in added[at] if (p := self._predicted(setting.change)) is not None), None)
+            self.found.ladder.append(replace(rung, predicted=promised))
 
-    def _leave_out(self, added: Sequence[Settings], given: Sequence[Block], tuned: Sequence[Block]) -> None:
-        """Take back what was kept after the last rung that is surely faster than the job as it is."""
-        settings = {describe(each) for each in added}
-        for at, trial in enumerate(self.found.trials):
-            if trial.outcome == "kept" and trial.setting in settings:
-                self.found.trials[at] = replace(trial, outcome="undecided", reason=_NOT_CONFIRMED)
-        gained = gain_interval(ratio(series(given), series(tuned)))
-        self._warn(
-            "gain-not-confirmed",
-            f"{' + '.join(map(describe, added))} seemed to pay, and is left out: measured in turns with the job as it "
-            f"is, all that was kept has {gained}. Tune again with a longer --budget, on a machine that nobody else "
-            "uses.",
-        )
-
-    def _measure_rungs(self, rungs: Sequence[Settings]) -> tuple[list[list[Block]], list[tuple[int | None, float]]]:
-        whole = any(setting.change.whole_epochs for setting in self.best)
-        lanes = self._lanes.open_only(*rungs, whole_epochs=whole)
-        deadline_s = self._began_s + self._budget_s - self._diagnosis_s
-        blocks = measure_rungs(self._turns, lanes, deadline_s, self._clock)
-        facts = [(lane.peak_device_bytes, self._lanes.setup_s[each]) for lane, each in zip(lanes, rungs, strict=True)]
-        self._lanes.close()
-        return blocks, facts
+    def _measure_rungs(self, rungs: Sequence[Settings]) -> tuple[tuple[list[Block], ...], list[int | None]]:
+        whole = needs_epochs(self.best)
+        self._lanes.keep(*rungs)
+        blocks: tuple[list[Block], ...] = ()
+        for blocks in self._lanes.in_turns(*rungs, whole_epochs=whole):
+            done = len(blocks[0])
+            if done >= _MOST_ROUNDS or (done >= _FEWEST_ROUNDS and self._blocks_left_s() < 0):
+                break
+        peaks = [self._lanes.open(each, whole_epochs=whole).peak_device_bytes for each in rungs]
+        self._lanes.keep()
+        return blocks, peaks
 
     def _losses(self, added: Settings, base: Settings, changed: Settings) -> Losses | None:
         if not _learns(added):
             return None
         self._say("comparing losses")
-        given = self._lanes.base
         try:
-            return compare_losses(given, build(given, base), build(given, changed))
+            return compare_losses(self._given, build(self._given, base), build(self._given, changed))
         except Exception as error:  # noqa: BLE001 - a dataset may not allow it; the throughput is known all the same
-            self._warn("losses-not-compared", f"The losses with {describe(added)} were not compared: {_reason(error)}")
+            self.found.warn(
+                "losses-not-compared", f"The losses with {describe(added)} were not compared: {_reason(error)}"
+            )
             return None
 
 

@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
-from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.errors import MeasurementError, PipelineError, UsageError
 from bottleneck.job.checks import check
 from bottleneck.job.settings import parse_duration
 from bottleneck.job.step import device_of
 from bottleneck.job.world import world_size
+from bottleneck.loader.switched_loader import can_skip_batches
 from bottleneck.measure.describe import describe_pipeline
 from bottleneck.measure.explain_errors import explain_escape
 from bottleneck.measure.options import MeasureOptions
@@ -22,9 +23,8 @@ from bottleneck.measure.system.environment import describe_environment
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuning.change import Change
 from bottleneck.tuning.changes import choose
-from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.record import conclude
 from bottleneck.tuning.session import TuningSession
-from bottleneck.tuning.variants import check_can_be_varied
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
@@ -103,13 +103,17 @@ def attempt_tuning(
         UsageError: What cannot be tuned, found before anything is known of it.
     """
     check(pipeline)
-    check_can_be_varied(pipeline)
     if (ranks := world_size()) > 1:
         raise UsageError(
             f"The job runs on {ranks} ranks, and a tuning is made in one process.",
             "Start it without a launcher; `diagnose` measures all ranks at once.",
         )
     device, loader = device_of(pipeline), pipeline.make_loader()
+    if not can_skip_batches(loader):
+        raise PipelineError(
+            f"The loader is a {type(loader).__name__} with an __iter__ of its own, which cannot be varied.",
+            "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
+        )
     left_as_found = partial(
         preserved, model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
         dataset=loader.dataset, device=device,

@@ -14,7 +14,7 @@ from benchmarks.paired import Realised, enough_of, realise
 from benchmarks.plain import plain_loader
 from benchmarks.taken_out import MadeBatch, without
 from benchmarks.work import Work
-from bottleneck.measure.rounds.steal_time import StealTime
+from bottleneck.measure.rounds.turns import StealTime
 from bottleneck.results.records import Interval
 
 STAGES = [(job, stage) for job in JOBS for stage in job.stages]

@@ -4,7 +4,7 @@ import pytest
 from torch.utils.data import Dataset
 
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds.bursts import EVEN, find_bursts
+from bottleneck.measure.rounds.schedule import EVEN, find_bursts
 from tests.support.clock import FakeClock
 from tests.support.sessions import UNDECIDED, blocks, pipeline_of, run, warnings_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.measure.rounds.receiving import receiving_s_per_batch
+from bottleneck.measure.bench import receiving_s_per_batch
 
 
 class Loader:

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from bottleneck.measure.rounds.schedule import (
     LEAST_ROUNDS,
     MIN_ROUNDS,
-    OrderOfArms,
     Pace,
     Planner,
     find_deadline_s,
     lengths_for,
     total_budget_s,
 )
+from bottleneck.measure.rounds.turns import OrderOfArms
 from tests.measure.ladders import make_ladder
 
 LADDER = make_ladder(copies=True, within_sample=("augment", "load"))

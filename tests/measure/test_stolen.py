@@ -9,7 +9,7 @@ import pytest
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds.steal_time import RepeatPolicy, StealTime, StealTimeMeter, _read_stolen_s
+from bottleneck.measure.rounds.turns import RepeatPolicy, StealTime, StealTimeMeter, _read_stolen_s
 from bottleneck.measure.system import cpu_times
 from tests.support.sessions import NAMED, PRECISE, blocks, invented_time, pipeline_of, run
 

@@ -10,9 +10,7 @@ from bottleneck.reports.render import render
 from bottleneck.results.records import Block, Rate, blocks_of
 from bottleneck.tuning.change import Setting
 from bottleneck.tuning.changes import choose
-from bottleneck.tuning.conclude import conclude
-from bottleneck.tuning.rungs import Step
-from bottleneck.tuning.session import Tuned
+from bottleneck.tuning.record import Tuned, conclude, rung_of
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
 
@@ -60,11 +58,9 @@ def test_what_is_counted_is_said_of_two_results(batch_size, samples):
 @sizes
 def test_what_is_counted_is_said_of_a_tuning(batch_size, samples):
     workers = Setting(*choose(["num_workers"]), 4)
-    steps = [
-        Step(added, added, tuple(Block(n, samples * 40, seconds, 40) for n in range(5)), None, None, 0.0)
-        for added, seconds in (((), 1.0), ((workers,), 0.5))
-    ]
-    for ladder in (steps, steps[:1]):
+    blocks = [[Block(n, samples * 40, seconds, 40) for n in range(5)] for seconds in (1.0, 0.5)]
+    rungs = [rung_of((), blocks[:1], None, None, 0.0), rung_of((workers,), blocks, None, None, 0.0)]
+    for ladder in (rungs, rungs[:1]):
         tuned = conclude(Tuned(ladder=ladder, seconds=60.0), (), {}, {"batch_size": batch_size})
         reports = (render(tuned, kind) for kind in ("text", "markdown", "html"))
         check((tuned.sentence, *reports), unknown=(batch_size, samples) == (None, 1))

@@ -6,7 +6,7 @@ import pytest
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds import schedule, steal_time
+from bottleneck.measure.rounds import schedule, turns
 from bottleneck.measure.session import measure
 from bottleneck.measure.trial.worker_trial import TrialResult
 from bottleneck.results.records import Judgement, blocks_of
@@ -44,7 +44,7 @@ def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: 
         if "clock" in more:  # what is observed, and workers that are tried, would take time that nobody counts
             patch.setattr(session, "LONGEST_S", 0.2)
             patch.setattr(session, "try_workers", lambda *_, **__: TrialResult())
-            patch.setattr(steal_time, "allowed_cpu_times", list)  # other virtual machines steal real time, not invented
+            patch.setattr(turns, "allowed_cpu_times", list)  # other virtual machines steal real time, not invented
         else:
             patch.setattr(schedule, "SHORTEST_BLOCK_S", SHORTEST_BLOCK_S)
             patch.setattr(schedule, "MIN_ROUNDS", min_rounds)

@@ -6,8 +6,7 @@ from bottleneck.errors import MeasurementError
 from bottleneck.results.tuning import Pair
 from bottleneck.tuning.change import Change, build, labels
 from bottleneck.tuning.changes.loader import next_count
-from bottleneck.tuning.climb import Climb, Verdict
-from bottleneck.tuning.pairs import gain, judge
+from bottleneck.tuning.climb import Climb, Verdict, gain, judge
 from tests.tuning.simulated_job import SimulatedJob, factor
 
 

@@ -17,7 +17,7 @@ from bottleneck.reports.render import render
 from bottleneck.tuning.change import Setting
 from bottleneck.tuning.changes import BUILT_IN
 from bottleneck.tuning.changes.payload import LowerPrecision, OneHotRows, ShapesOnly
-from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.record import conclude
 from bottleneck.tuning.session import TuningSession
 from tests.support.results_factory import make_result
 from tests.tuning.old_torch import NEEDS_IN_ORDER, where_there
@@ -81,7 +81,7 @@ def tuned(world, changes):
 @pytest.fixture(autouse=True)
 def no_real_steps(monkeypatch):
     monkeypatch.setattr("bottleneck.tuning.session.compare_losses", lambda *_: None)
-    monkeypatch.setattr("bottleneck.tuning.turns.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 8.0)
 
 
 @pytest.mark.parametrize("name", where_there(name for name, change in BY_NAME.items() if not change.by_hand))
@@ -138,7 +138,7 @@ class CompilesOnce(OneThingMatters):
 
 def test_what_was_compiled_once_is_still_told_of_the_ladder():
     session = tuned(CompilesOnce(job(), 0.7), [BY_NAME["compile"]])
-    assert [step.setup_s for step in session.found.ladder] == [0.5, 30.0]
+    assert [rung.setup_s for rung in session.found.ladder] == [0.5, 30.0]
 
 
 def test_the_reference_has_a_row_for_each_change():

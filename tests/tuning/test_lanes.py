@@ -10,8 +10,7 @@ from torch import nn
 from bottleneck.measure.device import DeviceMemory
 from bottleneck.tuning.change import Setting, build
 from bottleneck.tuning.changes import BUILT_IN
-from bottleneck.tuning.lane import open_lane
-from bottleneck.tuning.lanes import Lanes
+from bottleneck.tuning.lane import Lanes, open_lane
 from tests.tuning.test_changes import Pictures, pictures_job
 
 BY_NAME = {change.name: change for change in BUILT_IN}
@@ -76,7 +75,7 @@ def test_all_lanes_are_closed_also_where_one_of_them_fails():
     for whole_epochs in (False, True):
         lanes.open((), whole_epochs=whole_epochs)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        lanes.close()
+        lanes.keep()
     assert len(closed) == 2
 
 

@@ -8,7 +8,7 @@ from scipy.stats import mstats
 
 from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
-from bottleneck.tuning.pairs import MOST_PAIRS, gain, judge, log_gains
+from bottleneck.tuning.climb import MOST_PAIRS, gain, judge, log_gains
 
 
 def noisy_pairs(true_gain, noise, seed, disturbed):

@@ -20,11 +20,11 @@ from bottleneck.results.json import from_json, saved_from_json, to_json
 from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change, labels
 from bottleneck.tuning.changes import choose
-from bottleneck.tuning.conclude import conclude
+from bottleneck.tuning.climb import confirmed_rungs
 from bottleneck.tuning.losses import compare_losses
-from bottleneck.tuning.rungs import confirmed_rungs
+from bottleneck.tuning.record import conclude
 from bottleneck.tuning.session import TuningSession
-from bottleneck.tuning.variants import check_can_be_varied
+from bottleneck.tuning.tune import tune
 from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
 from tests.tuning.old_torch import NEEDS_IN_ORDER
@@ -36,7 +36,7 @@ class World:
     def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5, busy=lambda: 0.0, lucky_until_s=0.0):
         self.clock = FakeClock()
         self.load_s, self.step_s, self.noise, self.start_s = load_s, step_s, noise, start_s
-        self.random = random.Random(0)
+        self.random = random.Random(1)
         self.open = []
         self.lucky_until_s = lucky_until_s
         # How many cores others use meanwhile.
@@ -135,7 +135,7 @@ def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuning.turns.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 8.0)
 
 
 def outcomes(record):
@@ -188,10 +188,10 @@ def test_pairs_that_others_disturb_are_measured_again_and_a_busy_machine_is_told
     calls = iter(range(10**6))
     record, session = tuned(World(busy=lambda: 3.0 if next(calls) % 8 == 5 else 0.1))
     assert record.warnings == ()
-    assert session._turns.repeated > 0
+    assert session._lanes.repeated > 0
     record, session = tuned(World(busy=lambda: 3.0))
     assert [warning.id for warning in record.warnings] == ["other-load"]
-    assert session._turns.repeated <= 1
+    assert session._lanes.repeated <= 1
 
 
 def test_no_more_than_the_job_and_one_variant_run_beside_each_other_until_the_ladder():
@@ -441,7 +441,7 @@ def test_rungs_are_kept_up_to_the_last_that_is_surely_faster(paces, kept):
 @pytest.fixture(scope="module")
 def record():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bottleneck.tuning.turns.usable_cores", lambda: 8.0)
+        patch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 8.0)
         return tuned(World(), ["num_workers", "pin_memory", QUICKER], budget_s=600.0)[0]
 
 
@@ -478,5 +478,4 @@ class OwnLoader(DataLoader):
 def test_a_loader_with_an_iteration_of_its_own_is_refused():
     loader = OwnLoader(TensorDataset(torch.zeros(10)), batch_size=2)
     with pytest.raises(PipelineError, match="OwnLoader with an __iter__ of its own"):
-        check_can_be_varied(Pipeline.from_loader(loader, train_step=print))
-    check_can_be_varied(job())
+        tune(Pipeline.from_loader(loader, train_step=print))

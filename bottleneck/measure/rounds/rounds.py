@@ -15,24 +15,25 @@ from bottleneck.measure.facts.io import find_blind_spots
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds import bursts
 from bottleneck.measure.rounds.lost_arms import LostArms
 from bottleneck.measure.rounds.schedule import (
+    BURSTS_SHARE,
     FIRST_ROUNDS_SHARE,
     LEAST_ROUNDS,
     MIN_ROUNDS,
     SHORTEST_BLOCK_S,
+    Bursts,
     Lengths,
-    OrderOfArms,
     Pace,
     Planner,
+    find_bursts,
     find_deadline_s,
     lengths_for,
     total_budget_s,
 )
-from bottleneck.measure.rounds.steal_time import RepeatPolicy
+from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.system.environment import OtherLoad
-from bottleneck.measure.visit import Counters, Visit, visit
+from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Judgement, Result
 
 Judge = Callable[[Result], Judgement]
@@ -79,13 +80,15 @@ class Rounds:
         self._workers = bench.loader.num_workers
         self._paces: dict[Arm, Pace] = {}
         self._planner = Planner(ladder, self._workers, quick=options.quick)
-        self._order = OrderOfArms(options.seed)
-        self._order_of_costs = OrderOfArms(options.seed + 3)
+        self._order = OrderOfArms[Arm](options.seed)
+        self._order_of_costs = OrderOfArms[Arm](options.seed + 3)
         self._deadline_s, self._longest_s = math.inf, 0.0
         self._round = rounds_before + 1 if rounds_before else 0
         self._judgement: Judgement | None = None
         self._other_load = OtherLoad()
-        self._repeats = RepeatPolicy(self._clock)
+        self._turns = Turns(self._clock, self._take_turn, lambda: self._left_s)
+        self._lengths = Lengths({}, {})
+        """Of the present round."""
         self.counters = Counters()
         self._breaks_stay = False
         """The script's loop breaks off so often that a block without it takes too long."""
@@ -101,7 +104,7 @@ class Rounds:
             self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
             budget_s=self._options.budget_s, quick=self._options.quick,
         )  # fmt: skip
-        self._bench.until_s, self._longest_s = self._deadline_s, bursts.SHARE * self._left_s
+        self._bench.until_s, self._longest_s = self._deadline_s, BURSTS_SHARE * self._left_s
         spent_s = self._clock() - self._started_s
         for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
         paces, until_s = self._guessed_paces(), self._clock() + for_rounds_s
@@ -140,7 +143,7 @@ class Rounds:
 
     def _spend_on(self, arms: tuple[Arm, ...]) -> None:
         """Visit some arms round by round, for as long as whole rounds of them fit."""
-        order, rounds = OrderOfArms(self._options.seed + 4), MIN_ROUNDS
+        order, rounds = OrderOfArms[Arm](self._options.seed + 4), MIN_ROUNDS
         while self._fits(arms) and not (arms == self._ends and self._is_exact):
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
@@ -208,30 +211,31 @@ class Rounds:
     def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:
         self._round += 1
         self.counters.training.begin_round()
-        disturbed: list[tuple[Arm, Visit]] = []
-        for arm in self._in_order_of_replays(arms):
-            if not self._still_there((arm,)):  # it has been lost since
-                continue
-            # Two rounds of device and raw are the least that says anything at all.
-            if lengths.seconds[arm] > self._left_s and not (self._round <= LEAST_ROUNDS and arm in self._ends):
-                continue
-            self._tell_of(arm)
-            # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
-            shortest = block_batches(arm, 1.0, 0.0, self._workers)
-            planned = arm in self._paces or (reads_storage(arm) and self._paces[self._ladder.raw].bursts.seen)
-            made = self._visit(arm, lengths.batches[arm] if planned else shortest)
-            if made.broken and self._ledger.blocks.get(arm):
-                continue  # there was no time for another one
-            self._ledger.add(arm, made.block)
-            paired = self._bench.replays.vary and arm in self._replayed
-            if self._repeats.wanted(arm, made.stolen) and not arm.cold and not paired:
-                disturbed.append((arm, made))
-            else:
-                self._repeats.keep(arm, made.stolen)
-        for arm, made in disturbed:
-            if self._still_there((arm,)):
-                self._repeats.keep(arm, self._repeat(arm, made).stolen)
+        self._lengths = lengths
+        self._turns.round(self._in_order_of_replays(arms), self._ledger, once=self._is_paired)
         self._judgement = self._judge(self._ledger.measurement())
+
+    def _take_turn(self, arm: Arm, again: int | None) -> Visit | None:
+        """Visit an arm in a round, or once more for so many batches; None where it is lost or there is no time."""
+        if not self._still_there((arm,)):
+            return None
+        if again is not None:
+            return self._visit(arm, again)
+        # Two rounds of device and raw are the least that says anything at all.
+        is_needed = self._round <= LEAST_ROUNDS and arm in self._ends
+        if self._lengths.seconds[arm] > self._left_s and not is_needed:
+            return None
+        self._tell_of(arm)
+        # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
+        shortest = block_batches(arm, 1.0, 0.0, self._workers)
+        planned = arm in self._paces or (reads_storage(arm) and self._paces[self._ladder.raw].bursts.seen)
+        made = self._visit(arm, self._lengths.batches[arm] if planned else shortest)
+        # Of a broken visit there was no time for another one.
+        return None if made.broken and self._ledger.blocks.get(arm) else made
+
+    def _is_paired(self, arm: Arm) -> bool:
+        """Whether a block belongs to files that are cold now, or to batches that raw has received right before."""
+        return arm.cold or (self._bench.replays.vary and arm in self._replayed)
 
     def _tell_of(self, arm: Arm) -> None:
         """Report which arm is next, and what is known so far."""
@@ -313,20 +317,8 @@ class Rounds:
         self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
         return made
 
-    def _find_bursts(self, arm: Arm, seconds_per_batch: float) -> bursts.Bursts:
-        return bursts.find_bursts(self._bench.waits_s.get(arm, ()), seconds_per_batch, self._workers)
-
-    def _repeat(self, arm: Arm, made: Visit) -> Visit:
-        """Visit an arm again, if there is time, and keep the block that was disturbed less; return its visit."""
-        if not self._repeats.affordable(made.preparing_s + made.block.seconds, self._left_s):
-            return made
-        begun_s = self._clock()
-        again = self._visit(arm, made.block.batches)
-        self._repeats.repeat(self._clock() - begun_s)
-        if again.broken or again.stolen.share >= made.stolen.share:
-            return made
-        self._ledger.exchange(arm, made.block, again.block)
-        return again
+    def _find_bursts(self, arm: Arm, seconds_per_batch: float) -> Bursts:
+        return find_bursts(self._bench.waits_s.get(arm, ()), seconds_per_batch, self._workers)
 
     def _mend_caches(self) -> None:
         """Serve clones from now on if cached batches were changed in place."""
@@ -390,8 +382,8 @@ class Rounds:
         self._ledger.evidence = replace(
             self._ledger.evidence,
             other_load_cores=cores,
-            stolen_share=self._repeats.stolen_share,
-            blocks_repeated=self._repeats.repeated,
+            stolen_share=self._turns.repeats.stolen_share,
+            blocks_repeated=self._turns.repeats.repeated,
         )
         if cores > _OTHER_LOAD_CORES:
             self._ledger.warn(
