@@ -13,11 +13,9 @@ from bottleneck.errors import MeasurementError
 from bottleneck.job.checks import check
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import make_train_step, step_surroundings
-from bottleneck.tuning.change import Context, Setting, build
-from bottleneck.tuning.changes import BUILT_IN, compiling
-
-CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
-BY_NAME = {change.name: change for change in BUILT_IN}
+from bottleneck.tuning.change import Setting, build
+from bottleneck.tuning.changes import compiling
+from tests.tuning.jobs import BY_NAME, CPU, CUDA, here
 
 
 def network():
@@ -30,10 +28,6 @@ def job(**fields):
     dataset = TensorDataset(torch.rand(64, 3, 8, 8), torch.arange(64) % 4)
     given = {"dataset": dataset, "model": model, "loss_fn": nn.CrossEntropyLoss(), "batch_size": 8, "device": "cpu"}
     return Pipeline(**{**given, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), **fields})
-
-
-def here(pipeline, device=CPU, **fields):
-    return Context(pipeline, pipeline, pipeline.make_loader(), device, **{"cores": 8, **fields})
 
 
 @pytest.fixture

@@ -1,13 +1,56 @@
-"""The climb against simulated jobs of which the best settings are known."""
+"""The climb against simulated jobs of which the best settings are known, and what pairs of blocks say."""
+
+import math
+import random
+from dataclasses import dataclass, field
 
 import pytest
+from scipy.stats import mstats
 
 from bottleneck.errors import MeasurementError
+from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
 from bottleneck.tuning.change import Change, build, labels
 from bottleneck.tuning.changes.loader import next_count
-from bottleneck.tuning.climb import Climb, Verdict, gain, judge
-from tests.tuning.simulated_job import SimulatedJob, factor
+from bottleneck.tuning.climb import MOST_PAIRS, Climb, Verdict, gain, judge, log_gains
+
+
+@dataclass
+class SimulatedJob:
+    """Loads with so many workers while it trains: the slower of the two decides.
+
+    A pipeline is a plain dict of settings here.
+    """
+
+    load_s: float = 0.08
+    step_s: float = 0.02
+    cores: int = 4
+    contention: float = 0.0
+    """By how much each worker beyond the cores slows all of them down."""
+    noise: float = 0.01
+    seed: int = 0
+    seconds_spent: float = field(default=0.0, init=False)
+
+    def __post_init__(self):
+        self._random = random.Random(self.seed)
+
+    def pace_s(self, pipeline):
+        """The time of a sample."""
+        workers = pipeline.get("num_workers", 1)
+        crowd = 1 + self.contention * max(0, workers - self.cores)
+        load_s = self.load_s * crowd * pipeline.get("load", 1.0) / max(1, workers)
+        step_s = self.step_s * pipeline.get("step", 1.0)
+        return (load_s + step_s if workers == 0 else max(load_s, step_s)) * pipeline.get("all", 1.0)
+
+    def block(self, pipeline, number, samples=100):
+        seconds = samples * self.pace_s(pipeline) * math.exp(self._random.gauss(0, self.noise))
+        self.seconds_spent += seconds
+        return Block(number, samples, seconds, 10)
+
+
+def factor(name, key, by, **fields):
+    """A change that multiplies a time of the simulated job."""
+    return Change(name, lambda pipeline: {**pipeline, key: pipeline.get(key, 1.0) * by}, **fields)
 
 
 def workers(limit, given=1):
@@ -156,3 +199,70 @@ def test_with_noise_the_climb_ends_within_a_few_per_cent_of_the_best(seed):
 )
 def test_which_number_of_workers_is_next(present, given, judged, limit, wanted):
     assert next_count(present, given, judged, limit) == wanted
+
+
+# --- pairs --------------------------------------------------------------------------------------------------
+
+
+def noisy_pairs(true_gain, noise, seed, disturbed):
+    generator = random.Random(seed)
+
+    def block_s():
+        return math.exp(generator.gauss(0, noise)) * (2.0 if generator.random() < disturbed else 1.0)
+
+    while True:
+        base_s, changed_s = block_s(), block_s()
+        yield Pair(Block(0, 100, base_s), Block(0, 100, changed_s / true_gain))
+
+
+def decided(true_gain, noise=0.02, seed=0, disturbed=0.0):
+    """The outcome, and the pairs that it took."""
+    pairs = []
+    for pair in noisy_pairs(true_gain, noise, seed, disturbed):
+        pairs.append(pair)
+        outcome = judge(pairs)
+        if outcome is not None:
+            return outcome, pairs
+
+
+@pytest.mark.parametrize(("true_gain", "outcome"), [(1.3, "kept"), (1.0, "dropped"), (0.7, "dropped")])
+def test_clear_changes_are_judged_rightly(true_gain, outcome):
+    found = [decided(true_gain, seed=seed)[0] for seed in range(100)]
+    assert found.count(outcome) >= 90
+
+
+def test_blocks_that_the_machine_disturbs_hide_no_large_gain_and_make_none():
+    large, none = ([decided(true_gain, seed=seed, disturbed=0.1)[0] for seed in range(200)] for true_gain in (1.5, 1.0))
+    assert large.count("kept") >= 180
+    assert none.count("kept") <= 3
+
+
+def test_what_gains_nothing_is_hardly_ever_kept():
+    assert [decided(1.0, noise=0.05, seed=seed)[0] for seed in range(300)].count("kept") <= 3
+
+
+def test_a_change_that_is_far_slower_takes_three_pairs_only():
+    assert [len(decided(0.6, seed=seed)[1]) for seed in range(20)] == [3] * 20
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 13, 24])
+def test_the_interval_is_that_of_tukey_and_mclaughlin(count):
+    pairs = [pair for pair, _ in zip(noisy_pairs(1.2, 0.1, count, 0.2), range(count), strict=False)]
+    found = gain(pairs)
+    low, high = mstats.trimmed_mean_ci(log_gains(pairs), (0.2, 0.2), alpha=0.05)
+    assert [math.log(found.low), math.log(found.high)] == pytest.approx([low, high])
+    assert math.log(found.estimate) == pytest.approx(mstats.trimmed_mean(log_gains(pairs), (0.2, 0.2)))
+
+
+def test_three_slow_pairs_that_disagree_settle_nothing():
+    pairs = [Pair(Block(0, 100, 1.0), Block(0, 100, seconds)) for seconds in (1.2, 4.0, 1.25)]
+    assert gain(pairs).high > 1.02
+    assert judge(pairs) is None
+
+
+def test_what_cannot_be_told_ends_undecided_and_only_then():
+    outcome, pairs = decided(1.02, noise=0.02, seed=1)
+    assert outcome in ("undecided", "dropped")
+    assert len(pairs) <= MOST_PAIRS
+    assert judge(pairs[:3]) is None
+    assert judge(pairs[:4], most_pairs=4) is not None

@@ -9,11 +9,8 @@ from torch import nn
 
 from bottleneck.measure.device import DeviceMemory
 from bottleneck.tuning.change import Setting, build
-from bottleneck.tuning.changes import BUILT_IN
 from bottleneck.tuning.lane import Lanes, open_lane
-from tests.tuning.test_changes import Pictures, pictures_job
-
-BY_NAME = {change.name: change for change in BUILT_IN}
+from tests.tuning.jobs import BY_NAME, Pictures, pictures_job
 
 
 class Noted(Pictures):

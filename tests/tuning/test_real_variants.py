@@ -11,17 +11,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from bottleneck.results.evidence import Payload
-from bottleneck.tuning.change import Context, build
-from bottleneck.tuning.changes import BUILT_IN
+from bottleneck.tuning.change import build
 from bottleneck.tuning.lane import open_lane
 from bottleneck.tuning.losses import compare_losses
-from tests.tuning.test_changes import pictures_job
-from tests.tuning.test_changes_of_batches import job, samples_job, samples_payload
+from tests.tuning.jobs import BY_NAME, here, pictures_job, table_job
+from tests.tuning.test_changes import samples_job, samples_payload
 
 pytestmark = pytest.mark.integration
 
-CPU = torch.device("cpu")
-BY_NAME = {change.name: change for change in BUILT_IN}
 OF_CUDA = {"pin_memory", "tf32", "cudnn_benchmark", "fp16", "cuda_graphs"}
 
 
@@ -53,7 +50,7 @@ def products():
 
 
 def table():
-    return job(TensorDataset(torch.rand(256, 3), torch.arange(256) % 2), num_workers=1)
+    return table_job(TensorDataset(torch.rand(256, 3), torch.arange(256) % 2), num_workers=1)
 
 
 JOBS = {
@@ -67,7 +64,7 @@ JOBS = {
 def place_of(name):
     given = JOBS.get(name, lambda: pictures_job(num_workers=2))()
     payload = samples_payload() if JOBS.get(name) is samples else Payload()
-    return Context(given, given, given.make_loader(), CPU, cores=8, start_s=1.0, epoch_s=5.0, payload=payload)
+    return here(given, start_s=1.0, epoch_s=5.0, payload=payload)
 
 
 @pytest.fixture(autouse=True)

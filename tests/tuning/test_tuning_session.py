@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 import re
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -15,122 +14,18 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from bottleneck.errors import MeasurementError, PipelineError, ResultFileError, UsageError
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.reports.render import FORMATS, render
+from bottleneck.reports.render import render
 from bottleneck.results.json import from_json, saved_from_json, to_json
 from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change, labels
-from bottleneck.tuning.changes import choose
 from bottleneck.tuning.climb import confirmed_rungs
 from bottleneck.tuning.losses import compare_losses
-from bottleneck.tuning.record import conclude
 from bottleneck.tuning.session import TuningSession
 from bottleneck.tuning.tune import tune
 from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
-from tests.tuning.old_torch import NEEDS_IN_ORDER
-
-
-class World:
-    """Lanes in invented time: the slower of loading and stepping decides."""
-
-    def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5, busy=lambda: 0.0, lucky_until_s=0.0):
-        self.clock = FakeClock()
-        self.load_s, self.step_s, self.noise, self.start_s = load_s, step_s, noise, start_s
-        self.random = random.Random(1)
-        self.open = []
-        self.lucky_until_s = lucky_until_s
-        # How many cores others use meanwhile.
-        self.others = SimpleNamespace(start=lambda: None, stop=busy)
-        self.most_open = self.blocks = 0
-        self.lane = Lane
-        self.refused = None
-        """Opening a lane of such a pipeline fails."""
-        self.failing = ()
-        """The numbers of the blocks that fail."""
-
-    def opener(self, pipeline, budget_s, *, whole_epochs):
-        self.clock.advance(self.start_s)
-        if self.refused is not None and self.refused(pipeline):
-            raise MeasurementError("The train step raised: CUDA out of memory.")
-        lane = self.lane(self, pipeline)
-        self.open.append(lane)
-        self.most_open = max(self.most_open, len(self.open))
-        return lane
-
-    def pace_s(self, pipeline):
-        loader = pipeline.make_loader()
-        load_s = self.load_s / max(1, loader.num_workers)
-        step_s = self.step_s * (0.5 if getattr(pipeline.model, "quick", False) else 1)
-        return max(load_s, step_s)
-
-
-class Lane:
-    first_batch_s, setup_s, peak_device_bytes, workers_wait = 0.1, 0.0, None, True
-
-    def __init__(self, world, pipeline):
-        self.world, self.pace_s = world, world.pace_s(pipeline)
-        self.loss_is_finite = not getattr(pipeline.model, "not_finite", False)
-        self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
-        self.step_s = 10 * self.pace_s
-        self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
-        self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
-
-    def block(self, number):
-        self.world.blocks += 1
-        if self.world.blocks in self.world.failing:
-            raise MeasurementError("The dataset raised at index 777.")
-        luck = (0.7 if self.world.clock() < self.world.lucky_until_s else 1.05) if self.has_luck else 1.0
-        seconds = 1000 * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
-        self.world.clock.advance(1.2 * seconds)
-        return Block(number, 1000, seconds, 100)
-
-    def close(self):
-        self.world.open.remove(self)
-
-
-def job(**fields):
-    torch.manual_seed(0)
-    model = nn.Linear(3, 2)
-    dataset = TensorDataset(torch.rand(400, 3), torch.randint(0, 2, (400,)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    given = {"dataset": dataset, "model": model, "loss_fn": nn.CrossEntropyLoss(), "optimizer": optimizer}
-    return Pipeline(**{**given, "batch_size": 10, "num_workers": 1, "device": "cpu", **fields})
-
-
-def quicker_model(pipeline):
-    model = nn.Sequential(pipeline.model)
-    model.quick = True
-    return pipeline.replace(model=model)
-
-
-QUICKER = Change("quicker_model", quicker_model, on="step", line="model = quicker(model)")
-
-
-def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
-    """Tune, and return the record and the session."""
-    session = tuning_of(world, names, budget_s, before, pipeline, left_as_found)
-    try:
-        session.run()
-    finally:
-        assert world.open == []
-        session.record = conclude(session.found, session.best, {}, {})
-    return session.record, session
-
-
-def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
-    given = pipeline or job()
-    told = []
-
-    def diagnose(pipeline, budget_s):
-        world.clock.advance(budget_s)
-        return before or make_result()
-
-    session = TuningSession(
-        given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
-        clock=world.clock, left_as_found=left_as_found, others=world.others,
-    )  # fmt: skip
-    session.told = told
-    return session
+from tests.tuning.jobs import NEEDS_IN_ORDER
+from tests.tuning.world import QUICKER, Lane, World, job, quicker_model, tuned, tuning_of
 
 
 @pytest.fixture(autouse=True)
@@ -217,6 +112,19 @@ def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
     assert "out of memory" in reasons["num_workers=4"]
     assert "ZeroDivisionError: by zero" in reasons["broken"]
     assert record.ladder[-1].settings == ("num_workers=3",)
+
+
+def test_what_has_to_be_tried_by_hand_is_listed_with_its_line():
+    record, _ = tuned(World(), [replace(QUICKER, by_hand="a process keeps its plans. Write quicker = True")])
+    (trial,) = record.trials
+    assert (trial.outcome, trial.pairs, trial.reason) == (
+        "not_tried",
+        (),
+        "a process keeps its plans. Write quicker = True",
+    )
+    report = " ".join(render(record, "text").split())
+    assert "quicker_model was not tried: a process keeps its plans. Write quicker = True." in report
+    assert "no time left" not in report
 
 
 def slower_model(pipeline):
@@ -418,6 +326,26 @@ def test_a_compiled_step_is_earned_back(monkeypatch):
     )
 
 
+class CompiledOnce(Lane):
+    """What is compiled stays so in a process."""
+
+    compiled = False
+
+    def __init__(self, world, pipeline):
+        super().__init__(world, pipeline)
+        is_first = hasattr(pipeline.model, "quick") and not CompiledOnce.compiled
+        self.setup_s = 30.0 if is_first else 0.5
+        CompiledOnce.compiled |= is_first
+
+
+def test_what_was_compiled_in_a_trial_is_still_told_of_the_ladder(monkeypatch):
+    monkeypatch.setattr(CompiledOnce, "compiled", False)
+    world = World(load_s=0.0001)
+    world.lane = CompiledOnce
+    record, _ = tuned(world, [QUICKER])
+    assert [rung.setup_s for rung in record.ladder] == [0.5, 30.0]
+
+
 @pytest.mark.parametrize(
     ("paces", "kept"),
     [
@@ -456,15 +384,6 @@ def test_the_json_holds_all_of_it_and_stands_for_the_tuned_job(record):
     broken["trials"][0]["outcome"] = "perhaps"
     with pytest.raises(ResultFileError, match=r"trials\[0\]\.outcome"):
         saved_from_json(json.dumps(broken))
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_every_format_has_the_ladder_the_lines_and_what_was_not_kept(record, form):
-    report = render(record, form)
-    for said in ("num_workers=4", "quicker_model", "model = quicker(model)"):
-        assert said in report, said
-    assert "as it is" in report or form == "json"
-    assert "the job trains on the CPU" in report or form == "text"
 
 
 # --- what cannot be varied ----------------------------------------------------------------------------------

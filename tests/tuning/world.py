@@ -1,0 +1,123 @@
+"""A tuning in invented time: lanes whose speed is known for every choice of settings."""
+
+import math
+import random
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from bottleneck.errors import MeasurementError
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.results.records import Block
+from bottleneck.tuning.change import Change
+from bottleneck.tuning.changes import choose
+from bottleneck.tuning.record import conclude
+from bottleneck.tuning.session import TuningSession
+from tests.support.clock import FakeClock
+from tests.support.results_factory import make_result
+
+
+class World:
+    """Lanes in invented time: the slower of loading and stepping decides."""
+
+    def __init__(self, load_s=0.004, step_s=0.001, noise=0.01, start_s=0.5, busy=lambda: 0.0, lucky_until_s=0.0):
+        self.clock = FakeClock()
+        self.load_s, self.step_s, self.noise, self.start_s = load_s, step_s, noise, start_s
+        self.random = random.Random(1)
+        self.open = []
+        self.lucky_until_s = lucky_until_s
+        # How many cores others use meanwhile.
+        self.others = SimpleNamespace(start=lambda: None, stop=busy)
+        self.most_open = self.blocks = 0
+        self.lane = Lane
+        self.refused = None
+        """Opening a lane of such a pipeline fails."""
+        self.failing = ()
+        """The numbers of the blocks that fail."""
+
+    def opener(self, pipeline, budget_s, *, whole_epochs):
+        self.clock.advance(self.start_s)
+        if self.refused is not None and self.refused(pipeline):
+            raise MeasurementError("The train step raised: CUDA out of memory.")
+        lane = self.lane(self, pipeline)
+        self.open.append(lane)
+        self.most_open = max(self.most_open, len(self.open))
+        return lane
+
+    def pace_s(self, pipeline):
+        loader = pipeline.make_loader()
+        load_s = self.load_s / max(1, loader.num_workers)
+        step_s = self.step_s * (0.5 if getattr(pipeline.model, "quick", False) else 1)
+        return max(load_s, step_s)
+
+
+class Lane:
+    first_batch_s, setup_s, peak_device_bytes, workers_wait = 0.1, 0.0, None, True
+
+    def __init__(self, world, pipeline):
+        self.world, self.pace_s = world, world.pace_s(pipeline)
+        self.loss_is_finite = not getattr(pipeline.model, "not_finite", False)
+        self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
+        self.step_s = 10 * self.pace_s
+        self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
+        self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
+
+    def block(self, number):
+        self.world.blocks += 1
+        if self.world.blocks in self.world.failing:
+            raise MeasurementError("The dataset raised at index 777.")
+        luck = (0.7 if self.world.clock() < self.world.lucky_until_s else 1.05) if self.has_luck else 1.0
+        seconds = 1000 * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
+        self.world.clock.advance(1.2 * seconds)
+        return Block(number, 1000, seconds, 100)
+
+    def close(self):
+        self.world.open.remove(self)
+
+
+def job(**fields):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    dataset = TensorDataset(torch.rand(400, 3), torch.randint(0, 2, (400,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given = {"dataset": dataset, "model": model, "loss_fn": nn.CrossEntropyLoss(), "optimizer": optimizer}
+    return Pipeline(**{**given, "batch_size": 10, "num_workers": 1, "device": "cpu", **fields})
+
+
+def quicker_model(pipeline):
+    model = nn.Sequential(pipeline.model)
+    model.quick = True
+    return pipeline.replace(model=model)
+
+
+QUICKER = Change("quicker_model", quicker_model, on="step", line="model = quicker(model)")
+
+
+def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
+    """Tune, and return the record and the session."""
+    session = tuning_of(world, names, budget_s, before, pipeline, left_as_found)
+    try:
+        session.run()
+    finally:
+        assert world.open == []
+        session.record = conclude(session.found, session.best, {}, {})
+    return session.record, session
+
+
+def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
+    given = pipeline or job()
+    told = []
+
+    def diagnose(pipeline, budget_s):
+        world.clock.advance(budget_s)
+        return before or make_result()
+
+    session = TuningSession(
+        given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
+        clock=world.clock, left_as_found=left_as_found, others=world.others,
+    )  # fmt: skip
+    session.told = told
+    return session
