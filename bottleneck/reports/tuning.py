@@ -35,18 +35,16 @@ from bottleneck.results.format import (
     known,
     long_duration,
     names,
-    percent,
     plural,
     rate_with_half_width,
     size,
 )
 from bottleneck.results.records import Result
-from bottleneck.results.tuning import NO_TIME, Losses, Rung, Trial, TuningResult
+from bottleneck.results.tuning import NO_TIME, Rung, Trial, TuningResult
 
 _MEASURED = ("kept", "dropped", "undecided")
 _CHANGE = "Change these lines"
 _ALTERS = {"numbers": "what is learned", "order": "order of samples", "memory": "memory"}
-_LEAST_DIFFERENCE = 0.001
 _LEAST_SETUP_S = 1.0
 """A first step that takes less longer than another one is not worth a sentence."""
 
@@ -127,7 +125,7 @@ def _lines(result: TuningResult, title: str) -> Steps:
 def ladder(result: TuningResult) -> Iterator[Section]:
     """All of it as a table, for formats that have room."""
     note = Paragraph(f"{_how(result.ladder)} In brackets, 95 % intervals." if result.ladder else "", "note")
-    facts = Items((*_ladder_facts(result.ladder), *_same_losses(result.ladder)))
+    facts = Items(tuple(_ladder_facts(result.ladder)))
     columns = *_columns(result, PAGES), Column("may alter", on=PAGES), Column("device memory", "number", on=PAGES)
     yield Section("The ladder in numbers", (Table(columns, tuple(_ladder_rows(result))), note, facts))
 
@@ -207,19 +205,12 @@ def _how(ladder: Sequence[Rung]) -> str:
 
 
 def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
-    """What kept changes may alter, a time to begin with, and other losses."""
+    """What kept changes may alter, and a time to begin with."""
     altered = "; ".join(_altering(ladder))
     if altered:
         yield f"May alter {altered}."
     for before, rung in itertools.pairwise(ladder):
-        yield from filter(None, (_setup(before, rung), _other_losses(rung)))
-
-
-def _same_losses(ladder: Sequence[Rung]) -> Iterator[str]:
-    """The changes whose losses are those from before."""
-    for rung in ladder:
-        if rung.losses is not None and rung.losses.base and not _difference(rung.losses):
-            yield f"{rung.label}: the losses are the same, bit for bit, {_over(rung.losses)}."
+        yield from filter(None, [_setup(before, rung)])
 
 
 def _setup(before: Rung, rung: Rung) -> str:
@@ -237,25 +228,6 @@ def _setup(before: Rung, rung: Rung) -> str:
 
 def _s_per_sample(rung: Rung) -> float:
     return 1 / rung.rate.samples_per_s if rung.rate.samples_per_s > 0 else 0.0
-
-
-def _other_losses(rung: Rung) -> str:
-    differ = _difference(rung.losses) if rung.losses is not None else 0.0
-    if rung.losses is None or not differ:
-        return ""
-    last = f"the last is {count(rung.losses.changed[-1])}, before {count(rung.losses.base[-1])}"
-    most = f"{percent(differ)} at most" if differ >= _LEAST_DIFFERENCE else f"less than {percent(_LEAST_DIFFERENCE)}"
-    return f"{rung.label}: the losses differ by {most} {_over(rung.losses)}; {last}."
-
-
-def _over(losses: Losses) -> str:
-    return f"over {plural(len(losses.base), 'step')} on the same batches from the same weights"
-
-
-def _difference(losses: Losses) -> float:
-    """The largest difference between the two losses of a step, as a part of the one before the change."""
-    pairs = zip(losses.base, losses.changed, strict=False)
-    return max((abs(b - a) / max(abs(a), 1e-12) for a, b in pairs), default=0.0)
 
 
 # --- what was not kept --------------------------------------------------------------------------------------

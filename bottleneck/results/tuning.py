@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bottleneck.results.records import Block, Interval, Rate, Result, Tool, Warning
-from bottleneck.results.values import Amount, Count, Number
+from bottleneck.results.values import Amount, Count
 
 ChangeOn = Literal["loader", "payload", "step"]
 Alters = Literal["numbers", "order", "memory", "nothing"]
@@ -52,14 +52,6 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Losses:
-    """The losses of the job before and after a change, on the same batches and from the same weights."""
-
-    base: tuple[Number, ...]
-    changed: tuple[Number, ...]
-
-
-@dataclass(frozen=True)
 class Rung:
     """The job with all changes up to this one, measured in turns with the other rungs."""
 
@@ -73,8 +65,6 @@ class Rung:
     total: Interval | None
     """That over the job as it is."""
     predicted: Interval | None
-    losses: Losses | None
-    """None where the change touches neither the payload nor the step, or the batches are not the same."""
     peak_device_bytes: Count | None
     """The most memory of the device that its blocks needed; None on a CPU."""
     setup_s: Amount | None

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -260,16 +259,6 @@ def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool) -> Lan
 OpenLane = Callable[..., Lane]
 
 
-@dataclass(frozen=True)
-class LaneStats:
-    """What a lane has shown; it outlives the lane."""
-
-    workers_wait: bool
-    first_batch_s: float
-    step_s: float
-    waits_share: float
-
-
 class Lanes:
     """Opens lanes when they are asked for, keeps them until others are, and measures them in turns.
 
@@ -294,7 +283,8 @@ class Lanes:
         self.running: Lane | None = None
         """The lane whose turn it is, or which failed in it."""
         self._lanes: dict[tuple[Settings, bool], Lane] = {}
-        self._stats: dict[Settings, LaneStats] = {}
+        self.shown: dict[Settings, Lane] = {}
+        """The lane of each variant that has run; what a lane has shown outlives it."""
         self.setup_s: dict[Settings, float] = {}
         """The first time that they ran: what is compiled is compiled once in a process."""
 
@@ -316,13 +306,9 @@ class Lanes:
             for key in [key for key in self._lanes if key[0] not in kept]:
                 closing.callback(self._lanes.pop(key).close)
 
-    def update(self, settings: Settings, shown: Lane | LaneStats) -> None:
-        """Keep what a lane has shown."""
-        self._stats[settings] = LaneStats(shown.workers_wait, shown.first_batch_s, shown.step_s, shown.waits_share)
-
-    def stats(self, settings: Settings) -> LaneStats:
-        """What is known of a variant; where it failed, what is known of the job as it was given."""
-        return self._stats.get(settings, self._stats[()])
+    def stats(self, settings: Settings) -> Lane:
+        """The lane that shows what is known of a variant; where it failed, that of the job as it was given."""
+        return self.shown.get(settings, self.shown[()])
 
     # --- blocks in turns -----------------------------------------------------------------------------------
 

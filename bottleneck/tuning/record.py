@@ -11,7 +11,7 @@ from bottleneck.analysis.estimates.statistics import jackknife, ratio, series
 from bottleneck.analysis.settings import THIS_TOOL, rate_unit
 from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Block, Interval, Rate, Result, Warning
-from bottleneck.results.tuning import Losses, Outcome, Pair, Rung, Trial, TuningResult
+from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult
 from bottleneck.tuning.change import Settings, labels
 from bottleneck.tuning.climb import describe, gain
 
@@ -67,9 +67,7 @@ def trial_of(
     )  # fmt: skip
 
 
-def rung_of(
-    added: Settings, blocks: Sequence[Sequence[Block]], losses: Losses | None, peak_bytes: int | None, setup_s: float
-) -> Rung:
+def rung_of(added: Settings, blocks: Sequence[Sequence[Block]], peak_bytes: int | None, setup_s: float) -> Rung:
     """The last rung of a ladder, from the blocks of all rungs up to it."""
     measured = [series(each) for each in blocks]
     rate = measured[-1].samples_per_s
@@ -82,7 +80,6 @@ def rung_of(
         gain=ratio(measured[-2], measured[-1]) if len(measured) > 1 else None,
         total=ratio(measured[0], measured[-1]) if len(measured) > 1 else None,
         predicted=None,
-        losses=losses,
         peak_device_bytes=peak_bytes,
         setup_s=setup_s,
     )

@@ -22,7 +22,7 @@ from bottleneck.results.evidence import Payload
 from bottleneck.results.format import duration
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
-from bottleneck.results.tuning import NO_TIME, Losses, Outcome, Pair
+from bottleneck.results.tuning import NO_TIME, Outcome, Pair
 from bottleneck.tuning.change import Change, Context, Setting, Settings, build, needs_epochs, with_settings
 from bottleneck.tuning.changes.compiling import release_pools
 from bottleneck.tuning.climb import (
@@ -37,7 +37,6 @@ from bottleneck.tuning.climb import (
     judge,
 )
 from bottleneck.tuning.lane import WAITS_MATTER, Lane, Lanes, OpenLane, batches_of_epoch, open_lane
-from bottleneck.tuning.losses import LONGEST_S, STEPS, compare_losses
 from bottleneck.tuning.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
@@ -163,8 +162,7 @@ class TuningSession:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
         ladder_s = rungs * (self._start_s + _FEWEST_ROUNDS * self._visit_s)
-        losses_s = 2 * (1 + sum(map(_learns, self._climb.rungs))) * min(LONGEST_S, STEPS * self._lanes.stats(()).step_s)
-        return self._blocks_left_s() - ladder_s - losses_s
+        return self._blocks_left_s() - ladder_s
 
     def _blocks_left_s(self) -> float:
         return self._budget_s - (self._clock() - self._began_s) - self._diagnosis_s
@@ -190,7 +188,7 @@ class TuningSession:
         began_s = self._clock()
         lane.block(0)
         self._visit_s = self._clock() - began_s
-        self._lanes.update((), lane)
+        self._lanes.shown[()] = lane
         needed_s = self._diagnosis_s + self._attempt_s()
         if needed_s > self._left_s:
             minutes = int(2 * (self._budget_s - self._left_s + needed_s)) // 60 + 1
@@ -294,11 +292,11 @@ class TuningSession:
             reason = self._hopeless(attempt, changed)
             outcome = "dropped" if reason else self._pair_up(attempt, base, changed, pairs)
             if whole:  # whole epochs show nothing of how a lane waits
-                self._lanes.update(attempt.changed, self._lanes.stats(attempt.base))
+                self._lanes.shown[attempt.changed] = self._lanes.stats(attempt.base)
             else:
-                self._lanes.update(attempt.base, base)
+                self._lanes.shown[attempt.base] = base
                 if not reason:
-                    self._lanes.update(attempt.changed, changed)
+                    self._lanes.shown[attempt.changed] = changed
         except (Exception, SystemExit) as error:  # whatever fails with a change is listed, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
             if base is None or (self._lanes.running is base and not no_memory):  # it was not the change that failed
@@ -360,8 +358,7 @@ class TuningSession:
             self.found.leave_out(added[confirmed:], blocks[0], blocks[-1])
         self._confirmed = rungs[confirmed - 1]
         for at, settings in enumerate(rungs[:confirmed]):
-            losses = self._losses(added[at], rungs[at - 1], settings) if at else None
-            rung = rung_of(added[at], blocks[: at + 1], losses, peaks[at], self._lanes.setup_s[settings])
+            rung = rung_of(added[at], blocks[: at + 1], peaks[at], self._lanes.setup_s[settings])
             promised = next((p for setting in added[at] if (p := self._predicted(setting.change)) is not None), None)
             self.found.ladder.append(replace(rung, predicted=promised))
 
@@ -376,23 +373,6 @@ class TuningSession:
         peaks = [self._lanes.open(each, whole_epochs=whole).peak_device_bytes for each in rungs]
         self._lanes.keep()
         return blocks, peaks
-
-    def _losses(self, added: Settings, base: Settings, changed: Settings) -> Losses | None:
-        if not _learns(added):
-            return None
-        self._say("comparing losses")
-        try:
-            return compare_losses(self._given, build(self._given, base), build(self._given, changed))
-        except Exception as error:  # noqa: BLE001 - a dataset may not allow it; the throughput is known all the same
-            self.found.warn(
-                "losses-not-compared", f"The losses with {describe(added)} were not compared: {_reason(error)}"
-            )
-            return None
-
-
-def _learns(added: Settings) -> bool:
-    """Whether any of them is not on the loader alone, so that losses are compared."""
-    return any(setting.change.on != "loader" for setting in added)
 
 
 def _reason(error: BaseException) -> str:

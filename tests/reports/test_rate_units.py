@@ -59,7 +59,7 @@ def test_what_is_counted_is_said_of_two_results(batch_size, samples):
 def test_what_is_counted_is_said_of_a_tuning(batch_size, samples):
     workers = Setting(*choose(["num_workers"]), 4)
     blocks = [[Block(n, samples * 40, seconds, 40) for n in range(5)] for seconds in (1.0, 0.5)]
-    rungs = [rung_of((), blocks[:1], None, None, 0.0), rung_of((workers,), blocks, None, None, 0.0)]
+    rungs = [rung_of((), blocks[:1], None, 0.0), rung_of((workers,), blocks, None, 0.0)]
     for ladder in (rungs, rungs[:1]):
         tuned = conclude(Tuned(ladder=ladder, seconds=60.0), (), {}, {"batch_size": batch_size})
         reports = (render(tuned, kind) for kind in ("text", "markdown", "html"))

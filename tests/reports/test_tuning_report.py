@@ -17,7 +17,7 @@ def words(report: str) -> str:
 
 def test_a_terminal_has_some_twenty_lines_and_ends_with_what_holds_the_tuned_job():
     lines = render(make_tuning(), "text").splitlines()
-    assert len(lines) <= 40  # with all that there can be: three steps up, losses, a time to compile, a warning
+    assert len(lines) <= 40  # with all that there can be: three steps up, a time to compile, a warning
     assert all(len(line) <= 80 for line in lines)
     last = "\n".join(lines).rstrip().split("\n\n")[-1]
     assert last.startswith("COMPUTE-BOUND  the tuned job\n1,702 samples/s now")
@@ -30,7 +30,6 @@ def test_every_form_has_the_ladder_what_was_promised_and_what_it_may_alter(form)
     said = words(render(make_tuning(), form))
     for text in ("up to 2.6x", "what is learned: autocast", "memory: pin_memory", "earned back after"):
         assert text in said, text
-    assert ("the losses are the same, bit for bit, over 2 steps" in said) == (form != "text")
     assert "1,702" in said
     assert "train.py:build" in said
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from bottleneck.results.records import SCHEMA_VERSION, Advice, Block, Experiment, Interval, Result, Tool, Warning
-from bottleneck.results.tuning import Losses, Outcome, Pair, Rung, Trial, TuningResult
+from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult
 from tests.support.results_factory import make_device_bound_result, make_interval, make_rate, make_result
 
 SOURCE = {"target": "train.py:build", "commit": "3f2c1ab"}
@@ -59,7 +59,6 @@ def make_rung(settings: Sequence[str], seconds_per_batch: float, before_s: float
         gain=factor(before_s),
         total=factor(BASE_S if before_s is not None else None),
         predicted=None,
-        losses=None,
         peak_device_bytes=3 * GIB,
         setup_s=0.4,
     )
@@ -68,15 +67,14 @@ def make_rung(settings: Sequence[str], seconds_per_batch: float, before_s: float
 
 def make_ladder() -> tuple[Rung, ...]:
     """Three steps up: one that was promised, two that come as one, and one that takes time to begin."""
-    losses = Losses((2.31, 2.2, 2.08), (2.31, 2.21, 2.07))
     return (
         make_rung((), BASE_S),
         make_rung(("num_workers=6",), 0.01215, BASE_S, predicted=PROMISED),
         make_rung(
-            ("pin_memory", "autocast"), 0.0107, 0.01215, alters=("memory", "numbers"), losses=losses,
+            ("pin_memory", "autocast"), 0.0107, 0.01215, alters=("memory", "numbers"),
             peak_device_bytes=2 * GIB,
         ),
-        make_rung(("compile",), 0.0094, 0.0107, setup_s=31.0, losses=Losses((2.31, 2.2), (2.31, 2.2))),
+        make_rung(("compile",), 0.0094, 0.0107, setup_s=31.0),
     )  # fmt: skip
 
 

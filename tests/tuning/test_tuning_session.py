@@ -1,7 +1,6 @@
 """A whole tuning in invented time: jobs whose truth is known, what fails, and what the record and the report say."""
 
 import json
-import math
 import re
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -9,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bottleneck.errors import MeasurementError, PipelineError, ResultFileError, UsageError
@@ -19,10 +17,7 @@ from bottleneck.results.json import from_json, saved_from_json, to_json
 from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change, labels
 from bottleneck.tuning.climb import confirmed_rungs
-from bottleneck.tuning.losses import compare_losses
-from bottleneck.tuning.session import TuningSession
 from bottleneck.tuning.tune import tune
-from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
 from tests.tuning.jobs import NEEDS_IN_ORDER
 from tests.tuning.world import QUICKER, Lane, World, job, quicker_model, tuned, tuning_of
@@ -50,10 +45,6 @@ def test_two_that_pay_only_together_after_one_that_pays_alone():
     assert outcomes(record)["pin_memory"] == "not_applicable"
     assert outcomes(record)["in_order"] == "dropped"
     assert record.lines == ("DataLoader(..., num_workers=8)", "model = quicker(model)")
-    with_model = next(rung for rung in record.ladder if "quicker_model" in rung.settings)
-    assert with_model.losses.base == with_model.losses.changed
-    assert len(with_model.losses.base) == 20
-    assert record.ladder[1].losses is None
     assert record.warnings == ()
     assert any(
         update.phase == "trying num_workers=2" and "so far" in (update.experiment or "") for update in session.told
@@ -86,7 +77,7 @@ def test_pairs_that_others_disturb_are_measured_again_and_a_busy_machine_is_told
     assert session._lanes.repeated > 0
     record, session = tuned(World(busy=lambda: 3.0))
     assert [warning.id for warning in record.warnings] == ["other-load"]
-    assert session._lanes.repeated <= 1
+    assert session._lanes.repeated <= 2  # in a first round both are out of the ordinary
 
 
 def test_no_more_than_the_job_and_one_variant_run_beside_each_other_until_the_ladder():
@@ -161,17 +152,17 @@ def test_a_change_with_which_the_loss_is_no_number_is_not_kept_however_fast_it_i
 
 
 def test_what_failed_in_the_turn_of_the_job_itself_is_not_blamed_on_a_change():
-    world = World()  # two blocks of the job alone, and then pairs
-    world.failing = (3,)
+    world = World()
+    world.failing = {("job", 3)}  # after two blocks alone, in the first pair
     record, _ = tuned(world, ["num_workers"])
     assert "failed" not in outcomes(record).values()
     assert record.gain is not None
     world = World()
-    world.failing = (4,)
+    world.failing = {("changed", 1)}
     record, _ = tuned(world, ["num_workers"])
     assert outcomes(record)["num_workers=2"] == "failed"
     world = World()
-    world.failing = (3, 4)
+    world.failing = {("job", 3), ("job", 4)}
     with pytest.raises(MeasurementError, match="777"):
         tuned(world, ["num_workers"])
 
@@ -249,19 +240,6 @@ def test_a_change_that_cannot_be_asked_is_a_row_too():
     assert record.gain is not None
 
 
-def test_where_steps_are_slow_fewer_losses_are_compared():
-    clock, given = FakeClock(), job()
-
-    def slow(output, target):
-        clock.advance(2.0)
-        return nn.functional.cross_entropy(output, target)
-
-    given = given.replace(loss_fn=slow)
-    losses = compare_losses(given, given, given, clock)
-    assert (len(losses.base), losses.base) == (3, losses.changed)
-    assert clock() == 12.0
-
-
 def test_a_job_that_fails_itself_ends_it_with_what_was_found():
     world = World()
     world.refused = lambda pipeline: True
@@ -275,19 +253,6 @@ def test_the_budget_holds_and_what_there_was_no_time_for_is_told():
     assert world.clock() < 630.0
     assert "not_tried" in outcomes(record).values()
     assert all(trial.reason for trial in record.trials if trial.outcome == "not_tried")
-
-
-def test_what_a_change_uncovers_too_late_to_be_tried_is_told(monkeypatch):
-    # Eight workers are enough, until the model is quicker: then they mostly wait, and the time is over.
-    monkeypatch.setattr(Lane, "workers_wait", property(lambda lane: lane.step_s < 0.039), raising=False)
-    monkeypatch.setattr(TuningSession, "_attempt_s", lambda session: math.inf if session.best else 1.0)
-    world, first_the_loader = World(load_s=0.024, step_s=0.004), lambda _, changes: changes
-    monkeypatch.setattr(TuningSession, "_by_promise", first_the_loader)
-    record, _ = tuned(world, ["num_workers", QUICKER], pipeline=job(num_workers=8))
-    assert outcomes(record) == {
-        "num_workers=4": "dropped", "num_workers=0": "dropped", "quicker_model": "kept", "num_workers=16": "not_tried",
-    }  # fmt: skip
-    assert "There was no time left for num_workers=16" in " ".join(render(record, "text").split())
 
 
 def test_a_budget_too_short_for_one_change_is_refused_with_one_that_is_not():

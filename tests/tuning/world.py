@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -31,18 +32,21 @@ class World:
         self.lucky_until_s = lucky_until_s
         # How many cores others use meanwhile.
         self.others = SimpleNamespace(start=lambda: None, stop=busy)
-        self.most_open = self.blocks = 0
+        self.most_open = 0
+        self.first_pace_s = None
+        self.turns = Counter()
         self.lane = Lane
         self.refused = None
         """Opening a lane of such a pipeline fails."""
         self.failing = ()
-        """The numbers of the blocks that fail."""
+        """Turns that fail, such as ("job", 3) for the third block of the job as it is."""
 
     def opener(self, pipeline, budget_s, *, whole_epochs):
         self.clock.advance(self.start_s)
         if self.refused is not None and self.refused(pipeline):
             raise MeasurementError("The train step raised: CUDA out of memory.")
         lane = self.lane(self, pipeline)
+        self.first_pace_s = self.first_pace_s or lane.pace_s
         self.open.append(lane)
         self.most_open = max(self.most_open, len(self.open))
         return lane
@@ -66,8 +70,9 @@ class Lane:
         self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
 
     def block(self, number):
-        self.world.blocks += 1
-        if self.world.blocks in self.world.failing:
+        whose = "job" if self.pace_s == self.world.first_pace_s else "changed"
+        self.world.turns[whose] += 1
+        if (whose, self.world.turns[whose]) in self.world.failing:
             raise MeasurementError("The dataset raised at index 777.")
         luck = (0.7 if self.world.clock() < self.world.lucky_until_s else 1.05) if self.has_luck else 1.0
         seconds = 1000 * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
