@@ -29,7 +29,7 @@ DEVICE_WARM_UP_S = 0.3
 _FEWEST_BATCHES = 4
 """Batches that a block with the train step has, where there are as many workers."""
 _FEWEST_QUICK_BATCHES, _SHORTEST_S = 8, 0.2
-"""A block has so many batches, where they take no longer than this."""
+"""Batches that a block has, where they take no longer than this."""
 _RECEIVING_S, _LEAST_TURNS = 0.2, 4
 """For how long empty batches are received, and how many of each worker: of these the queue's own length is no part."""
 _RAW, _DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
@@ -206,7 +206,7 @@ class Bench:
             self.synchronize()
 
     def _warm_up_loader(self, arm: Arm) -> None:
-        """Run until each worker has begun its second batch, as far as that is quick."""
+        """Run until each worker has begun its second batch, where that is quick."""
         started = self.clock()
         self._run_once(arm, [])  # comes late: it was asked for after the switch
         for _ in range(max(2, self.loader.num_workers) - 1):
@@ -289,7 +289,7 @@ class Bench:
 
     @property
     def loop_s_per_batch(self) -> float | None:
-        """What the loop of blocks takes a batch, beside the step; None where a device works asynchronously."""
+        """What the loop of blocks takes a batch, without the step; None where a device works asynchronously."""
         return self._device_s / self._device_batches if self._device_batches and self.split_blocks else None
 
     @property
@@ -299,7 +299,7 @@ class Bench:
 
     @property
     def work_s_per_batch(self) -> float | None:
-        """What the main process takes within the job beside waiting for batches; None as above."""
+        """What the main process takes within the job, without waiting for batches; None as above."""
         return self._of_raw(self._raw_work_s)
 
     def _of_raw(self, seconds: float) -> float | None:

@@ -88,7 +88,7 @@ class Ladder:
         return tuple(dict.fromkeys((self.device, self.raw, *(arm for _, arm in self.without))))
 
     def groups(self) -> tuple[tuple[Arm, ...], ...]:
-        """What is visited beside device and raw, the most telling first; each group is compared within itself."""
+        """What is visited in addition to device and raw, the most informative first; a group belongs together."""
         ends = {self.device, self.raw}
         without = [(arm,) for _, arm in self.without]
         coupled = tuple(rung.coupled for rung in self.rungs if rung.coupled is not None)

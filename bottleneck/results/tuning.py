@@ -11,7 +11,7 @@ from bottleneck.results.values import Amount, Count
 
 ChangeOn = Literal["loader", "payload", "step"]
 Alters = Literal["numbers", "order", "memory", "nothing"]
-"""What a change may alter beside the speed; `numbers` is what is learned."""
+"""What a change may alter besides the speed; `numbers` is what is learned."""
 Outcome = Literal["kept", "dropped", "undecided", "failed", "not_applicable", "not_tried"]
 NO_TIME = "there was no time left for it"
 """The reason of what a longer budget would have tried."""

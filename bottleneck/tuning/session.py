@@ -259,7 +259,7 @@ class TuningSession:
         return max(gains, key=lambda each: each.estimate, default=None)
 
     def _list_untried(self) -> None:
-        """Say of each change that was never tried why, and of which next value another one uncovered too late."""
+        """List each change that was never tried, with the reason, and each value that there was no time for."""
         tried = {trial.setting for trial in self.found.trials}
         attempted = {name for trial in self.found.trials for name in trial.changes}
         for change in self._changes:

@@ -43,7 +43,7 @@ _MOST_ROUNDS = 10_000
 _MOST_VISITS = 4
 """Visits for one block in which a script's loop does not break off."""
 _TRIED_BATCHES, _TRYING_SHARE = 8, 0.02
-"""Without workers, raw is tried out for so many batches, unless they take more than this share of the budget."""
+"""Batches for which raw is tried out without workers, and the share of the budget that they may take."""
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
@@ -159,8 +159,8 @@ class Rounds:
     def _run_cost_round(self) -> bool:
         """Visit the workers alone, if their costs are not precise and there is time; return whether that was so.
 
-        These arms need no train step, and take turns quickly: what disturbs a machine for some seconds meets the
-        two arms of a cost alike.
+        These arms need no train step, and take turns quickly: what disturbs a machine for some seconds disturbs both
+        arms of a cost.
         """
         arms = self._ladder.cost_arms()
         if not arms or self._options.quick or self._judgement is None or self._judgement.costs_precise:
@@ -204,7 +204,7 @@ class Rounds:
         self._visit_all(self._order.next_round(plan.arms), plan.lengths)
 
     def _run_round(self, arms: list[Arm], rounds: int) -> None:
-        """Visit some arms, for so long that so many rounds of them are done by the deadline."""
+        """Visit some arms, with blocks that let this number of rounds end by the deadline."""
         plan = self._planner.plan_visits(self._guessed_paces(), self._left_s / max(1, rounds), arms)
         self._visit_all(arms, plan.lengths)
 
@@ -216,7 +216,7 @@ class Rounds:
         self._judgement = self._judge(self._ledger.measurement())
 
     def _take_turn(self, arm: Arm, again: int | None) -> Visit | None:
-        """Visit an arm in a round, or once more for so many batches; None where it is lost or there is no time."""
+        """Visit an arm, the second time for `again` batches; None where it is lost or there is no time."""
         if not self._still_there((arm,)):
             return None
         if again is not None:
@@ -335,11 +335,11 @@ class Rounds:
         return describe_arm(arm, self._ladder)
 
     def _run_block(self, arm: Arm, batches: int) -> Visit:
-        alike = not self._bench.replays.vary
+        were_equal = not self._bench.replays.vary
         with job_failures(self._name(arm)):
             made = self._visit_unbroken(arm, batches)
             self._mend_caches()
-        if alike and self._bench.replays.vary:
+        if were_equal and self._bench.replays.vary:
             self._ledger.forget_coupled()
         if arm.cold:
             self._withdraw_cold()
@@ -357,8 +357,8 @@ class Rounds:
         if made.broken and self._breaks_stay:
             self._ledger.warn(
                 "loop-breaks-off",
-                "The script's loop ends an epoch, evaluates or begins a loader anew within so few batches that blocks "
-                "hold it: that time counts as part of the step. Let it train in longer epochs.",
+                "The script's loop ends an epoch, evaluates or starts a loader again within a few batches, inside of "
+                "blocks: that time counts as part of the step. Let it train in longer epochs.",
             )
             return made._replace(broken=False)
         return made

@@ -1,6 +1,6 @@
 """The state of a job whose batches come slowly: raw as it runs from its start, then device, with nothing recorded.
 
-To record, and to switch to each experiment, takes every worker a batch or two. With 64 workers of which each takes a
+To record, and to switch to each experiment, takes every worker a batch or two. With 64 workers that each take a
 minute for a batch, that alone is longer than any budget, while the job that was started runs already.
 """
 

@@ -50,11 +50,11 @@ the dataset's own, which takes seconds to fill."""
 
 _BURSTS_OF_A_BLOCK = 3
 BURSTS_SHARE = 1 / 8
-"""Of the time for measuring, to what a block grows to have so many bursts."""
+"""Share of the time for measuring that a block may grow to, to have that many bursts."""
 _FEWEST_BURSTS = 1.5
 """Seen so far; one alone may have been a hiccup of the machine."""
 _LARGE_BURST = 2.0
-"""A turn of all workers comes at once without being a burst; one is so many times as long."""
+"""Turns of all workers that come at once in a burst, at least; a single turn is none."""
 _WORTH_WAITING = 0.05
 """The share of the time that is waited where bursts decide what a block shows."""
 
@@ -176,7 +176,7 @@ def _goes_on(arm: Arm, workers: int) -> float:
 
 
 def _weight(arm: Arm, workers: int) -> float:
-    """Return how long a block is beside others: from those of the loader with the hand-off no cost is read."""
+    """Return the relative length of a block: from those of the loader with the hand-off no cost is read."""
     with_handoff = arm.mode is not None and arm.mode & modes.HANDOFF
     return 0.5 if workers and not arm.coupled and with_handoff else 1.0
 

@@ -7,7 +7,7 @@ uneven workers a loss of 14 % is read as 1 % from a full queue, and no loss as 1
 
 So the visits to an experiment are made one long run: each begins at the level that the one before has ended with, runs
 for a turn of the workers before the clock starts, and ends at the level it began with, or after four queues. What the
-first visit begins with is a guess, of which less and less remains.
+first visit begins with is a guess, which matters less and less.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SteadyState:
         return step_s is not None and first_s >= _SURELY_SLOWER * self._loader.num_workers * step_s
 
     def _use_up(self, run: Callable[[], float]) -> None:
-        """Take what was made while the job stood still, of which nobody knows how much it is."""
+        """Take what was made while the job stood still; nobody knows how much that is."""
         started_s = self._clock()
         while self._clock() - started_s < PATIENCE_S:
             run()
@@ -107,7 +107,7 @@ class SteadyState:
         return self._began_at
 
     def may_end(self, batches: int, seconds: float) -> bool:
-        """Whether a block that is long enough already may end after so many batches, which took so long."""
+        """Whether a block that is long enough already may end after these batches."""
         if not self._loader.num_workers or batches >= _MOST_QUEUES * self._loader.queue_length:
             return True
         whole_turn = batches % self._loader.num_workers == 0

@@ -85,7 +85,7 @@ class StealTimeMeter:
         self._begun = self._clock(), self._read_stolen_s()
 
     def end(self, processes: int) -> StealTime:
-        """Return what was stolen since `begin` from a job of so many processes."""
+        """Return what was stolen since `begin` from a job with this number of processes."""
         begun_s, stolen_before_s = self._begun
         elapsed_s, stolen_s = self._clock() - begun_s, self._read_stolen_s() - stolen_before_s
         cores = max(1, min(self._cpus, processes))
@@ -169,7 +169,7 @@ class Turns(Generic[A]):
 
     Args:
         clock: Seconds from any beginning.
-        visit: Measures a block of an arm, of so many batches where it is a repetition; None: it has none now.
+        visit: Measures a block of an arm; a repetition gets the number of batches. None: it has none now.
         left_s: Time left for all of the measuring.
     """
 

@@ -84,7 +84,7 @@ def release_pools(kept: Settings) -> None:
         _Watched.has_pools, _Watched.graphs = False, graphs_compiled()
 
 
-# --- a model of which the train step is made ----------------------------------------------------------------
+# --- a model in the default train step ----------------------------------------------------------------------
 
 
 class _Compiled(Wrapper):
@@ -105,7 +105,7 @@ class _Compiled(Wrapper):
         return self.call(*arguments, **keywords)
 
 
-# --- a model that a train step of the user's or of a framework calls ---------------------------------------
+# --- a model in a train step of the user's or of a framework ------------------------------------------------
 
 
 @contextmanager
