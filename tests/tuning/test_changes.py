@@ -200,8 +200,8 @@ def test_a_smaller_batch_is_copied_as_the_job_copies_its_own(monkeypatch, name, 
     # Guards: what a copy without waiting gains is no gain of a smaller batch.
     changed = alone(BY_NAME[name], here(samples_job(), payload=samples_payload()))
     batch, part = first_batch(changed), Moves()
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: pinned)
-    on_device(changed, {**batch, "part": part})
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: pinned and tensor.numel() > 0)
+    on_device(changed, {"image": batch["image"], **batch, "part": part})
     assert part.waited == [not pinned]
 
 

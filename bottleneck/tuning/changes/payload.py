@@ -134,8 +134,9 @@ def after_the_move(pipeline: Pipeline, restore: Callable[[Any], Any]) -> Pipelin
 
 
 def _move(batch: Any, device: torch.device) -> Any:
-    # As the job does it: what a copy without waiting gains is no gain of a smaller batch.
-    first = next((leaf for leaf in trees.leaves(batch) if isinstance(leaf, torch.Tensor)), None)
+    # As the job does it: what a copy without waiting gains is no gain of a smaller batch. Empty ones are never pinned.
+    tensors = (leaf for leaf in trees.leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.numel())
+    first = next(tensors, None)
     return move_to_device(batch, device, non_blocking=first is not None and first.is_pinned())
 
 
