@@ -50,9 +50,14 @@ from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
 from bottleneck.measure.ranks.watch import Watch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
-from bottleneck.measure.rounds.running_start import ROUNDS as RUNNING_ROUNDS
-from bottleneck.measure.rounds.running_start import measure_running_start, too_slow_for_stages
-from bottleneck.measure.start import allow_caches, open_loader, start_workers
+from bottleneck.measure.start import (
+    RUNNING_ROUNDS,
+    allow_caches,
+    measure_running_start,
+    open_loader,
+    start_workers,
+    too_slow_for_stages,
+)
 from bottleneck.measure.system.environment import describe_environment
 from bottleneck.measure.timekeeper import Timekeeper
 from bottleneck.measure.training.training import Training

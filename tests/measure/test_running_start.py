@@ -4,7 +4,7 @@ import pytest
 
 from bottleneck.loader import modes
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.rounds.running_start import ROUNDS, is_slow, measure_running_start, too_slow_for_stages
+from bottleneck.measure.start import RUNNING_ROUNDS, is_slow, measure_running_start, too_slow_for_stages
 from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
 
 
@@ -25,7 +25,7 @@ def test_64_workers_at_a_second_get_a_state_from_a_running_start(worker_s, loss,
     measure_running_start(job.bench, ledger)
     blocks = {arm: ledger.blocks[arm] for arm in (RAW, DEVICE)}
     for found in blocks.values():
-        assert [block.round for block in found] == list(range(1, ROUNDS + 1))
+        assert [block.round for block in found] == list(range(1, RUNNING_ROUNDS + 1))
     pace = {arm: sum(b.seconds for b in found) / sum(b.batches for b in found) for arm, found in blocks.items()}
     assert 1 - pace[DEVICE] / pace[RAW] == pytest.approx(loss, abs=off)
 
