@@ -73,7 +73,7 @@ def ensure_photographs(
 
 
 def is_complete(folder: Path, images: int) -> bool:
-    """Whether a folder that was made for so many images holds them all."""
+    """Whether a folder holds all images that it was made for."""
     return sum(1 for _ in folder.glob("*/*.jpg")) == images
 
 

@@ -1,7 +1,7 @@
 """One rank of a job of many: where it runs, and what its part of the job takes.
 
-In a job that shares gradients each step takes the same on all ranks, because each waits for the slowest. What tells
-ranks apart is therefore what each of them waits for, and what its loader takes alone.
+In a job that shares gradients each step takes the same on all ranks, because each waits for the slowest. Ranks differ
+in what they wait for, and in what their loaders take alone.
 """
 
 from __future__ import annotations

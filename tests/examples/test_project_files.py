@@ -38,19 +38,6 @@ def test_the_oldest_promised_torch_is_tested_on_the_oldest_python():
     assert (matrix()["python"][0], f"torch=={oldest}.*") in tried
 
 
-def test_the_licence_is_what_the_package_says():
-    assert 'license = "Apache-2.0"' in PYPROJECT
-    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8").splitlines()[0]
-
-
-def test_hooks_come_from_the_environment_that_make_lint_makes():
-    [repository] = read(".pre-commit-config.yaml")["repos"]
-    assert repository["repo"] == "local"
-    linted = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[1]
-    programs = set(re.findall(r"\$\(BIN\)/(\S+)", linted))
-    assert {hook["entry"].split()[0].removeprefix(".venv/bin/") for hook in repository["hooks"]} == programs
-
-
 def test_a_report_of_a_problem_has_to_say_what_doctor_says():
     form = {field["id"]: field for field in read(".github/ISSUE_TEMPLATE/problem.yml")["body"]}
     assert "bottleneck doctor" in form["doctor"]["attributes"]["label"]

@@ -33,7 +33,7 @@ def test_what_a_launcher_says_is_told_with_its_number(name):
 
 def test_devices_that_stay_unused_are_told():
     ((_, message),) = rank_warnings({CPU, FIRST}, {}, visible=4)
-    assert "4 devices are visible, of which it uses 1" in message
+    assert "it uses 1 of 4 visible devices" in message
 
 
 def test_a_diagnosis_warns_of_it(monkeypatch):

@@ -205,7 +205,7 @@ def rank_warnings(
             signs.append(f"{name} says {given[name]} {what}")
     there = 0 if not on_cuda else torch.cuda.device_count() if visible is None else visible
     if there > len(on_cuda):
-        signs.append(f"{there} devices are visible, of which it uses {len(on_cuda)}")
+        signs.append(f"it uses {len(on_cuda)} of {there} visible devices")
     if signs:
         yield (
             "one-rank-of-many",
