@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 import bottleneck
-from bottleneck.measure.ranks import trials
+from bottleneck.measure.ranks import team
 from bottleneck.measure.rounds import schedule
 
 BATCH = 4
@@ -113,7 +113,7 @@ def build(kind, rank):
 def measure_briefly():
     """It is asked what is measured and how it ends, and not how precisely."""
     schedule.SHORTEST_BLOCK_S, schedule.MIN_ROUNDS = 0.03, 2
-    trials._SHORTEST_BLOCK_S, trials._LONGEST_BLOCK_S, trials._FEWEST_ROUNDS = 0.05, 0.1, 2
+    team._SHORTEST_BLOCK_S, team._LONGEST_BLOCK_S, team._FEWEST_ROUNDS = 0.05, 0.1, 2
 
 
 def run(rank, kinds, folder, budget_s):

@@ -6,7 +6,7 @@ import pytest
 
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import straggler_sentence
-from bottleneck.measure.ranks.trials import wait_most
+from bottleneck.measure.ranks.team import wait_most
 from bottleneck.results.evidence import Cores, ExperimentUsage, Payload, Utilisation
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.ranks import Rank, RankExperiment, RankTrial, RankTrials
