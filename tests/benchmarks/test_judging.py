@@ -1,4 +1,4 @@
-"""How the benchmark judges: right and wrong verdicts, costs, ratios, agreement, tables."""
+"""How the bench judges: verdicts, costs, ratios, agreement, scripts, ranks; every number is invented."""
 
 import math
 import re
@@ -7,14 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks import ranks
 from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, percent
 from benchmarks.machine import describe_revision
 from benchmarks.observer import ObserverEffect, check_observer, enough_pairs, mean_ratio, observer_table
 from benchmarks.planted import find_planted
 from benchmarks.resources import Footprint, agree, check_length, check_slow_steps, check_time
+from benchmarks.script_jobs import STYLES, Answer, Plain, Run, check_runs, runs_table
 from benchmarks.verdicts import CostFound, Trial, check_trials, read_trial, verdicts_table
 from bottleneck.results.records import Interval
 from tests.support.results_factory import evidence_of
+
+# --- diagnoses ----------------------------------------------------------------------------------------------
+
 
 LAST_STRAW = find_planted("last_straw")
 
@@ -193,3 +198,141 @@ def test_the_revision_says_which_code_and_whether_it_was_changed(tmp_path):
     assert re.fullmatch(r"revision [0-9a-f]{10}", describe_revision(tmp_path))
     code.write_text("2")
     assert describe_revision(tmp_path).endswith(", with changes that are in no commit")
+
+
+# --- scripts ------------------------------------------------------------------------------------------------
+
+
+LOAD = next(script for script in STYLES if script.bottleneck == "load")
+TRUE = Interval(0.70, 0.69, 0.71)
+
+
+def answer(efficiency=TRUE, bottleneck="load", raw_s=0.030):
+    return Answer("input_bound", bottleneck, efficiency, raw_s, 25.0)
+
+
+def run(described=None, **found):
+    return Run(LOAD, Plain(0.030, 0.021), answer(**found), described)
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "agrees"),
+    [
+        (TRUE, True),
+        (Interval(0.72, 0.71, 0.73), True),  # 2 points off
+        (Interval(0.75, 0.69, 0.81), True),  # within
+        (Interval(0.75, 0.71, 0.79), False),
+        (None, False),
+    ],
+)
+def test_the_truth_is_in_the_interval_or_near(efficiency, agrees):
+    assert run(efficiency=efficiency).agrees == agrees
+
+
+@pytest.mark.parametrize(
+    ("described", "agrees"),
+    [
+        (None, True),
+        (answer(), True),
+        (answer(Interval(0.75, 0.69, 0.81)), True),  # within the wider one
+        (answer(Interval(0.75, 0.71, 0.79)), False),
+        (answer(bottleneck="augment"), False),
+        (answer(None), False),
+    ],
+)
+def test_the_answer_on_a_script_is_that_on_its_description(described, agrees):
+    found = run(described=described)
+    assert found.agrees_with_diagnose == agrees
+    check = check_runs([found])[2]
+    assert check.held == agrees
+    assert (described is not None) == (f"{described and described.bottleneck}, " in runs_table([found]))
+
+
+def test_each_bar_names_what_is_off():
+    assert all(check.held for check in check_runs([run(), run()]))
+    failed = Run(LOAD, Plain(0.030, 0.021), Answer("failed", None, None, None, 9.0, "status 3: no loop"))
+    verdicts, efficiencies, _, slowdowns = check_runs([run(), failed, run(bottleneck="augment", raw_s=0.031)])
+    assert verdicts.off == ("reference.py: status 3: no loop", "reference.py: augment")
+    assert efficiencies.off == ("reference.py: 70.0% by itself",)
+    assert slowdowns.off == ("reference.py: –", "reference.py: +3.3 %")
+    assert "status 3: no loop" in runs_table([failed])
+    assert "30 ms → 31 ms" in runs_table([run(raw_s=0.031)])
+
+
+# --- jobs of several ranks ----------------------------------------------------------------------------------
+
+
+PLANTED = {job.name: job for job in ranks.JOBS}
+
+
+def found(
+    state="device_bound",
+    bottleneck="compute",
+    straggler=None,
+    ranks=(),
+    stage=None,
+    sync_s=None,
+    ratio=None,
+    what=None,
+    advice=(),
+    raw_s=0.05,
+):
+    """What is looked at of a result."""
+    held = None if straggler is None else SimpleNamespace(rank=straggler, stage=stage, ranks=ranks)
+    together = SimpleNamespace(
+        straggler=held,
+        contention=SimpleNamespace(ratio=ratio, what=what),
+        sync=SimpleNamespace(cost_s_per_batch=sync_s),
+    )
+    return SimpleNamespace(
+        verdict=SimpleNamespace(state=state, bottleneck=bottleneck, straggler=straggler),
+        evidence=SimpleNamespace(ranks=together),
+        advice=[SimpleNamespace(id=name) for name in advice],
+        experiments=[SimpleNamespace(name="raw", coupled=SimpleNamespace(seconds_per_batch=raw_s))],
+    )
+
+
+def run_of_ranks(name, **said):
+    loop = {"real_s": 0.05, "cached_s": 0.05, "unshared_s": 0.01}
+    return ranks.Run(PLANTED[name], found(**said), ((loop, loop), ({**loop, "unshared_s": 0.02}, loop)))
+
+
+RIGHT = {
+    "even": {},
+    "slow_loader": {"straggler": 2, "stage": "load"},
+    "slow_loaders": {"straggler": 1, "ranks": (1, 3), "stage": "load"},
+    "slow_step": {"straggler": 1, "stage": "compute"},
+    "slow_sync": {"bottleneck": "sync"},
+    "one_core": {"ratio": Interval(2.0, 1.9, 2.1), "what": "cores", "advice": ("rank-contention",)},
+    "one_memory": {
+        "state": "input_bound",
+        "ratio": Interval(1.3, 1.2, 1.4),
+        "what": "memory",
+        "advice": ("rank-contention",),
+    },
+    "one_disk": {"ratio": Interval(3.0, 2.9, 3.1), "advice": ("rank-contention",)},
+    "uneven": {"advice": ("uneven-shards",)},
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_job_is_right_only_by_what_was_planted_in_it(name):
+    assert run_of_ranks(name, **RIGHT[name]).right
+    others = [RIGHT[one] for one in ("slow_loader", "slow_loaders", "slow_step", "slow_sync", "one_memory")]
+    assert not any(run_of_ranks(name, **said).right for said in others if said is not RIGHT[name])
+
+
+def test_the_slowest_rank_says_what_sharing_costs():
+    assert run_of_ranks("slow_sync").sync_s == pytest.approx(0.05 - 0.015)
+
+
+@pytest.mark.parametrize(("cost_s", "held"), [(0.034, True), (0.040, False), (None, False)])
+def test_the_cost_of_sharing_is_held_against_plain_loops(cost_s, held):
+    checks = ranks.check_runs([run_of_ranks("slow_sync", bottleneck="sync", sync_s=cost_s)])
+    assert checks[1].held == held
+
+
+@pytest.mark.parametrize(("raw_s", "held"), [(0.0505, True), (0.052, False)])
+def test_a_diagnosis_that_slows_the_job_down_is_off(raw_s, held):
+    checks = ranks.check_runs([run_of_ranks("even", raw_s=raw_s)])
+    assert (checks[0].held, checks[2].held) == (True, held)

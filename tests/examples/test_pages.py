@@ -1,0 +1,231 @@
+"""Pages of the documentation are true: what they name, and their code, is that of the package."""
+
+import importlib
+import re
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bottleneck.analysis.advice import rule
+from bottleneck.analysis.advice.rules import RULES
+from bottleneck.job import marks
+from bottleneck.loader.modes import MOST_MARKS
+from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.loader.record.plan import Plan
+from bottleneck.measure.ladder import Capabilities, build_ladder
+from bottleneck.reports import document, outline
+from bottleneck.reports.render import for_terminal, render
+from bottleneck.results import format, names, records
+from docs.make import tuning
+from docs.make.page import parts
+from docs.make.tutorial import report_kept
+from tests.support.results_factory import evidence_of, make_result
+
+# --- architecture -------------------------------------------------------------------------------------------
+
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+IN_CODE = re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```$", "", ARCHITECTURE, flags=re.MULTILINE | re.DOTALL))
+
+
+def test_every_package_has_a_row_and_every_row_a_package():
+    section = ARCHITECTURE.partition("\n## The map\n")[2].partition("\n## ")[0]
+    rows = [row.strip("|").split(" | ") for row in section.splitlines() if row.startswith("| `")]
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    there = {path.parent.name for path in (ROOT / "bottleneck").glob("*/__init__.py")}
+    assert told == there | {path.stem for path in (ROOT / "bottleneck").glob("*.py") if not path.stem.startswith("__")}
+
+
+def test_every_file_that_is_named_is_there():
+    named = {code for code in IN_CODE if re.fullmatch(r"[\w/]+/([\w.]+\.(py|json|md|j2))?", code)}
+    assert len(named) > 10
+    assert [
+        name for name in sorted(named) if not any((top / name).exists() for top in (ROOT, ROOT / "bottleneck"))
+    ] == []
+
+
+def test_the_rule_of_the_page_is_one():
+    [code] = re.findall(r"^ {4}```python\n(    @rule.*?)^ {4}```$", ARCHITECTURE, flags=re.MULTILINE | re.DOTALL)
+    made = {"__annotations__": {}}
+    for module in (rule, names, format, records):
+        made |= vars(module)
+    exec(textwrap.dedent(code), made)
+    assert made["_deeper_queue"].ids == ("deeper-queue",)
+
+
+@pytest.mark.parametrize("form", document.ALL)
+def test_the_table_of_the_page_is_one_in_every_format(form, monkeypatch):
+    [code] = re.findall(r"^ {4}```python\n(    def handoff.*?)^ {4}```$", ARCHITECTURE, flags=re.MULTILINE | re.DOTALL)
+    made = {"__annotations__": {}}
+    for module in (document, format, records):
+        made |= vars(module)
+    exec("from __future__ import annotations\n" + textwrap.dedent(code), made)
+    monkeypatch.setitem(outline._OUTLINES, form, (made["handoff"],))
+    evidence = {"handoff": {"s_per_batch": 0.004, "main_cpu_s_per_batch": 0.003, "worker_cpu_s_per_batch": 0.002}}
+    shown = make_result(evidence=evidence_of(evidence))
+    report = for_terminal(shown, verbose=True).plain() if form == "verbose" else render(shown, form)
+    assert all(text in report for text in ("CPU time a batch", "worker", "3.00 ms", "By the clock it takes 4.00 ms."))
+
+
+# --- advice -------------------------------------------------------------------------------------------------
+
+
+ROOT = Path(__file__).resolve().parents[2]
+ADVICE = (ROOT / "docs" / "advice.md").read_text(encoding="utf-8")
+SHOWN = re.sub(r"<!--.*?-->", "", ADVICE, flags=re.DOTALL)
+ROWS = [
+    [cell.strip() for cell in line.strip().strip("|").split("|")]
+    for line in SHOWN.splitlines()
+    if line.startswith("| `")
+]
+
+
+def ids_of(row):
+    return re.findall(r"`([a-z0-9-]+)`", row[0])
+
+
+def test_every_rule_has_its_row_and_every_row_its_rule():
+    told = [id for row in ROWS for id in ids_of(row)]
+    assert sorted(told) == sorted(id for rule in RULES for id in rule.ids)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_a_row_says_what_triggers_it_its_evidence_its_remedy_and_its_source(row):
+    assert len(row) == 5
+    assert all(row)
+
+
+def test_the_pages_that_it_points_to_are_there():
+    for link in re.findall(r"\]\(([^)#]+)\)", SHOWN):
+        assert link.startswith("https://") or (ROOT / "docs" / link).is_file(), link
+
+
+# --- marked stages ------------------------------------------------------------------------------------------
+
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
+SOURCES = {
+    path: " ".join(path.read_text(encoding="utf-8").split())
+    for package in ("measure", "loader")
+    for path in (ROOT / "bottleneck" / package).rglob("*.py")
+}
+
+
+def rows_under(heading: str) -> list[list[str]]:
+    """The cells of the last table under a heading, without its head."""
+    section = STAGES.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_ladder_is_the_one_that_is_measured():
+    planned = MarkPlan(sample=("@read", "@decode", "@augment_pixels"), collate=("@mix_up",))
+    plan = Plan("marks", within_sample=(), marks=planned)
+    ladder = build_ladder(Capabilities(copies=False, hands_over=True, plan=plan))
+    measured = [(span.outer, span.name) for span in ladder.spans if span.name != "compute"]
+    told = [(cells[0].strip("`"), re.match(r"`(\w+)`", cells[2]).group(1)) for cells in rows_under("The ladder")]
+    assert told == measured
+
+
+def test_every_warning_about_marks_has_its_row():
+    known = {found for text in SOURCES.values() for found in re.findall(r'"(mark-[a-z-]+)"', text)}
+    told = {cells[0].strip("`") for cells in rows_under("What is not used, and why")} - {""}
+    assert told == known
+
+
+def test_every_reason_is_one_that_the_code_gives():
+    text = " ".join(SOURCES.values())
+    rows = rows_under("What is not used, and why")
+    last = next(number for number, cells in enumerate(rows) if cells[0] not in ("`mark-not-used`", ""))
+    assert last >= 9
+    for _, reason, _ in rows[:last]:
+        written = reason.replace("\\_", "_").replace("NAME", "{name}").replace(str(MOST_MARKS), "{modes.MOST_MARKS}")
+        assert written in text
+
+
+def test_the_reserved_names_are_those_that_are_refused():
+    refused = STAGES.split("a stage that is measured anyway (", 1)[1].split(")", 1)[0]
+    assert tuple(re.findall(r"`(\w+)`", refused)) == marks.RESERVED
+
+
+def test_the_code_of_the_page_runs(monkeypatch):
+    monkeypatch.setattr(marks, "names", set())
+    code = re.search(r"^```python\n(.*?)^```$", STAGES, flags=re.MULTILINE | re.DOTALL).group(1)
+    names = {"torch": torch}
+    exec(code, names)
+    assert marks.names == {"augment_pixels", "decode"}
+    assert issubclass(names["Photographs"], torch.utils.data.Dataset)
+
+
+def test_the_output_is_that_of_the_example():
+    source = (ROOT / "examples" / "marked_stages.py").read_text(encoding="utf-8")
+    marked = re.findall(r'@bottleneck.stage\("(\w+)"\)', source)
+    rows = {cells[1].strip("`"): cells[3] for cells in rows_under("An example")}
+    for name in marked:
+        assert re.fullmatch(r"[\d.]+ [mµ]s", rows[name])
+
+
+# --- tuning -------------------------------------------------------------------------------------------------
+
+
+TUNING = tuning.PAGE.read_text(encoding="utf-8")
+ANEW = "write it anew with `make pictures`, and read the difference"
+
+
+def test_the_page_is_what_this_version_says_of_the_kept_result():
+    assert tuning.from_kept_result() == TUNING, ANEW
+    assert all(part.body.strip() for part in parts(TUNING))
+
+
+def test_the_kept_result_tells_the_story_of_the_page_and_another_is_refused():
+    kept = tuning.read(tuning.KEPT)
+    tuning.refuse_another_story(kept)
+    with pytest.raises(SystemExit, match="workers are kept"):
+        tuning.refuse_another_story(replace(kept, ladder=kept.ladder[:1]))
+
+
+def test_a_run_keeps_its_result_and_writes_the_page(monkeypatch, tmp_path):
+    kept = {name: (tuning.KEPT / name).read_text(encoding="utf-8") for name in tuning.RESULTS}
+
+    def run(command, folder):
+        assert (folder / "examples/seed_ladder.py").exists()
+        for name, text in kept.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return report_kept(command, folder) or "printed anew\n"
+
+    monkeypatch.setattr(tuning, "KEPT", tmp_path)
+    page = tuning.from_a_run(run)
+    assert page.count("printed anew") == 1  # what the script of the last section printed
+    assert page.partition("## 7.")[0] == TUNING.partition("## 7.")[0]
+    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in kept} == kept
+
+
+def test_the_job_and_the_change_of_the_page_can_be_run(monkeypatch):
+    import torch
+
+    from bottleneck.job.checks import check
+
+    monkeypatch.syspath_prepend(str(tuning.EXAMPLE))
+    for name in ("job", "compare_transforms"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    threads = torch.get_num_threads()
+    try:
+        compared = importlib.import_module("compare_transforms")
+        given = compared.build()
+        changed = compared.with_v2(given)
+        check(given)
+        check(changed)
+    finally:
+        torch.set_num_threads(threads)
+        for name in ("job", "compare_transforms"):
+            sys.modules.pop(name, None)
+    assert given.dataset.transform is not changed.dataset.transform
+    images = [pipeline.dataset[0][0] for pipeline in (given, changed)]
+    assert images[0].shape == images[1].shape
+    assert images[0].dtype is images[1].dtype is torch.float32
