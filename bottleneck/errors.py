@@ -5,6 +5,8 @@ The command line turns an error into one line on standard error and an exit stat
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -73,3 +75,8 @@ class MeasurementError(BottleneckError):
     def __init__(self, message: str, remedy: str = "", details: str = "") -> None:
         super().__init__(message, remedy)
         self.details = details
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant by another one; None if none is near."""
+    return next(iter(difflib.get_close_matches(str(name).lower(), known, n=1)), None)

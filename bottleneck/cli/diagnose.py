@@ -13,8 +13,7 @@ from bottleneck.cli.measuring import measure_job
 from bottleneck.cli.outputs import refuse_to_replace
 from bottleneck.cli.request import Request, measuring_options
 from bottleneck.errors import PipelineError, UsageError
-from bottleneck.job.settings import parse_settings
-from bottleneck.job.target import check_target
+from bottleneck.job.target import check_target, parse_settings
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline

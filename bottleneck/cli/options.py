@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from bottleneck.errors import UsageError
-from bottleneck.job.settings import parse_duration, parse_size
+from bottleneck.job.target import parse_duration, parse_size
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Value = TypeVar("Value")

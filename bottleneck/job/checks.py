@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -13,7 +12,7 @@ from bottleneck.errors import PipelineError
 from bottleneck.job.loader_args import check_loader_arguments
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
-from bottleneck.job.users_code import describe, quote, said_by, summary
+from bottleneck.job.users_code import describe, quote, summary, why_not_called
 
 
 def check(pipeline: Pipeline) -> None:
@@ -37,56 +36,27 @@ def check_dataset(dataset: Any, loader_args: Mapping[str, Any]) -> None:
         PipelineError: Not an instance of a dataset, or, of map style, without a length where one is needed or of
             length 0.
     """
-    _check_kind_of_dataset(dataset)
-    if isinstance(dataset, IterableDataset):
-        return  # its length is a promise of its author's, in samples or in batches, that PyTorch does not rely on
-    length = _length(dataset, needed=_needs_length(loader_args))
-    if length == 0:
-        raise PipelineError(
-            f"dataset is empty: the length of this {type(dataset).__name__} is 0.",
-            "Give one with samples, for example dataset=ImageFolder('data/train', transform), "
-            "and check its path, split or filter.",
-        )
-
-
-def _check_kind_of_dataset(dataset: Any) -> None:
-    if dataset is None:
-        raise PipelineError("dataset is None.", "Write dataset=train_set.")
-    if isinstance(dataset, type):
-        raise PipelineError(
-            f"dataset is the class {dataset.__name__}, not an instance of it.",
-            f"Write dataset={dataset.__name__}(...).",
-        )
+    _refuse_class("dataset", dataset)
     if isinstance(dataset, DataLoader):
         raise PipelineError("dataset is a DataLoader.", "Write Pipeline.from_loader(loader, model=model, ...) instead.")
-    if isinstance(dataset, str | bytes):
+    if isinstance(dataset, Mapping) and 0 not in dataset:
+        keys = [quote(key) for key in list(dataset)[:4]]
         raise PipelineError(
-            f"dataset is the text {dataset[:60]!r}, not a dataset.",
+            f"dataset is a mapping with the keys {', '.join(keys) or '(none)'}: one of its values is probably meant.",
+            f"Write dataset=data[{keys[0] if keys else repr('train')}].",
+        )
+    if isinstance(dataset, IterableDataset):
+        return  # its length is a promise of its author's, in samples or in batches, that PyTorch does not rely on
+    if not hasattr(dataset, "__getitem__") or isinstance(dataset, str | bytes):
+        raise PipelineError(
+            f"dataset must have __getitem__ or be an IterableDataset, and is {describe(dataset)}.",
             "Write for example dataset=ImageFolder('data/train', transform).",
         )
-    if isinstance(dataset, Mapping) and 0 not in dataset:
-        keys = ", ".join(quote(key) for key in list(dataset)[:4])
-        first = next(iter(dataset), "train")
-        raise PipelineError(
-            f"dataset is a mapping with the keys {keys or '(none)'}: one of its values is probably meant.",
-            f"Write dataset=data[{quote(first)}].",
-        )
-    if isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__"):
-        return
-    if isinstance(dataset, Iterable):
-        raise PipelineError(
-            f"dataset is a {type(dataset).__name__}, which can be iterated but is no IterableDataset.",
-            "Let its class inherit from torch.utils.data.IterableDataset.",
-        )
-    raise PipelineError(
-        f"dataset is a {type(dataset).__name__}, which has neither __getitem__ nor __iter__.",
-        "Give a torch.utils.data.Dataset, for example dataset=TensorDataset(images, labels).",
-    )
-
-
-def _needs_length(loader_args: Mapping[str, Any]) -> bool:
     chosen = loader_args.get("sampler") is not None or loader_args.get("batch_sampler") is not None
-    return not chosen
+    if _length(dataset, needed=not chosen) == 0:
+        raise PipelineError(
+            f"dataset is empty: the length of this {type(dataset).__name__} is 0.", "Check its path, split or filter."
+        )
 
 
 def _length(dataset: Any, *, needed: bool) -> int | None:
@@ -96,18 +66,28 @@ def _length(dataset: Any, *, needed: bool) -> int | None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        lacks = isinstance(error, NotImplementedError) or not hasattr(type(dataset), "__len__")
-        if not needed and (lacks or isinstance(error, TypeError)):
+        if not needed and isinstance(error, TypeError | NotImplementedError):
             return None
-        if lacks:
-            raise PipelineError(
-                f"dataset has no length: len() of this {type(dataset).__name__} is not possible.",
-                "Define its __len__, or choose the samples yourself with sampler=... .",
-            ) from error
         raise PipelineError(
             f"dataset has no length: len() of this {type(dataset).__name__} raised {summary(error)}.",
-            "Let its __len__ return the number of samples.",
+            "Let its __len__ return the number of samples, or choose the samples yourself with sampler=... .",
         ) from error
+
+
+_EXAMPLES = {
+    "model": "resnet18().",
+    "loss_fn": "nn.CrossEntropyLoss().",
+    "train_step": "step, with def step(batch): ...",
+    "to_device": "move, with def move(batch, device): ...",
+    "collate_fn": "collate, with def collate(samples): ...",
+}
+_CALLED_WITH = {
+    "loss_fn": ("output", "target"),
+    "train_step": ("batch",),
+    "to_device": ("batch", "device"),
+    "collate_fn": ("samples",),
+}
+"""By position."""
 
 
 def check_training(pipeline: Pipeline) -> None:
@@ -121,101 +101,64 @@ def check_training(pipeline: Pipeline) -> None:
             "The pipeline has no model and no train_step, so there is no training to diagnose.",
             "Add model=model, loss_fn=loss_fn, optimizer=optimizer, or train_step=step.",
         )
-    for name in ("model", "loss_fn", "train_step", "to_device", "collate_fn"):
-        _check_callable(name, getattr(pipeline, name))
-    for name in ("train_step", "to_device", "collate_fn", *(() if pipeline.train_step is not None else ("loss_fn",))):
-        _check_parameters(name, getattr(pipeline, name))
+    for name in _EXAMPLES:
+        value = getattr(pipeline, name)
+        if value is not None:
+            # A train step may call the loss as it likes.
+            _check_callable(name, value, called=pipeline.train_step is None or name != "loss_fn")
     _check_optimizer(pipeline.optimizer, replaced=pipeline.train_step is not None)
     _check_augment(pipeline.augment)
 
 
-_INSTANCES = {"model": "resnet18()", "loss_fn": "nn.CrossEntropyLoss()"}
-_FUNCTIONS = {
-    "loss_fn": "loss(output, target)",
-    "train_step": "step(batch)",
-    "to_device": "move(batch, device)",
-    "collate_fn": "collate(samples)",
-}
-"""Examples, each with what the function is called with, by position."""
-
-
-def _write_function(name: str) -> str:
-    return f"Write {name}={_FUNCTIONS[name].partition('(')[0]}, with def {_FUNCTIONS[name]}: ..."
-
-
-def _check_callable(name: str, value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, type) and name in ("model", "loss_fn"):
-        raise PipelineError(
-            f"{name} is the class {value.__name__}, not an instance of it.",
-            f"Write {name}={value.__name__}(...).",
-        )
-    remedy = f"Write {name}={_INSTANCES[name]}." if name in _INSTANCES else _write_function(name)
+def _check_callable(name: str, value: Any, *, called: bool) -> None:
+    if name in ("model", "loss_fn"):
+        _refuse_class(name, value)
+    problem = None
     if not callable(value):
-        raise PipelineError(f"{name} cannot be called: it is {describe(value)}.", remedy)
-    kind = _kind_of_late_work(value)
-    if kind is not None:
-        raise PipelineError(f"{name} is {kind}, so that calling it does none of its work.", remedy)
+        problem = f"{name} cannot be called: it is {describe(value)}"
+    elif any(_works_later(code) for code in (value, type(value).__call__)):
+        problem = f"{name} is a generator or coroutine function (yield, async def): calling it does no work"
+    elif called and name in _CALLED_WITH and (inspect.isfunction(value) or inspect.ismethod(value)):
+        why = why_not_called(value, _CALLED_WITH[name], follow_wrapped=False)
+        problem = f"{name} cannot be called as {name}({', '.join(_CALLED_WITH[name])}): {why}" if why else None
+    if problem is not None:
+        raise PipelineError(f"{problem}.", f"Write {name}={_EXAMPLES[name]}")
 
 
-def _kind_of_late_work(function: Any) -> str | None:
-    """What a callable is that only returns something whose work is done later; None for any other."""
-    while isinstance(function, partial):
-        function = function.func
-    for code in (function, type(function).__call__):
-        if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
-            return "a generator function (it has a yield)"
-        if inspect.iscoroutinefunction(code):
-            return "a coroutine function (async def)"
-    return None
+def _works_later(code: Any) -> bool:
+    kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
+    return any(is_kind(code) for is_kind in kinds)
 
 
-def _check_parameters(name: str, value: Any) -> None:
-    """Refuse a function that cannot be called with what it is given; of other callables that is unknown."""
-    if not (inspect.isfunction(value) or inspect.ismethod(value)):
-        return
-    given = _FUNCTIONS[name].partition("(")[2].rstrip(")")
-    try:
-        inspect.signature(value, follow_wrapped=False).bind(*given.split(", "))
-    except TypeError as error:
-        message = f"{name} cannot be called as {name}({given}): {said_by(error)}."
-        raise PipelineError(message, _write_function(name)) from error
+def _refuse_class(name: str, value: Any) -> None:
+    if isinstance(value, type):
+        raise PipelineError(
+            f"{name} is the class {value.__name__}, not an instance of it.", f"Write {name}={value.__name__}(...)."
+        )
 
 
 def _check_optimizer(optimizer: Any, *, replaced: bool) -> None:
     if optimizer is None:
         return
-    example = "Write optimizer=torch.optim.SGD(model.parameters(), lr=0.1)."
-    if isinstance(optimizer, type):
-        raise PipelineError(f"optimizer is the class {optimizer.__name__}, not an instance of it.", example)
+    _refuse_class("optimizer", optimizer)
     for method in ("step", "zero_grad"):
         if not callable(getattr(optimizer, method, None)):
-            raise PipelineError(f"optimizer has no {method}(): it is {describe(optimizer)}.", example)
-    if not replaced and _needs_closure(optimizer):
+            raise PipelineError(
+                f"optimizer has no {method}(): it is {describe(optimizer)}.",
+                "Write optimizer=torch.optim.SGD(model.parameters(), lr=0.1).",
+            )
+    if not replaced and why_not_called(optimizer.step):
         raise PipelineError(
             f"optimizer is {type(optimizer).__name__}, whose step needs a closure.",
             "Pass train_step=step, a function of one batch that calls optimizer.step(closure).",
         )
 
 
-def _needs_closure(optimizer: Any) -> bool:
-    try:
-        parameters = inspect.signature(optimizer.step).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(
-        p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        for p in parameters
-    )
-
-
 def _check_augment(augment: Any) -> None:
     paths = (augment,) if augment is None or isinstance(augment, str) else augment
-    good = isinstance(paths, tuple | list | set | frozenset) and all(
+    if not isinstance(paths, tuple | list | set | frozenset) or not all(
         path is None or (isinstance(path, str) and path.strip()) for path in paths
-    )
-    if not good:
+    ):
         raise PipelineError(
             f"augment must name one or several attributes of the dataset, not {describe(augment)}.",
             "Write augment='transform', or leave it out.",
@@ -228,23 +171,15 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
     Raises:
         PipelineError: No index at all, or fewer than `batch_size`.
     """
-    samples = _samples_per_epoch(loader)
-    batch_size = loader.batch_size
+    samples, batch_size = _samples_per_epoch(loader), loader.batch_size
     if samples == 0:
         raise PipelineError(
-            "The sampler chooses no samples: its length is 0.",
-            "Give a sampler or batch_sampler with indices.",
+            "The sampler chooses no samples: its length is 0.", "Give a sampler or batch_sampler with indices."
         )
     if samples is not None and batch_size is not None and samples < batch_size:
-        never_filled = f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch"
-        if loader.drop_last:
-            raise PipelineError(
-                f"{never_filled}, and drop_last=True drops them.",
-                f"Write batch_size={max(1, samples // 2)}, or give a larger dataset.",
-            )
         raise PipelineError(
-            f"{never_filled}, which make one partial batch.",
-            f"Write batch_size={samples}, which gives the same batches, or give a larger dataset.",
+            f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
+            f"Write batch_size={samples}, or give a larger dataset.",
         )
 
 

@@ -33,7 +33,6 @@ from bottleneck.job.inspect import (
     write_path,
 )
 from bottleneck.job.recipes import CutStage
-from bottleneck.job.recipes import members as members_by_recipe
 
 _AUGMENT_NAME = re.compile(
     r"(^|_)(transforms?|transformations?|augment(ation|ations|er|or|ed)?|augs?|tfms?|tf|pipeline|pre_?process(or|ing)?|tokeni[sz](e|er|ation))($|_)",
@@ -237,7 +236,7 @@ def _guess_from_name(name: str) -> CutStage | None:
 
 _MOST_MEMBERS = 200
 _MAX_MEMBER_DEPTH = 8
-_MAX_ATTRIBUTE_DEPTH = 2
+_MAX_GUESSES = 2
 """How deep transforms are looked for among the attributes of objects that no recipe knows."""
 
 
@@ -260,9 +259,9 @@ def find_members(transform: Any, seen: set[int] | None = None) -> tuple[Member, 
     Args:
         seen: Identities of composed transforms that have been looked at; they are left out, and new ones added.
     """
-    search = _Search(set() if seen is None else seen)
-    search.look_into(transform, (), 0)
-    return tuple(search.found[:_MOST_MEMBERS])
+    found: list[Member] = []
+    _gather_members(transform, (), 0, found, set() if seen is None else seen)
+    return tuple(found[:_MOST_MEMBERS])
 
 
 def is_function(value: Any) -> bool:
@@ -274,64 +273,38 @@ def name_of(transform: Callable[..., Any]) -> str:
     """Return what people call a transform."""
     if isinstance(transform, partial):
         return name_of(transform.func)
-    if is_function(transform):
-        return str(getattr(transform, "__name__", type(transform).__name__))
-    return str(type(transform).__name__)
+    return str(getattr(transform if is_function(transform) else type(transform), "__name__", type(transform).__name__))
 
 
-class _Search:
-    def __init__(self, seen: set[int]) -> None:
-        self.found: list[Member] = []
-        self._seen = seen
+def _gather_members(value: Any, path: KeyPath, guesses: int, found: list[Member], seen: set[int]) -> bool:
+    """Gather the members of a transform; return whether it has any.
 
-    def look_into(self, value: Any, path: KeyPath, depth: int, guesses: int = 0) -> bool:
-        """Gather the members of a transform; return whether it has any.
-
-        Args:
-            guesses: How many attributes on the way were not known to a recipe.
-        """
-        if id(value) in self._seen or depth > _MAX_MEMBER_DEPTH or len(self.found) >= _MOST_MEMBERS:
-            return False
-        known = list(_known_members(value))
-        if known:
-            self._seen.add(id(value))
-            for more in known:
-                member = resolve(value, more)
-                if not self.look_into(member, (*path, *more), depth + 1, guesses):
-                    self._add(member, (*path, *more))
-            return True
-        if guesses >= _MAX_ATTRIBUTE_DEPTH or is_function(value) or isinstance(value, Dataset):
-            return False
-        return self._look_into_attributes(value, path, depth, guesses)
-
-    def _look_into_attributes(self, value: Any, path: KeyPath, depth: int, guesses: int) -> bool:
-        """Gather the composed transforms that an object of the user's own holds, such as one for each view."""
-        held = False
-        for name, attribute in _callable_attributes(value):
-            if self.look_into(attribute, (*path, name), depth + 1, guesses + 1):
-                held = True
-        if held:
-            self._seen.add(id(value))
-            if path:  # it has work of its own, beside its members
-                self._add(value, path)
-        return held
-
-    def _add(self, transform: Any, path: KeyPath) -> None:
-        self.found.append(Member(path, name_of(transform)))
-
-
-def _known_members(value: Any) -> Iterator[KeyPath]:
+    Args:
+        guesses: How many attributes on the way were not known to a recipe.
+    """
+    if id(value) in seen or len(path) > 2 * _MAX_MEMBER_DEPTH or len(found) >= _MOST_MEMBERS:
+        return False
     try:
-        yield from [path for path in members_by_recipe(value) if path and callable(resolve(value, path))]
+        known = [(more, resolve(value, more)) for more in recipes.members(value) if more]
+        known = [(more, member) for more, member in known if callable(member)]
     except Exception:  # noqa: BLE001 - any user type may refuse to be looked into; its members have no rows then
-        return
-
-
-def _callable_attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    held = dict(attributes(value))
-    if isinstance(value, nn.Module):
-        held |= value._modules
-    for name in held:
+        known = []
+    if known:
+        seen.add(id(value))
+        for more, member in known:
+            if not _gather_members(member, (*path, *more), guesses, found, seen):
+                found.append(Member((*path, *more), name_of(member)))
+        return True
+    if guesses >= _MAX_GUESSES or is_function(value) or isinstance(value, Dataset):
+        return False
+    # An object of the user's own may hold composed transforms, such as one for each view.
+    held = False
+    for name in {**attributes(value), **(value._modules if isinstance(value, nn.Module) else {})}:
         attribute = follow(value, name)
         if callable(attribute) and not isinstance(attribute, Dataset):
-            yield name, attribute
+            held |= _gather_members(attribute, (*path, name), guesses + 1, found, seen)
+    if held:
+        seen.add(id(value))
+        if path:  # it has work of its own besides its members
+            found.append(Member(path, name_of(value)))
+    return held

@@ -11,7 +11,7 @@ import re
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -32,34 +32,6 @@ class Item:
 Key = str | int | Item
 KeyPath = tuple[Key, ...]
 """Keys from an object to something inside it."""
-
-
-def attributes(value: Any) -> Mapping[str, Any]:
-    """The attributes that an object itself holds; none of its class, and none that are computed."""
-    held = getattr(value, "__dict__", None)
-    return held if isinstance(held, Mapping) else {}
-
-
-def entries(container: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield the entries of a list, tuple or mapping (or one that PyTorch made of modules) with their paths.
-
-    Args:
-        container: Anything; what is no container has no entries.
-        path: Where the container is.
-    """
-    if isinstance(container, Mapping):
-        yield from (((*path, Item(key)), value) for key, value in list(container.items()))
-    elif isinstance(container, (list, tuple)) or type(container).__name__ == "ModuleList":
-        yield from (((*path, position), value) for position, value in enumerate(container))
-
-
-def listed_callables(value: Any, name: str) -> Iterator[KeyPath]:
-    """Yield the paths of the callables in a container that is an attribute of an object."""
-    for path, member in entries(getattr(value, name, None), (name,)):
-        if callable(member):
-            yield path
-
-
 _STEP = re.compile(r"""\.?(?P<name>[^.\[\]'"]+)|\[(?P<key>'[^']*'|"[^"]*"|[^\[\]'"]*)\]|\.""")
 
 
@@ -111,6 +83,30 @@ def parse_path(text: str) -> KeyPath:
     if not keys or "" in keys:
         raise ValueError(text)
     return tuple(keys)
+
+
+def attributes(value: Any) -> Mapping[str, Any]:
+    """The attributes that an object itself holds; none of its class, and none that are computed."""
+    held = getattr(value, "__dict__", None)
+    return held if isinstance(held, Mapping) else {}
+
+
+def entries(container: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield the entries of a list, tuple or mapping (or one that PyTorch made of modules) with their paths.
+
+    Args:
+        container: Anything; what is no container has no entries.
+        path: Where the container is.
+    """
+    if isinstance(container, Mapping):
+        yield from (((*path, Item(key)), value) for key, value in list(container.items()))
+    elif isinstance(container, (list, tuple)) or type(container).__name__ == "ModuleList":
+        yield from (((*path, position), value) for position, value in enumerate(container))
+
+
+def listed_callables(value: Any, name: str) -> Iterator[KeyPath]:
+    """Yield the paths of the callables in a container that is an attribute of an object."""
+    return (path for path, member in entries(getattr(value, name, None), (name,)) if callable(member))
 
 
 def codes_in(code: CodeType) -> list[CodeType]:
@@ -165,16 +161,13 @@ def walk(
         stop_at: What is yielded, but not looked into.
         functions: Look into functions too: their closures, and the globals that they use.
     """
-    seen: set[int] = set()
-    # The objects are kept alive, so that no identity is met twice by chance.
+    seen: dict[int, Any] = {}  # the objects are kept alive, so that no identity is met twice by chance
     queue: deque[tuple[Held, int]] = deque([(Held((), name, root), 0)])
-    kept: list[Any] = []
-    while queue and len(kept) < _MAX_OBJECTS:
+    while queue and len(seen) < _MAX_OBJECTS:
         held, depth = queue.popleft()
         if id(held.value) in seen:
             continue
-        seen.add(id(held.value))
-        kept.append(held.value)
+        seen[id(held.value)] = held.value
         yield held
         if depth < _MAX_DEPTH and not isinstance(held.value, _LEAVES) and not stop_at(held.value):
             queue.extend((child, depth + 1) for child in _children(held, functions=functions))
@@ -186,24 +179,19 @@ def _children(held: Held, *, functions: bool) -> Iterator[Held]:
         if functions:
             yield from _parts_of_function(held)
         return
+    found: list[tuple[KeyPath, Any]] = []
     if isinstance(value, (dict, list, tuple)):
         if len(value) <= MAX_ENTRIES:
-            for path, entry in entries(value):
-                yield _within(held, path, entry)
-        return
-    try:
-        state = list(attributes(value).items())
-    except Exception:  # noqa: BLE001 - any user type may refuse to be looked into
-        return
-    for key, entry in state:
-        if isinstance(key, str):
-            yield _within(held, (key,), entry)
-
-
-def _within(held: Held, path: KeyPath, value: Any) -> Held:
-    tail = write_path(path)
-    joint = "" if not held.name or tail.startswith("[") else "."
-    return Held((*held.path, *path), f"{held.name}{joint}{tail}", value)
+            found = list(entries(value))
+    else:
+        try:
+            found = [((key,), entry) for key, entry in attributes(value).items() if isinstance(key, str)]
+        except Exception:  # noqa: BLE001 - any user type may refuse to be looked into
+            return
+    for path, entry in found:
+        tail = write_path(path)
+        joint = "" if not held.name or tail.startswith("[") else "."
+        yield Held((*held.path, *path), f"{held.name}{joint}{tail}", entry)
 
 
 def _parts_of_function(held: Held) -> Iterator[Held]:
@@ -221,9 +209,8 @@ def _parts_of_function(held: Held) -> Iterator[Held]:
         function, path = function.__func__, (*path, "__func__")
     if not isinstance(function, FunctionType) or str(function.__module__).partition(".")[0] in _LIBRARIES:
         return
-    for number, (variable, cell) in enumerate(
-        zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    ):
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    for number, (variable, cell) in enumerate(cells):
         try:
             yield Held((*path, "__closure__", number, "cell_contents"), variable, cell.cell_contents)
         except ValueError:  # still empty
@@ -239,7 +226,12 @@ _UNSAFE = frozenset({
     "psycopg2.connection", "psycopg.Connection", "pymongo.MongoClient", "redis.Redis", "requests.Session",
     "decord.VideoReader", "av.InputContainer",
 })  # fmt: skip
-"""Package and class; the modules between the two differ from version to version."""
+"""What processes cannot share: a worker that is forked gets the very same file descriptor, with one position that all
+processes move. Package and class; the modules between the two differ from version to version."""
+_THREADED = frozenset({
+    "tokenizers.Tokenizer", "transformers.PreTrainedTokenizerFast", "transformers.TokenizersBackend",
+})  # fmt: skip
+"""Hugging Face's `tokenizers`, and those of `transformers` around such a one."""
 _MOST_FOUND = 20
 
 
@@ -262,43 +254,37 @@ class Handle:
 
 def find_handles(dataset: Any) -> tuple[Handle, ...]:
     """Return what a dataset holds open that is not safe to use from several processes."""
-    found: list[Handle] = []
-    for held in walk(dataset, "self", stop_at=lambda value: handle_kind(value) is not None):
-        kind = handle_kind(held.value)
-        if kind is not None and _is_open(held.value):
-            found.append(Handle(held.path, held.name, kind, id(held.value)))
-            if len(found) == _MOST_FOUND:
-                break
-    return tuple(found)
+    found = (
+        Handle(held.path, held.name, kind, id(held.value))
+        for held in walk(dataset, "self", stop_at=lambda value: _handle_kind(value) is not None)
+        if (kind := _handle_kind(held.value)) is not None and _is_open(held.value)
+    )
+    return tuple(islice(found, _MOST_FOUND))
 
 
 def is_inherited(handle: Handle, dataset: Any) -> bool:
     """Whether a worker's copy of the dataset still uses what was found open before the fork."""
     try:
         value = resolve(dataset, handle.path)
-        return id(value) == handle.identity and handle_kind(value) == handle.kind and _is_open(value)
-    except Exception:  # noqa: BLE001 - the worker has put something else in its place
+        return id(value) == handle.identity and _handle_kind(value) == handle.kind and _is_open(value)
+    except Exception:  # noqa: BLE001 - the worker has put something else there
         return False
 
 
-def handle_kind(value: Any) -> str | None:
-    """Return package and class of what is not safe to share between processes; None for anything else."""
+def _kind_among(known: frozenset[str], value: Any) -> str | None:
+    names = (f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(value).__mro__)
+    return next((name for name in names if name in known), None)
+
+
+def _handle_kind(value: Any) -> str | None:
+    """Package and class of what is not safe to share between processes; None for anything else."""
     if isinstance(value, socket.socket):
         return "socket.socket"
-    if isinstance(value, io.IOBase):
-        return _kind_of_file(value)
-    for cls in type(value).__mro__:
-        name = f"{cls.__module__.partition('.')[0]}.{cls.__name__}"
-        if name in _UNSAFE:
-            return name
-    return None
-
-
-def _kind_of_file(value: Any) -> str | None:
-    """Files that are read; a log that is written to does no harm."""
+    if not isinstance(value, io.IOBase):
+        return _kind_among(_UNSAFE, value)
     try:
         value.fileno()
-        return "an open file" if value.readable() else None
+        return "an open file" if value.readable() else None  # a log that is written to does no harm
     except (OSError, ValueError):  # in memory, or closed
         return None
 
@@ -319,29 +305,22 @@ def _is_open(value: Any) -> bool:
 
 def find_tokenizers(dataset: Any, collate_fn: Any) -> tuple[str, ...]:
     """Return names of the tokenizers with threads of their own that the dataset or the collate function uses."""
+
+    def has_threads(value: Any) -> bool:
+        return _kind_among(_THREADED, value) is not None
+
     found: dict[int, str] = {}
     for root, name in ((dataset, "self"), (type(dataset).__dict__.get("__getitem__"), ""), (collate_fn, "collate_fn")):
-        for held in walk(root, name, stop_at=_has_threads, functions=True):
-            if _has_threads(held.value):
+        for held in walk(root, name, stop_at=has_threads, functions=True):
+            if has_threads(held.value):
                 found.setdefault(id(held.value), held.name)
     return tuple(found.values())[:_MOST_FOUND]
-
-
-def _has_threads(value: Any) -> bool:
-    """Whether this is a tokenizer of Hugging Face's `tokenizers`, or one of `transformers` around such a one."""
-    for cls in type(value).__mro__:
-        package = cls.__module__.partition(".")[0]
-        if package == "tokenizers" and cls.__name__ == "Tokenizer":
-            return True
-        if package == "transformers" and cls.__name__ in ("PreTrainedTokenizerFast", "TokenizersBackend"):
-            return True
-    return False
 
 
 _LOOKED_AT = 32
 """Entries of a container from which the others are estimated."""
 _ENOUGH = 8
-"""Entries from which on repetitions tell something."""
+"""Entries from which on repetitions mean something."""
 _MAX_COUNTED_DEPTH = 4
 _SMALL_INTS = range(-5, 257)
 """Python keeps one object for each of these."""
@@ -349,7 +328,11 @@ _SMALL_INTS = range(-5, 257)
 
 @dataclass(frozen=True)
 class ObjectCount:
-    """An estimate."""
+    """About how many Python objects a dataset holds.
+
+    A forked worker that looks at an object writes its reference count, so that the page around it is no longer shared
+    (pytorch/pytorch#13246). Arrays and tensors hold their values in one piece, and count as one.
+    """
 
     objects: int
     nbytes: int
@@ -361,54 +344,45 @@ def count_objects(dataset: Any) -> ObjectCount:
     """Estimate the Python objects in the large containers of a dataset, in constant time."""
     found: list[tuple[float, float, str]] = []
     for held in walk(dataset, "self"):
-        if _is_large(held.value):
+        if any(length > MAX_ENTRIES for _, length in _sampled(held.value)):
             found.append((*_estimate(held.value, 0, set()), held.name))
     largest = max(found, default=(0.0, 0.0, ""))[2]
     return ObjectCount(round(sum(one[0] for one in found)), round(sum(one[1] for one in found)), largest)
 
 
-def _is_large(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.dtype == object and value.size > MAX_ENTRIES
-    return isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > MAX_ENTRIES
+def _sampled(value: Any) -> list[tuple[list[Any], int]]:
+    """Some entries of a container with the number of all, without running code of a subclass; of a dict, two."""
+    if isinstance(value, dict):
+        return [(list(islice(part, _LOOKED_AT)), len(value)) for part in (dict.keys(value), dict.values(value))]
+    if isinstance(value, (set, frozenset)):
+        return [(list(islice(value, _LOOKED_AT)), len(value))]
+    get: Callable[[Any, int], Any]
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = value.reshape(-1) if value.flags.c_contiguous else value.flat
+        get = type(value).__getitem__
+    elif isinstance(value, (list, tuple)):
+        get = list.__getitem__ if isinstance(value, list) else tuple.__getitem__
+    else:
+        return []
+    places = range(0, len(value), max(1, len(value) // _LOOKED_AT))[:_LOOKED_AT]
+    return [([get(value, place) for place in places], len(value))]
 
 
 def _estimate(value: Any, depth: int, seen: set[int]) -> tuple[float, float]:
     """Return number and bytes of the objects in a value, itself included, without those seen before."""
-    size = float(sys.getsizeof(value))
-    if isinstance(value, dict):
-        keys, values = (list(islice(part, _LOOKED_AT)) for part in (dict.keys(value), dict.values(value)))
-        parts = [_scaled(keys, len(value), depth, seen), _scaled(values, len(value), depth, seen)]
-    elif isinstance(value, (set, frozenset)):
-        parts = [_scaled(list(islice(value, _LOOKED_AT)), len(value), depth, seen)]
-    elif isinstance(value, np.ndarray) and value.dtype == object:
-        flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
-        parts = [_scaled([flat[place] for place in _places(value.size)], value.size, depth, seen)]
-    elif isinstance(value, (list, tuple)):
-        get: Any = list.__getitem__ if isinstance(value, list) else tuple.__getitem__  # past what a subclass does
-        parts = [_scaled([get(value, place) for place in _places(len(value))], len(value), depth, seen)]
-    else:
-        return 1.0, size
-    return 1.0 + sum(part[0] for part in parts), size + sum(part[1] for part in parts)
-
-
-def _places(length: int) -> Sequence[int]:
-    """Positions spread over a sequence."""
-    return range(0, length, max(1, length // _LOOKED_AT))[:_LOOKED_AT]
-
-
-def _scaled(some: list[Any], length: int, depth: int, seen: set[int]) -> tuple[float, float]:
-    """Return number and bytes of all entries, from some of them."""
-    if not some or depth >= _MAX_COUNTED_DEPTH:
-        return 0.0, 0.0
-    counted = [entry for entry in some if not _is_shared(entry)]
-    own = {id(entry): entry for entry in counted if id(entry) not in seen}
-    seen.update(own)
-    if len(counted) >= _ENOUGH and 2 * len(own) <= len(counted):
-        return float(len(own)), 0.0  # a few objects met again and again, such as the names of classes
-    counts = [_estimate(entry, depth + 1, seen) for entry in own.values()]
-    factor = length / len(some)
-    return factor * sum(count[0] for count in counts), factor * sum(count[1] for count in counts)
+    count, nbytes = 1.0, float(sys.getsizeof(value))
+    for some, length in _sampled(value) if depth < _MAX_COUNTED_DEPTH else ():
+        counted = [entry for entry in some if not _is_shared(entry)]
+        own = {id(entry): entry for entry in counted if id(entry) not in seen}
+        seen.update(own)
+        if len(counted) >= _ENOUGH and 2 * len(own) <= len(counted):
+            count += len(own)  # a few objects met again and again, such as the names of classes
+            continue
+        for entry in own.values():
+            inner = _estimate(entry, depth + 1, seen)
+            count += inner[0] * length / len(some)
+            nbytes += inner[1] * length / len(some)
+    return count, nbytes
 
 
 def _is_shared(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch.utils.data.dataloader import default_collate as _default_collate
 from torch.utils.data.dataloader import default_convert as _default_convert
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.settings import COUNTS, FLAGS
-from bottleneck.job.users_code import describe, quote
+from bottleneck.job.target import PLAIN_FIELDS, Field, check_field
+from bottleneck.job.users_code import quote
 
 WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
     "prefetch_factor": None,
@@ -26,31 +26,33 @@ WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
 }
 """Arguments that PyTorch accepts only with worker processes, and their defaults."""
 
-_OPTIONAL_FLAGS = ("shuffle",)
-_OPTIONAL_COUNTS = ("batch_size", "prefetch_factor")
-_LEAST_COUNT = {"batch_size": 1, "num_workers": 0, "prefetch_factor": 1}
-_MOST_COUNT = {"num_workers": 1024, "prefetch_factor": 65536}
-"""Beyond these PyTorch is busy for minutes with starting processes or with filling a queue."""
-_OBJECTS: Mapping[str, tuple[str, Callable[[Any], bool], str]] = {
-    "sampler": ("a sampler or another iterable of indices", lambda v: hasattr(v, "__iter__"), "RandomSampler(dataset)"),
-    "batch_sampler": (
+
+def _is_iterable(value: Any) -> bool:
+    return hasattr(value, "__iter__") and not isinstance(value, type | str)
+
+
+_OBJECT_FIELDS = {
+    "sampler": Field("a sampler or another iterable of indices", "RandomSampler(dataset)", _is_iterable, optional=True),
+    "batch_sampler": Field(
         "an iterable of lists of indices",
-        lambda v: hasattr(v, "__iter__"),
         "BatchSampler(RandomSampler(dataset), batch_size=64, drop_last=True)",
+        _is_iterable,
+        optional=True,
     ),
-    "worker_init_fn": (
+    "worker_init_fn": Field(
         "a function of the worker's number",
+        "seed_worker, with def seed_worker(worker_id): pass",
         callable,
-        "seed_worker, with def seed_worker(worker_id): ...",
+        optional=True,
     ),
-    "generator": (
+    "generator": Field(
         "a torch.Generator",
-        lambda v: isinstance(v, torch.Generator),
         "torch.Generator().manual_seed(0)",
+        lambda value: isinstance(value, torch.Generator),
+        optional=True,
     ),
 }
-"""What PyTorch notices only when it loads: in words, what it has to be, and an example."""
-_EXAMPLES = {**COUNTS, "timeout": 30}
+"""What PyTorch notices only when it loads."""
 _CHOOSERS_OF_SAMPLES = ("batch_size", "drop_last", "sampler", "shuffle", "batch_sampler", "dataset")
 
 
@@ -88,65 +90,17 @@ def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
     Raises:
         PipelineError: A value that PyTorch would refuse later, or silently take for something else.
     """
-    for name in COUNTS:
+    for name, field in {**PLAIN_FIELDS, **_OBJECT_FIELDS}.items():
         if name in arguments:
-            _check_count(name, arguments[name])
-    for name in FLAGS:
-        if name in arguments:
-            _check_flag(name, arguments[name])
-    for name, (wanted, is_good, example) in _OBJECTS.items():
-        value = arguments.get(name)
-        if value is not None and (isinstance(value, type | str) or not is_good(value)):
-            raise PipelineError(f"{name} must be {wanted}, not {_with_type(value)}.", f"Write {name}={example}.")
-    timeout = arguments.get("timeout", 0)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise _wrong_value("timeout", timeout, "a number of seconds, 0 or more")
-    if not arguments.get("num_workers", 0):
-        _refuse_worker_only_arguments(arguments)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if value is None and name in _OPTIONAL_COUNTS:
+            check_field(name, arguments[name], field)
+    if arguments.get("num_workers", 0):
         return
-    least = _LEAST_COUNT[name]
-    # PyTorch wants a true int; True would pass for 1.
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        optional = " or None" if name in _OPTIONAL_COUNTS else ""
-        raise _wrong_value(name, value, f"a whole number, {least} or more{optional}")
-    most = _MOST_COUNT.get(name)
-    if most is not None and value > most:
-        raise _wrong_value(name, value, f"{most} at most")
-
-
-def _check_flag(name: str, value: Any) -> None:
-    if value is None and name in _OPTIONAL_FLAGS:
-        return
-    if not isinstance(value, bool):
-        # 'false' would be taken for true.
-        raise PipelineError(
-            f"{name} must be True or False, not {_with_type(value)}.",
-            f"Write {name}={bool(value) and str(value).lower() not in ('false', 'no', '0')}.",
-        )
-
-
-def _refuse_worker_only_arguments(arguments: Mapping[str, Any]) -> None:
     for name, default in WORKER_ONLY_DEFAULTS.items():
         if arguments.get(name, default) != default:
             raise PipelineError(
                 f"{name}={quote(arguments[name])} needs worker processes, and num_workers is 0.",
-                f"Write num_workers={_EXAMPLES['num_workers']}, or leave {name} out.",
+                f"Write num_workers=4, or leave {name} out.",
             )
-
-
-def _wrong_value(name: str, value: Any, wanted: str) -> PipelineError:
-    example: Any = _EXAMPLES[name]
-    if isinstance(value, str) and value.strip().isdigit() and int(value) > 0:
-        example = int(value)
-    return PipelineError(f"{name} must be {wanted}, not {_with_type(value)}.", f"Write for example {name}={example}.")
-
-
-def _with_type(value: Any) -> str:
-    return f"{describe(value)} ({type(value).__name__})" if isinstance(value, str | float | bool) else describe(value)
 
 
 def build_loader(dataset: Any, collate_fn: Any, arguments: Mapping[str, Any]) -> DataLoader[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch.utils.data import DataLoader
 
-from bottleneck.errors import PipelineError
+from bottleneck.errors import PipelineError, nearest
 from bottleneck.job.loader_args import (
     build_loader,
     check_loader_arguments,
@@ -180,39 +179,24 @@ class Pipeline:
             _refuse_unknown(name)
         own = {name: changes.get(name, getattr(self, name)) for name in FIELD_NAMES}
         if self.loader is None:
-            arguments = without_worker_arguments({**self.loader_args, **_others(changes)}, changes)
-            return Pipeline(**own, **arguments)
-        loader_changes = {n: v for n, v in changes.items() if n in _of_the_loader()}
+            others = {name: value for name, value in changes.items() if name not in FIELD_NAMES}
+            return Pipeline(**own, **without_worker_arguments({**self.loader_args, **others}, changes))
+        of_the_loader = ("dataset", "collate_fn", *loader_argument_names())
+        loader_changes = {name: value for name, value in changes.items() if name in of_the_loader}
         loader = self.loader
         if loader_changes:
-            check_loader_arguments({"num_workers": self.loader.num_workers, **loader_changes})
+            check_loader_arguments({"num_workers": loader.num_workers, **loader_changes})
             loader = rebuild_loader(loader, loader_changes)
-        return Pipeline.from_loader(loader, **{n: own[n] for n in FIELD_NAMES if n not in _OF_THE_LOADER})
+        return Pipeline.from_loader(loader, **{n: own[n] for n in FIELD_NAMES if n not in of_the_loader})
 
 
 FIELD_NAMES = tuple(f.name for f in dataclasses.fields(Pipeline) if f.name not in ("loader_args", "loader"))
 """The fields of a pipeline that are not DataLoader arguments, with dataset and collate_fn."""
 
-_OF_THE_LOADER = ("dataset", "collate_fn")
-
-
-def _of_the_loader() -> tuple[str, ...]:
-    return (*_OF_THE_LOADER, *loader_argument_names())
-
-
-def _others(changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in changes.items() if name not in FIELD_NAMES}
-
 
 def field_names() -> tuple[str, ...]:
     """Everything that `Pipeline(...)` takes, in the order in which to show it."""
     return (*FIELD_NAMES, *loader_argument_names())
-
-
-def closest_field(name: str) -> str | None:
-    """The field that was probably meant by a misspelt name; None if none is near."""
-    near = difflib.get_close_matches(str(name).lower(), field_names(), n=1, cutoff=0.6)
-    return near[0] if near else None
 
 
 def _refuse_unknown(name: Any) -> None:
@@ -222,7 +206,7 @@ def _refuse_unknown(name: Any) -> None:
         raise PipelineError(
             f"Pipeline has no field {quote(name)}.", "Write Pipeline.from_loader(loader, model=model, ...)."
         )
-    near = closest_field(name)
+    near = nearest(name, field_names())
     remedy = f"Did you mean {near!r}?" if near else f"Its fields are {', '.join(field_names())}."
     raise PipelineError(f"Pipeline has no field {quote(name)}.", remedy)
 

@@ -7,9 +7,9 @@ nothing of its framework: when it is asked, the objects are there already, and s
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
@@ -78,11 +78,8 @@ class Torchvision(Recipe):
             yield FoundCallable(("_wrapper",), "load")
 
     def members(self, transform: Any) -> Iterable[KeyPath]:
-        """Yield those of Compose, RandomApply and the like, and the pair that a dataset's `transforms` stands for."""
-        yield from listed_callables(transform, "transforms")
-        for name in ("transform", "target_transform"):  # StandardTransform
-            if callable(attributes(transform).get(name)):
-                yield (name,)
+        """Yield the pair in a StandardTransform; the list in Compose and its like is found by its name."""
+        return ((name,) for name in ("transform", "target_transform") if callable(attributes(transform).get(name)))
 
 
 class TorchModules(Recipe):
@@ -96,9 +93,6 @@ class TorchModules(Recipe):
         if isinstance(transform, nn.Sequential):
             for name in transform._modules:
                 yield ("_modules", Item(name))
-
-
-_LOADS = "monai.transforms.io."
 
 
 class Monai(Recipe):
@@ -122,7 +116,7 @@ class Monai(Recipe):
 
 
 def _loads(transform: Any) -> bool:
-    return any(cls.__module__.startswith(_LOADS) for cls in type(transform).__mro__)
+    return any(cls.__module__.startswith("monai.transforms.io.") for cls in type(transform).__mro__)
 
 
 class Timm(Recipe):
@@ -158,11 +152,7 @@ class HuggingFaceDatasets(Recipe):
         for name in ("_ex_iterable", "ex_iterable"):
             if held.get(name) is not None:
                 yield (name,)
-        for path, _ in entries(held.get("ex_iterables"), ("ex_iterables",)):
-            yield path
-
-
-_MAPS = ("_map", "_map_tuple", "_map_dict")
+        yield from (path for path, _ in entries(held.get("ex_iterables"), ("ex_iterables",)))
 
 
 class WebDataset(Recipe):
@@ -176,10 +166,9 @@ class WebDataset(Recipe):
         """Yield the functions of the stages that map samples; decoders are part of loading."""
         for place, stage in entries(attributes(holder).get("pipeline"), ("pipeline",)):
             held = attributes(stage)
-            if getattr(held.get("f"), "__name__", "") not in _MAPS:
+            if getattr(held.get("f"), "__name__", "") not in ("_map", "_map_tuple", "_map_dict"):
                 continue
-            given = [*entries(held.get("args"), ("args",)), *entries(held.get("kw"), ("kw",))]
-            for path, function in given:
+            for path, function in (*entries(held.get("args"), ("args",)), *entries(held.get("kw"), ("kw",))):
                 if callable(function) and path[-1] != Item("handler"):
                     decodes = type(function).__module__.startswith("webdataset.")
                     yield FoundCallable((*place, *path), "load" if decodes else None)
@@ -289,17 +278,10 @@ class LitData(Recipe):
 
 
 _BUILT_IN: tuple[Recipe, ...] = (
-    Torchvision(),
-    TorchModules(),
-    Monai(),
-    Timm(),
-    HuggingFaceDatasets(),
-    WebDataset(),
-    TorchdataNodes(),
-    LitData(),
+    *(Torchvision(), TorchModules(), Monai(), Timm()),
+    *(HuggingFaceDatasets(), WebDataset(), TorchdataNodes(), LitData()),
 )
 _registered: list[Recipe] = []
-AnswerT = TypeVar("AnswerT")
 
 
 def register_recipe(recipe: Recipe) -> None:
@@ -341,10 +323,8 @@ def callables(holder: Any) -> list[FoundCallable]:
         PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
     """
     found: dict[KeyPath, FoundCallable] = {}
-    for recipe in recipes_for(holder):
-        for one in _ask(recipe, recipe.callables, holder):
-            if one.path not in found and _is_there(recipe, holder, one.path, calls=True):
-                found[one.path] = one
+    for one in _answers("callables", holder):
+        found.setdefault(one.path, one)
     return list(found.values())
 
 
@@ -354,8 +334,7 @@ def datasets(holder: Any) -> list[KeyPath]:
     Raises:
         PipelineError: A recipe of the user's fails, or names what is not there.
     """
-    paths = [(recipe, path) for recipe in recipes_for(holder) for path in _ask(recipe, recipe.datasets, holder)]
-    return list(dict.fromkeys(path for recipe, path in paths if _is_there(recipe, holder, path)))
+    return list(dict.fromkeys(one.path for one in _answers("datasets", holder)))
 
 
 def members(transform: Any) -> list[KeyPath]:
@@ -366,15 +345,14 @@ def members(transform: Any) -> list[KeyPath]:
     Raises:
         PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
     """
-    named = [(recipe, path) for recipe in recipes_for(transform) for path in _ask(recipe, recipe.members, transform)]
-    paths = [path for recipe, path in named if _is_there(recipe, transform, path, calls=True)]
+    paths = [one.path for one in _answers("members", transform)]
     if not paths and callable(transform) and not isinstance(transform, type):
         paths = list(listed_callables(transform, "transforms"))
     return list(dict.fromkeys(paths))
 
 
 def adopt(dataset: Any) -> Any:
-    """Return what a DataLoader can take in the place of an object that it cannot; by default the object."""
+    """Return what a DataLoader can take instead of an object that it cannot; by default the object."""
     for recipe in recipes_for(dataset):
         adopted = recipe.adopt(dataset)
         if adopted is not dataset:
@@ -383,12 +361,10 @@ def adopt(dataset: Any) -> Any:
 
 
 def knows(value: Any) -> bool:
-    """Whether an object is a dataset of a framework, or part of one, as far as recipes can tell."""
+    """Whether an object is a dataset of a framework, or part of one, by what recipes say."""
     if isinstance(value, type) or callable(value):
         return False
-    return any(
-        _ask(recipe, recipe.callables, value) or _ask(recipe, recipe.datasets, value) for recipe in recipes_for(value)
-    )
+    return any(True for question in ("callables", "datasets") for _ in _answers(question, value))
 
 
 def is_machinery(cls: type) -> bool:
@@ -396,30 +372,34 @@ def is_machinery(cls: type) -> bool:
     return any(recipe.complete for recipe in _recipes_for_modules({cls.__module__}))
 
 
-def _ask(recipe: Recipe, question: Callable[[Any], Iterable[AnswerT]], value: Any) -> list[AnswerT]:
-    try:
-        return list(question(value))
-    except Exception as error:
-        if recipe not in _registered:
-            return []  # a newer version of the framework than the one that the recipe was written for
-        raise PipelineError(
-            f"The recipe {recipe.name!r} failed on a {type(value).__name__}: {summary(error)}.",
-            "Let the recipe look only at what is there, with getattr(holder, name, None).",
-        ) from error
+def _answers(question: str, value: Any) -> Iterator[FoundCallable]:
+    """What recipes say of an object. Where a built-in one is wrong, the framework is newer, and nothing is said."""
+    for recipe in recipes_for(value):
+        try:
+            answers = list(getattr(recipe, question)(value))
+        except Exception as error:
+            if recipe not in _registered:
+                continue
+            raise PipelineError(
+                f"The recipe {recipe.name!r} failed on a {type(value).__name__}: {summary(error)}.",
+                "Let the recipe look only at what is there, with getattr(holder, name, None).",
+            ) from error
+        for answer in answers:
+            one = answer if isinstance(answer, FoundCallable) else FoundCallable(answer)
+            problem = _problem_of(value, one.path, calls=question != "datasets")
+            if problem is None:
+                yield one
+            elif recipe in _registered:
+                raise PipelineError(
+                    f"The recipe {recipe.name!r} names {write_path(one.path)!r} on a {type(value).__name__}, "
+                    f"which {problem}.",
+                    "Let the recipe yield only what is there: look with getattr(holder, name, None) first.",
+                )
 
 
-def _is_there(recipe: Recipe, holder: Any, path: KeyPath, *, calls: bool = False) -> bool:
+def _problem_of(holder: Any, path: KeyPath, *, calls: bool) -> str | None:
     try:
         value = resolve(holder, path)
     except (AttributeError, LookupError, TypeError):
-        problem = "is not there"
-    else:
-        if not calls or callable(value):
-            return True
-        problem = "cannot be called"
-    if recipe not in _registered:
-        return False
-    raise PipelineError(
-        f"The recipe {recipe.name!r} names {write_path(path)!r} on a {type(holder).__name__}, which {problem}.",
-        "Let the recipe yield only what is there: look with getattr(holder, name, None) first.",
-    )
+        return "is not there"
+    return "cannot be called" if calls and not callable(value) else None

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -17,42 +16,46 @@ from torch import nn
 from bottleneck.errors import PipelineError
 from bottleneck.job import containers
 from bottleneck.job.containers import describe_structure
-from bottleneck.job.users_code import quote
+from bottleneck.job.users_code import quote, why_not_called
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
 
 
-def resolve_device(device: Any) -> torch.device:
+def resolve_device(device: Any, form: str = "device={!r}") -> torch.device:
     """The device that is meant, with its index, so that it compares equal to a tensor's.
 
     Args:
         device: What `torch.device` takes, or None for the accelerator if there is one, else the CPU.
+        form: How the user writes it, for messages.
 
     Raises:
         PipelineError: Not a device, or one that this machine does not have.
     """
+    kind = _accelerator_kind()
     if device is None:
-        kind = _accelerator_kind()
         return torch.device("cpu") if kind is None else torch.device(kind, _current_index(kind))
+    remedy = f"Write {' or '.join(form.format(known) for known in (kind, 'cpu') if known)}."
     if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
-        raise PipelineError(f"device must be a name such as 'cuda:0', not {quote(device)}.", "Write device='cpu'.")
+        raise PipelineError(f"device must be a name such as 'cuda:0', not {quote(device)}.", remedy)
     try:
         wanted = torch.device(device)
     except (RuntimeError, ValueError) as error:
-        raise PipelineError(f"device={device!r} is not a device that PyTorch knows.", _choices()) from error
+        raise PipelineError(f"{form.format(device)} is not a device that PyTorch knows.", remedy) from error
     if wanted.type == "cpu":
         return torch.device("cpu")
-    if wanted.type != _accelerator_kind():
-        raise PipelineError(f"device={str(wanted)!r} is not there: {_why_missing(wanted.type)}.", _choices())
-    count = _device_count(wanted.type)
-    index = _current_index(wanted.type) if wanted.index is None else wanted.index
+    if wanted.type != kind:
+        raise PipelineError(
+            f"{form.format(str(wanted))} is not there: PyTorch {torch.__version__} finds no {wanted.type} device.",
+            remedy,
+        )
+    index = _current_index(kind) if wanted.index is None else wanted.index
+    count = getattr(getattr(torch, kind, None), "device_count", lambda: 1)()
     if index >= count:
         raise PipelineError(
-            f"device={str(wanted)!r} is not there: this machine has {count} {wanted.type} device(s).",
-            _choices(),
+            f"{form.format(str(wanted))} is not there: this machine has {count} {kind} device(s).", remedy
         )
-    return torch.device(wanted.type, index)
+    return torch.device(kind, index)
 
 
 def device_of(pipeline: Pipeline) -> torch.device:
@@ -62,28 +65,31 @@ def device_of(pipeline: Pipeline) -> torch.device:
         PipelineError: Not a device, or one that this machine does not have.
     """
     model = pipeline.model
-    if pipeline.device is None and isinstance(model, torch.nn.Module):
+    if pipeline.device is None and isinstance(model, nn.Module):
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type not in ("cpu", "meta"):
                 return tensor.device
     return resolve_device(pipeline.device)
 
 
+def model_device(model: Any) -> torch.device | None:
+    """Where the model's parameters and buffers are; None if it has none or is spread over several devices."""
+    if not isinstance(model, nn.Module):
+        return None
+    devices = {tensor.device for tensor in model.parameters()} or {b.device for b in model.buffers()}
+    return devices.pop() if len(devices) == 1 else None
+
+
 def _accelerator_kind() -> str | None:
     """The type of the accelerator that can be used now, such as 'cuda'; None without one."""
     if torch.cuda.is_available():
         return "cuda"
-    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
+    accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
-        if not accelerator.is_available():
-            return None
-        current = accelerator.current_accelerator()
+        current = accelerator.current_accelerator() if accelerator.is_available() else None
         return None if current is None else str(current.type)
-    for kind in ("xpu", "mps"):
-        module = getattr(torch, kind, None)
-        if module is not None and getattr(module, "is_available", lambda: False)():
-            return kind
-    return None
+    kinds = (kind for kind in ("xpu", "mps") if hasattr(torch, kind))  # before torch 2.6
+    return next((kind for kind in kinds if getattr(torch, kind).is_available()), None)
 
 
 def _current_index(kind: str) -> int:
@@ -91,25 +97,6 @@ def _current_index(kind: str) -> int:
     if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's
         return torch.cuda.current_device()
     return 0
-
-
-def _device_count(kind: str) -> int:
-    module = getattr(torch, kind, None)
-    count = getattr(module, "device_count", None)
-    return int(count()) if count is not None else 1
-
-
-def _why_missing(kind: str) -> str:
-    if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
-        return "the installed PyTorch was built without CUDA"
-    if kind == "cuda":
-        return "PyTorch finds no CUDA device (see nvidia-smi and CUDA_VISIBLE_DEVICES)"
-    return f"PyTorch finds no {kind} device that can train"
-
-
-def _choices() -> str:
-    kind = _accelerator_kind()
-    return "Write device='cpu'." if kind is None else f"Write device='{kind}' or device='cpu'."
 
 
 def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False) -> Any:
@@ -125,10 +112,6 @@ def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False)
         return batch
     if callable(getattr(batch, "to", None)):
         return _move_itself(batch, device, non_blocking)
-    return _move_container(batch, device, non_blocking)
-
-
-def _move_container(batch: Any, device: torch.device, non_blocking: bool) -> Any:
     parts = containers.children(batch)
     if parts is None:
         return batch
@@ -140,7 +123,8 @@ def _move_container(batch: Any, device: torch.device, non_blocking: bool) -> Any
 
 
 def _move_itself(batch: Any, device: torch.device, non_blocking: bool) -> Any:
-    options = {"non_blocking": non_blocking} if _takes_non_blocking(type(batch)) else {}
+    kind: Any = type(batch)
+    options = {"non_blocking": non_blocking} if _takes_non_blocking(kind) else {}
     with suppress(Exception):  # any user type may refuse
         # Some move themselves in place: a batch that is copied again from the host has to stay there.
         batch = copy.copy(batch)
@@ -148,18 +132,8 @@ def _move_itself(batch: Any, device: torch.device, non_blocking: bool) -> Any:
     return batch if moved is None else moved
 
 
-def _takes_non_blocking(cls: type) -> bool:
-    known = _NON_BLOCKING.get(cls)
-    if known is None:
-        known = _NON_BLOCKING[cls] = _has_non_blocking(cls)
-    return known
-
-
-_NON_BLOCKING: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
-"""Whether a class's `to` takes `non_blocking`; asked once a class, because a signature is slow to read."""
-
-
-def _has_non_blocking(cls: Any) -> bool:
+@functools.lru_cache(maxsize=64)  # a signature is slow to read
+def _takes_non_blocking(cls: Any) -> bool:
     try:
         parameters = inspect.signature(cls.to).parameters
     except (AttributeError, TypeError, ValueError):
@@ -184,15 +158,16 @@ def make_transfer(pipeline: Pipeline, device: torch.device, pinned: bool) -> Cal
 TARGET_KEYS = ("labels", "label", "targets", "target", "y")
 """Where the target is looked for in a mapping, when there is a `loss_fn` that wants it."""
 
-_TRAIN_STEP_REMEDY = (
+_PASS_STEP = (
     "Pass train_step=step, a function of one batch, for example "
     "def step(batch): loss = loss_fn(model(batch[0]), batch[1]); loss.backward()."
 )
+_PASS_LOSS = "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step."
 
 
 @dataclass(frozen=True)
 class StepOptions:
-    """What a pipeline's train step is run with beside its fields, as a tuning tries it."""
+    """What a pipeline's train step is run with besides its fields, as a tuning tries it."""
 
     within: tuple[Callable[[], AbstractContextManager[object]], ...] = ()
     """Entered around each step, in this order, such as a setting of the process; entered twice, they do no harm."""
@@ -229,7 +204,7 @@ def make_train_step(pipeline: Pipeline) -> Callable[[Any], Any]:
     mode it is in, and never synchronises with the device. It raises what the user's code raises, and a PipelineError
     when it cannot tell inputs from targets.
     """
-    step = _make_bare_step(pipeline)
+    step = pipeline.train_step or _make_default_step(pipeline)
     if not pipeline._step_options.within:
         return step
 
@@ -240,59 +215,19 @@ def make_train_step(pipeline: Pipeline) -> Callable[[Any], Any]:
     return call
 
 
-def _make_bare_step(pipeline: Pipeline) -> Callable[[Any], Any]:
-    step, scaler = pipeline.train_step, pipeline._step_options.scaler
-    if step is not None:
-        return step
-    if scaler is None:
-        return make_default_step(pipeline.model, pipeline.loss_fn, pipeline.optimizer)
-    optimizer = None if pipeline.optimizer is None else _Scaled(pipeline.optimizer, scaler)
-    scale_and_back = functools.partial(_scaled_backward, scaler)
-    return make_default_step(pipeline.model, pipeline.loss_fn, optimizer, backward=scale_and_back)
-
-
-class _Scaled:
-    """An optimizer whose steps go through a gradient scaler."""
-
-    def __init__(self, optimizer: Any, scaler: torch.amp.GradScaler) -> None:
-        self._optimizer, self._scaler = optimizer, scaler
-        self.zero_grad = optimizer.zero_grad
-
-    def step(self) -> None:
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-
-
-def _scaled_backward(scaler: torch.amp.GradScaler, loss: torch.Tensor) -> Any:
-    return scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's
-
-
-def _backward(loss: Any) -> Any:
-    return loss.backward()
-
-
-def make_default_step(
-    model: Any,
-    loss_fn: Callable[[Any, Any], Any] | None,
-    optimizer: Any,
-    *,
-    backward: Callable[[torch.Tensor], Any] = _backward,
-) -> Callable[[Any], torch.Tensor]:
-    """Forward, loss, zero_grad, backward and optimizer step.
-
-    Args:
-        model: Gets the whole batch without a `loss_fn`, else its inputs.
-        loss_fn: (output, target) -> loss; None: the model returns its loss.
-        optimizer: None: forward and backward only.
-        backward: Computes the gradients of a loss.
-    """
+def _make_default_step(pipeline: Pipeline) -> Callable[[Any], torch.Tensor]:
+    model, loss_fn, optimizer = pipeline.model, pipeline.loss_fn, pipeline.optimizer
+    scaler = pipeline._step_options.scaler
     clear_gradients = _gradient_clearer(model, optimizer)
 
     def train_on(batch: Any) -> torch.Tensor:
         loss = forward(batch)
         clear_gradients()
-        backward(loss)
-        if optimizer is not None:
+        (loss if scaler is None else scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]  # torch's
+        if optimizer is not None and scaler is not None:
+            scaler.step(optimizer)
+            scaler.update()
+        elif optimizer is not None:
             optimizer.step()
         return loss
 
@@ -303,24 +238,15 @@ def make_default_step(
             inputs, target = _split(batch)
             output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
             loss = loss_fn(output, target)
-        _check_loss(loss, loss_fn)
+        _check_loss(loss, has_loss_fn=loss_fn is not None)
         return loss  # type: ignore[no-any-return]  # the user's
 
     return train_on
 
 
-def model_device(model: Any) -> torch.device | None:
-    """Where the model's parameters and buffers are; None if it has none or is spread over several devices."""
-    if not isinstance(model, nn.Module):
-        return None
-    devices = {tensor.device for tensor in model.parameters()} or {b.device for b in model.buffers()}
-    return devices.pop() if len(devices) == 1 else None
-
-
 def _gradient_clearer(model: Any, optimizer: Any) -> Callable[[], Any]:
     """The way to set all gradients to None, through the optimizer if there is one."""
-    owner = model if optimizer is None else optimizer
-    zero_grad = getattr(owner, "zero_grad", None)
+    zero_grad = getattr(model if optimizer is None else optimizer, "zero_grad", None)
     if zero_grad is None:  # a model that is a plain function
         return lambda: None
     try:
@@ -341,25 +267,17 @@ def _call_model(model: Any, batch: Any) -> Any:
     elif isinstance(batch, torch.Tensor):
         positional = (batch,)
     else:
-        raise PipelineError(f"The model cannot be given this batch: {describe_structure(batch)}.", _TRAIN_STEP_REMEDY)
+        raise PipelineError(f"The model cannot be given this batch: {describe_structure(batch)}.", _PASS_STEP)
     try:
         return model(*positional, **keywords)
     except TypeError as error:
-        _explain_call(model, positional, keywords, error)
-        raise
-
-
-def _explain_call(model: Any, positional: tuple[Any, ...], keywords: Mapping[str, Any], error: TypeError) -> None:
-    """Raise a PipelineError where it is the whole batch that the model does not take."""
-    try:
-        inspect.signature(getattr(model, "forward", model)).bind(*positional, **keywords)
-    except TypeError:
+        why = why_not_called(getattr(model, "forward", model), positional, keywords)
+        if not why:  # the error is one inside the model
+            raise
         raise PipelineError(
-            f"Without loss_fn the model gets the whole batch and returns the loss, and this one does not: {error}.",
-            "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step.",
+            f"Without loss_fn the model gets the whole batch and returns the loss, and this one does not: {why}.",
+            _PASS_LOSS,
         ) from error
-    except ValueError:  # it has no signature
-        return
 
 
 def _split(batch: Any) -> tuple[Any, Any]:
@@ -367,14 +285,12 @@ def _split(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, tuple | list) and len(batch) == 2:
         inputs, target = batch
         return (_with_string_keys(inputs) if isinstance(inputs, Mapping) else inputs), target
-    if isinstance(batch, Mapping):
-        keys = [key for key in TARGET_KEYS if key in batch]
-        if len(keys) == 1:
-            inputs = {key: value for key, value in _with_string_keys(batch).items() if key != keys[0]}
-            return inputs, batch[keys[0]]
+    keys = [key for key in TARGET_KEYS if key in batch] if isinstance(batch, Mapping) else []
+    if len(keys) == 1:
+        inputs = _with_string_keys(batch)
+        return inputs, inputs.pop(keys[0])
     raise PipelineError(
-        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_structure(batch)}.",
-        _TRAIN_STEP_REMEDY,
+        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_structure(batch)}.", _PASS_STEP
     )
 
 
@@ -383,7 +299,7 @@ def _with_string_keys(batch: Mapping[Any, Any]) -> dict[str, Any]:
         return dict(batch)
     raise PipelineError(
         f"A batch that is a mapping goes to the model by keyword, and this one is {describe_structure(batch)}.",
-        _TRAIN_STEP_REMEDY,
+        _PASS_STEP,
     )
 
 
@@ -398,25 +314,18 @@ def _returned_loss(output: Any) -> Any:
     if isinstance(output, tuple | list) and output:
         return output[0]
     raise PipelineError(
-        f"Without loss_fn the model must return its loss, and it returned {describe_structure(output)}.",
-        "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step.",
+        f"Without loss_fn the model must return its loss, and it returned {describe_structure(output)}.", _PASS_LOSS
     )
 
 
-def _check_loss(loss: Any, loss_fn: Any) -> None:
+def _check_loss(loss: Any, *, has_loss_fn: bool) -> None:
     """Refuse what has no gradient, before PyTorch does so in words that name no field."""
-    source = "The model, which has no loss_fn beside it," if loss_fn is None else "loss_fn"
-    if not isinstance(loss, torch.Tensor):
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        source = "loss_fn" if has_loss_fn else "The model, which has no loss_fn,"
+        remedy = "Use a loss with reduction='mean', or pass a train_step." if has_loss_fn else _PASS_LOSS
         raise PipelineError(
-            f"{source} must give the loss as a tensor, and gave {describe_structure(loss)}.", _TRAIN_STEP_REMEDY
+            f"{source} must give the loss as a tensor of one number, and gave {describe_structure(loss)}.", remedy
         )
-    if loss.numel() != 1:
-        remedy = (
-            "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and target), or a train_step."
-            if loss_fn is None
-            else "Use a loss with reduction='mean', or pass a train_step."
-        )
-        raise PipelineError(f"{source} must give one number, and gave {describe_structure(loss)}.", remedy)
     if not loss.requires_grad:
         raise PipelineError(
             f"The loss on {loss.device} depends on no parameter that requires a gradient.",

@@ -1,24 +1,27 @@
-"""From the text of a target to the pipeline that its function builds, with the user's own failures named.
+"""What the command line says of a job: the target that builds it, values of its fields, durations and sizes.
 
-Needs torch only once the function is called.
+Needs no torch until a target is loaded.
 """
 
 from __future__ import annotations
 
-import difflib
+import ast
 import importlib
 import importlib.util
 import inspect
+import math
 import os
+import re
 import sys
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bottleneck.errors import BottleneckError, TargetError
-from bottleneck.job.users_code import is_users, summary
+from bottleneck.errors import BottleneckError, PipelineError, TargetError, UsageError, nearest
+from bottleneck.job.users_code import describe, describe_error
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
@@ -32,49 +35,9 @@ def check_target(text: str) -> None:
     Raises:
         TargetError: It names no function, or a file that is not there.
     """
-    where, _ = split_target(text)
-    if names_file(where):
-        check_file(Path(where))
-
-
-def split_target(text: str) -> tuple[str, str]:
-    """The file or module of a target, and the function in it.
-
-    Raises:
-        TargetError: One of them is missing.
-    """
-    where, separator, path = text.rpartition(":")
-    if not separator or not where or not path:
-        name = where.strip(":") or path or "train.py"
-        raise TargetError(f"{text!r} names no function.", f"Write {name}:build, in general {FORMS}.")
-    return where, path
-
-
-def names_file(where: str) -> bool:
-    """Whether this is a file rather than a module."""
-    return where.endswith(".py") or "/" in where or os.sep in where
-
-
-def check_file(path: Path) -> None:
-    """Refuse what is no file.
-
-    Raises:
-        TargetError: With a name that is near.
-    """
-    if os.path.isfile(path):  # which takes a name that is too long for one that is not there
-        return
-    if os.path.isdir(path):
-        raise TargetError(f"{str(path)!r} is a folder, not a file.", f"Write {FORMS}.")
-    raise TargetError(f"There is no file {str(path)!r}.", _file_remedy(path))
-
-
-def _file_remedy(path: Path) -> str:
-    folder = path.parent
-    names = [entry.name for entry in folder.glob("*.py") if entry.is_file()] if os.path.isdir(folder) else []
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {str(folder / near[0])!r}?"
-    return f"Paths are relative to the working directory; write {FORMS}."
+    where, _ = _split(text)
+    if _names_file(where):
+        _check_file(Path(where))
 
 
 def build_pipeline(target: str) -> Pipeline:
@@ -84,15 +47,22 @@ def build_pipeline(target: str) -> Pipeline:
         TargetError: It cannot be loaded, called, or does not return a pipeline.
         PipelineError: What it returns is not a possible description.
     """
+    from bottleneck.job.pipeline import Pipeline  # torch
+
     function = load_target(target)
     _refuse_arguments(function, target)
-    try:
+    with _users_code(target):
         built = function()
-    except (BottleneckError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise TargetError(f"{target} raised {describe_error(error)}.", _remedy_for(error)) from error
-    return _as_pipeline(built, target)
+    if isinstance(built, Pipeline):
+        return built
+    if isinstance(built, Mapping):
+        return Pipeline.from_mapping(built)
+    if inspect.iscoroutine(built):
+        built.close()
+    raise TargetError(
+        f"{target} returned {describe(built)}, not a Pipeline or a mapping.",
+        "End it with return Pipeline(dataset=..., model=..., ...) or Pipeline.from_loader(loader, model=model, ...).",
+    )
 
 
 def load_target(text: str) -> Callable[[], Any]:
@@ -101,26 +71,42 @@ def load_target(text: str) -> Callable[[], Any]:
     Raises:
         TargetError: Not of a known form, nothing there, or not callable.
     """
-    where, path = split_target(text)
+    where, path = _split(text)
     _make_importable(os.getcwd())
-    module = _load_file(Path(where)) if names_file(where) else _load_module(where)
-    found: Any = module
+    found: Any = _load_file(Path(where)) if _names_file(where) else _load_module(where)
     place = f"{where}:"
     for name in path.split("."):
         if not hasattr(found, name):
             raise _not_found(found, name, place)
         found, place = getattr(found, name), f"{place}{name}."
     if not callable(found):
-        from bottleneck.job.pipeline import Pipeline
-
-        kind = type(found).__name__
         raise TargetError(
-            f"{text} is {_with_article(kind)}, not a function.",
-            f"Write a function that returns it: def build(): return {path}."
-            if isinstance(found, Pipeline | Mapping)
-            else "Name a function that returns a Pipeline.",
+            f"{text} is {describe(found)}, not a function.",
+            f"Name a function that returns a Pipeline, for example def build(): return {path}.",
         )
     return found  # type: ignore[no-any-return]  # whatever the name stands for
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The file or module of a target, and the function in it."""
+    where, separator, path = text.rpartition(":")
+    if not separator or not where or not path:
+        name = where.strip(":") or path or "train.py"
+        raise TargetError(f"{text!r} names no function.", f"Write {name}:build, in general {FORMS}.")
+    return where, path
+
+
+def _names_file(where: str) -> bool:
+    return where.endswith(".py") or "/" in where or os.sep in where
+
+
+def _check_file(path: Path) -> None:
+    if os.path.isfile(path):  # which takes a name that is too long for one that is not there
+        return
+    problem = "is a folder, not a file" if os.path.isdir(path) else "is not there"
+    near = nearest(path.name, (entry.name for entry in path.parent.glob("*.py") if entry.is_file()))
+    remedy = f"Did you mean {str(path.parent / near)!r}?" if near else f"Write {FORMS}, from the working directory."
+    raise TargetError(f"The file {str(path)!r} {problem}.", remedy)
 
 
 def _make_importable(folder: str) -> None:
@@ -131,58 +117,47 @@ def _make_importable(folder: str) -> None:
 def _load_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise TargetError(f"{name!r} is not the name of a module.", f"Write {FORMS}.")
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if name != missing and not name.startswith(missing + "."):
-            raise _import_failed(name, error) from error
-        raise TargetError(f"There is no module {missing!r}.", _module_remedy(name)) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise _import_failed(name, error) from error
-
-
-def _module_remedy(name: str) -> str:
-    first = name.split(".", maxsplit=1)[0]
-    here = [entry.stem for entry in Path.cwd().iterdir() if entry.suffix == ".py" or entry.is_dir()]
-    near = difflib.get_close_matches(first, here, n=1, cutoff=0.6)
-    if near and near[0] != first:
-        return f"Did you mean {near[0]!r}?"
-    return "Run from the folder that contains it, or write path/to/file.py:function."
+    with _users_code(f"Importing {name}"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):  # another module, which this one imports
+                raise
+            here = [entry.stem for entry in Path.cwd().iterdir() if entry.suffix == ".py" or entry.is_dir()]
+            near = nearest(name, here)
+            remedy = "Run from the folder that contains it, or write path/to/file.py:function."
+            if near and near != name:
+                remedy = f"Did you mean {near!r}?"
+            raise TargetError(f"There is no module {error.name!r}.", remedy) from error
 
 
 def _load_file(path: Path) -> ModuleType:
-    check_file(path)
-    root, name = _importable_name(path.resolve())
+    _check_file(path)
+    file = path.resolve()
+    root, name = _importable_name(file)
     _make_importable(str(root))
-    loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) not in (str(path.resolve()), str(path)):
-        name = f"{name}_of_target"  # the name is taken, for example by the standard library
-    try:
+    with _users_code(f"Importing {path}"):
         if "." in name:  # inside a package, for the sake of its relative imports
             return importlib.import_module(name)
-        return _execute(path.resolve(), name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise _import_failed(str(path), error) from error
+        loaded = sys.modules.get(name)
+        if loaded is not None and getattr(loaded, "__file__", None) not in (str(file), str(path)):
+            name = f"{name}_of_target"  # the name is taken, for example by the standard library
+        return _execute(file, name)
 
 
-def _importable_name(path: Path) -> tuple[Path, str]:
+def _importable_name(file: Path) -> tuple[Path, str]:
     """The folder to import from and the module's dotted name, inside the packages that contain it."""
-    root, parts = path.parent, [path.stem]
+    root, parts = file.parent, [file.stem]
     while (root / "__init__.py").is_file() and root.name.isidentifier():
         parts.insert(0, root.name)
         root = root.parent
     return root, ".".join(parts)
 
 
-def _execute(path: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
+def _execute(file: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise TargetError(f"{str(path)!r} is not a Python file.", f"Write {FORMS}.")
+        raise TargetError(f"{str(file)!r} is not a Python file.", f"Write {FORMS}.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # so that workers that are spawned find the classes in it by name
     try:
@@ -193,28 +168,31 @@ def _execute(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _import_failed(name: str, error: BaseException) -> BottleneckError:
-    if isinstance(error, BottleneckError):
-        return error
-    return TargetError(f"Importing {name} raised {describe_error(error)}.", _remedy_for(error))
+@contextmanager
+def _users_code(what: str) -> Iterator[None]:
+    """Name what was done when the user's code raised, on one line with the place in that code."""
+    try:
+        yield
+    except (BottleneckError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        remedy = "Run with --traceback to see where."
+        if isinstance(error, SystemExit):
+            remedy = "Keep what parses arguments and exits under if __name__ == '__main__':."
+        elif isinstance(error, ModuleNotFoundError):
+            remedy = f"Install {error.name} in this environment, or run from the folder that contains it."
+        raise TargetError(f"{what} raised {describe_error(error)}.", remedy) from error
 
 
 def _not_found(owner: Any, name: str, place: str) -> TargetError:
-    names = [n for n in dir(owner) if not n.startswith("_") and callable(getattr(owner, n, None))]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    own = [n for n in names if getattr(getattr(owner, n), "__module__", None) == getattr(owner, "__name__", "")]
-    own.sort(key=lambda name: isinstance(getattr(owner, name), type))  # functions first
-    if near:
-        remedy = f"Did you mean {place}{near[0]}?"
-    elif own:
-        remedy = f"It has {', '.join(own[:6])}."
-    else:
-        remedy = f"Define it: def {name}(): return Pipeline(...)."
+    home = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
+    held = {n: getattr(owner, n, None) for n in dir(owner) if not n.startswith("_")}
+    own = [n for n, value in held.items() if callable(value) and getattr(value, "__module__", None) == home]
+    near = nearest(name, own)
+    remedy = f"Define it: def {name}(): return Pipeline(...)."
+    if own:
+        remedy = f"Did you mean {place}{near}?" if near else f"It has {', '.join(own[:6])}."
     return TargetError(f"{place[:-1]} has no {name!r}.", remedy)
-
-
-def _with_article(noun: str) -> str:
-    return f"{'an' if noun[:1] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
 def _refuse_arguments(function: Callable[..., Any], target: str) -> None:
@@ -224,44 +202,179 @@ def _refuse_arguments(function: Callable[..., Any], target: str) -> None:
         return
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if needed:
-        name = getattr(function, "__name__", "build")
         raise TargetError(
             f"{target} needs arguments: {', '.join(needed)}.",
-            f"Give them defaults, or add a function without any: def build_default(): return {name}({needed[0]}=...).",
+            "Give them defaults, or name a function that has none and calls this one.",
         )
 
 
-def _as_pipeline(built: Any, target: str) -> Pipeline:
-    from torch.utils.data import DataLoader
+@dataclass(frozen=True)
+class Field:
+    """What a field of a pipeline may hold.
 
-    from bottleneck.job.pipeline import Pipeline
+    Attributes:
+        wanted: The same in words.
+        example: As Python code.
+        holds: Whether a value is such a thing.
+        optional: Whether it may be None.
+    """
 
-    if isinstance(built, Pipeline):
-        return built
-    if isinstance(built, Mapping):
-        return Pipeline.from_mapping(built)
-    remedy = "End it with return Pipeline(dataset=..., model=..., ...)."
-    if isinstance(built, DataLoader):
-        remedy = "End it with return Pipeline.from_loader(loader, model=model, ...)."
-    if inspect.iscoroutine(built):
-        built.close()
-        remedy = "Write it with def, not with async def."
-    shown = "None" if built is None else _with_article(type(built).__name__)
-    raise TargetError(f"{target} returned {shown}, not a Pipeline or a mapping.", remedy)
+    wanted: str
+    example: str
+    holds: Callable[[Any], bool]
+    optional: bool = False
 
 
-def describe_error(error: BaseException) -> str:
-    """An exception of the user's on one line, with the place in their code that raised it."""
-    shown = summary(error)
-    if isinstance(error, SyntaxError):  # names file and line itself
-        return shown
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
-    return f"{shown} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else shown
+def _number(kind: Any, least: int, most: float = math.inf) -> Callable[[Any], bool]:
+    # True would pass for 1; PyTorch wants a true int.
+    return lambda value: isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most
 
 
-def _remedy_for(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return "Keep what parses arguments and exits under if __name__ == '__main__':."
-    if isinstance(error, ModuleNotFoundError):
-        return f"Install {error.name} in this environment, or run from the folder that contains it."
-    return "Run with --traceback to see where."
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
+PLAIN_FIELDS = {
+    "batch_size": Field("a whole number, 1 or more", "64", _number(int, 1), optional=True),
+    # Beyond these PyTorch is busy for minutes with starting processes or with filling a queue.
+    "num_workers": Field("a whole number from 0 to 1024", "4", _number(int, 0, 1024)),
+    "prefetch_factor": Field("a whole number from 1 to 65536", "2", _number(int, 1, 65536), optional=True),
+    "timeout": Field("a number of seconds, 0 or more", "30", _number((int, float), 0)),
+    **{name: Field("True or False", "True", _is_bool, optional=name == "shuffle") for name in FLAGS},
+}
+"""DataLoader arguments that are numbers or flags."""
+_TEXT_FIELDS = {
+    "multiprocessing_context": Field("text", "spawn", _is_text, optional=True),
+    "pin_memory_device": Field("text", "cuda", _is_text),
+    "device": Field("text", "cuda:0", lambda value: _is_text(value) or _number(int, 0)(value), optional=True),
+    "augment": Field(
+        "text",
+        "transform",
+        lambda value: _is_text(value) or (isinstance(value, tuple) and all(map(_is_text, value))),
+        optional=True,
+    ),
+}
+_SETTABLE = {**PLAIN_FIELDS, **_TEXT_FIELDS}
+_OBJECTS = (
+    *("dataset", "collate_fn", "model", "loss_fn", "optimizer", "train_step", "to_device"),
+    *("sampler", "batch_sampler", "worker_init_fn", "generator"),
+)
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
+
+
+def check_field(name: str, value: Any, field: Field, *, option: str = "") -> None:
+    """Refuse a value of a wrong type or range.
+
+    Raises:
+        PipelineError: With the field's name and an example; with an option a UsageError.
+    """
+    if (value is None and field.optional) or field.holds(value):
+        return
+    shown = describe(value) if isinstance(value, int | str | None) else f"{describe(value)} ({type(value).__name__})"
+    error = UsageError if option else PipelineError
+    raise error(f"{option}{name} must be {field.wanted}, not {shown}.", f"Write {option}{name}={field.example}.")
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Pipeline fields from `KEY=VALUE` texts; the last one of a key counts.
+
+    Values are numbers, true/false/yes/no/on/off, none, and Python literals; whatever is none of these is text.
+
+    Returns:
+        Arguments for `Pipeline.replace`.
+
+    Raises:
+        UsageError: Not of this form, an unknown key, or a value of the wrong type.
+    """
+    return dict(_parse_setting(text) for text in texts)
+
+
+def _parse_setting(text: str) -> tuple[str, Any]:
+    key, separator, value_text = text.partition("=")
+    key, value = key.strip().replace("-", "_"), _parse_value(value_text.strip())
+    if not separator or not key:
+        raise UsageError(f"--set {text!r} is not KEY=VALUE.", "Write for example --set num_workers=8.")
+    if key in _OBJECTS:
+        if value is None and key not in ("dataset", "model"):
+            return key, None
+        raise UsageError(
+            f"--set {key} cannot be given as text: it is a Python object.",
+            "Change it in the function that builds the pipeline.",
+        )
+    if key not in _SETTABLE:
+        near = nearest(key, _SETTABLE)
+        remedy = f"Did you mean {near!r}?" if near else f"What can be set: {', '.join(_SETTABLE)}."
+        raise UsageError(f"--set knows no {key!r}.", remedy)
+    if key in FLAGS and value in (0, 1) and isinstance(value, int):
+        value = bool(value)
+    elif isinstance(value, list):
+        value = tuple(value)
+    check_field(key, value, _SETTABLE[key], option="--set ")
+    return key, value
+
+
+def _parse_value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+_UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(h|min|ms|m|s)")
+
+
+def parse_duration(value: str | float) -> float:
+    """A duration in seconds from '90s', '2m', '1m30s', '1.5h', '120' or a number of seconds.
+
+    Raises:
+        UsageError: Not a duration, or not more than nothing.
+    """
+    seconds = _seconds(value)
+    if not 0 < seconds < math.inf:
+        raise UsageError(
+            f"{value!r} is not a duration above 0.", "Write for example 90s, 2m or 1m30s; a plain number is seconds."
+        )
+    return seconds
+
+
+def _seconds(value: Any) -> float:
+    """Seconds; NaN for what is no duration."""
+    text = value.strip().lower() if isinstance(value, str) else value
+    parts = _DURATION_PART.findall(text) if isinstance(text, str) else ()
+    if parts and not _DURATION_PART.sub("", text).strip():
+        return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    try:
+        return math.nan if isinstance(text, bool) else float(text)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+LARGEST_BYTES = 2**53 - 1
+_UNIT_BYTES = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """An amount of memory in bytes from '8GiB', '500MB', '1.5 GB' or '1000000'.
+
+    Raises:
+        UsageError: Not such an amount, or less than a byte.
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    nbytes = float(found[1]) * _UNIT_BYTES.get(found[2], 0) if found else 0.0
+    if not 1 <= nbytes <= LARGEST_BYTES:
+        raise UsageError(
+            f"{text!r} is not an amount of memory.", "Write for example 8GiB or 500MB; a plain number is bytes."
+        )
+    return int(nbytes)

@@ -1,15 +1,17 @@
-"""The user's code in messages: whose code a file holds, tracebacks without ours, and words about objects whose own
-`__str__` or `__repr__` may fail.
-"""
+"""Words about the user's code: whose a file is, tracebacks without ours, and objects whose own `__repr__` may fail."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sysconfig
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 
 def quote(value: object) -> str:
@@ -44,6 +46,32 @@ def summary(error: BaseException) -> str:
     text = said_by(error).rstrip(".")
     text = text if len(text) <= 300 else text[:297] + "..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def describe_error(error: BaseException) -> str:
+    """An exception of the user's on one line, with the place in their code that raised it."""
+    shown = summary(error)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+    if isinstance(error, SyntaxError) or not frames:  # which names file and line itself
+        return shown
+    return f"{shown} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+
+
+def why_not_called(
+    function: Callable[..., Any],
+    arguments: Sequence[Any] = (),
+    keywords: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    follow_wrapped: bool = True,
+) -> str:
+    """Why a function cannot be called with some arguments; nothing where it can, or has no signature."""
+    try:
+        inspect.signature(function, follow_wrapped=follow_wrapped).bind(*arguments, **keywords)
+    except TypeError as error:
+        return said_by(error)
+    except ValueError:
+        pass
+    return ""
 
 
 _PACKAGE = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
 from bottleneck.errors import MeasurementError, PipelineError, UsageError
 from bottleneck.job.checks import check
-from bottleneck.job.settings import parse_duration
 from bottleneck.job.step import device_of
+from bottleneck.job.target import parse_duration
 from bottleneck.job.world import world_size
 from bottleneck.loader.switched_loader import can_skip_batches
 from bottleneck.measure.describe import describe_pipeline

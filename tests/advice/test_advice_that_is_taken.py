@@ -6,7 +6,7 @@ import time
 import pytest
 
 import bottleneck
-from bottleneck.job.settings import parse_settings
+from bottleneck.job.target import parse_settings
 from tests.support.datasets import Photos
 from tests.support.looks import diagnose_until
 

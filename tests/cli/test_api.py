@@ -84,7 +84,7 @@ def test_a_failure_is_raised_with_what_was_measured(measured, failure):
         ({**JOB, "modle": 1}, {}, "'model'"),
         ({**JOB, "batch_size": 5}, {}, "batch_size=5 is never filled"),
         (JOB, {"budget": "soon"}, "not a duration"),
-        (JOB, {"budget": -1}, "must be more than 0"),
+        (JOB, {"budget": -1}, "not a duration above 0"),
         (JOB, {"budget": 10**400}, "not a duration"),
         (JOB, {"progress": 5}, "progress must be a function"),
         (JOB, {"flamegraph": 3}, "flamegraph must be the path of a folder, not 3"),

@@ -65,7 +65,7 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--html", "new", "--trace", "./new/traces"], "--html and --trace both go to new"),
         (["--json", "x" * 300], "file name too long"),
         (["--budget", "soon"], "'soon' is not a duration"),
-        (["--budget", "0"], "'0' must be more than 0"),
+        (["--budget", "0"], "'0' is not a duration above 0"),
         (["--cache-bytes", "8 giga"], "'8 giga' is not an amount of memory. Write for example 8GiB or 500MB"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
         (["--fail-under", "many"], "'many' is not a share"),
@@ -77,7 +77,7 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--seed", "-1"], "--seed"),
         (["--seed", str(2**70)], "--seed"),
         (["--set", "num_wrokers=3"], "Did you mean 'num_workers'?"),
-        (["--set", "num_workers=three"], "must be a whole number, not 'three'"),
+        (["--set", "num_workers=three"], "must be a whole number from 0 to 1024, not 'three'"),
     ],
 )
 def test_wrong_options_are_refused_before_the_job_is_loaded(asked, arguments, words, capsys):
@@ -186,7 +186,7 @@ def test_a_file_that_is_not_there_is_refused_without_torch(tmp_path):
         timeout=60,
     )
     assert done.stdout == "2 False\n"
-    assert done.stderr == "Error: There is no file 'trian.py'. Did you mean 'train.py'?\n"
+    assert done.stderr == "Error: The file 'trian.py' is not there. Did you mean 'train.py'?\n"
 
 
 def test_a_device_that_is_not_there_is_refused_in_words_of_the_command_line(asked, capsys):

@@ -1,10 +1,13 @@
 """What is inside containers, and inside objects that hold tensors and move them by themselves."""
 
+from collections import namedtuple
 from collections.abc import MutableMapping
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from bottleneck.job import containers
@@ -78,15 +81,27 @@ def test_tensors_are_found_in_containers_and_in_objects_that_move_them(value, ex
     assert found(value) == {path: id(tensor) for path, tensor in expected.items()}
 
 
-def test_a_tensor_that_is_met_twice_has_both_places():
-    assert set(found([ROWS, ROWS])) == {"[0]", "[1]"}
-
-
 def test_objects_are_looked_into_and_stay_leaves_for_what_rebuilds_a_batch():
     # Guards: a graph that is made from its attributes is none, whose parts know each other.
     assert containers.children(Graph()) is None
     assert containers.inside(Graph())
 
 
-def test_an_object_in_words():
-    assert describe_structure(Boxes()) == "Boxes(tensor: float32 [3, 2])"
+Pair = namedtuple("Pair", "image label")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.zeros(2, 3), "float32 [2, 3]"),
+        ((np.zeros((4, 4), np.uint8), 3), "(array uint8 [4, 4], int)"),
+        (Pair(Image.new("RGB", (5, 7)), "cat"), "(image: image RGB 5x7, label: str of 3)"),
+        ({"x": [torch.zeros(1), None]}, "{x: [float32 [1], None]}"),
+        ([torch.zeros(2)] * 9, "list of 9 times float32 [2]"),
+        (list(range(3)) + ["a"] * 5, "[int, int, int, str of 1, str of 1, str of 1, 2 more]"),
+        ([[[[1, 2]]]], "[[[list of 2]]]"),
+        (dict.fromkeys(range(50), 1), "{0: int, 1: int, 2: int, 3: int, 4: int, 5: int, 44 more}"),
+    ],
+)
+def test_structures_in_words(value, words):
+    assert describe_structure(value) == words

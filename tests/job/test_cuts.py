@@ -1,4 +1,4 @@
-"""Where a dataset can be cut is found without calling or changing anything."""
+"""Where a dataset can be cut, and what a transform is composed of, is found without calling or changing anything."""
 
 import copy
 from functools import partial
@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, IterDataPipe, StackDataset, Subset
+from torch import nn
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, IterDataPipe, Subset
 from torchvision import datasets, transforms
+from torchvision import transforms as v1
+from torchvision.datasets.vision import StandardTransform
 from torchvision.transforms import v2
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.cuts import find_sites
+from bottleneck.job.cuts import find_members, find_sites
 from bottleneck.job.inspect import resolve
 
 
@@ -88,28 +91,6 @@ def test_image_folder_has_a_loader_and_a_transform(photographs):
     assert found["target_transform"] == "augment"
 
 
-def test_a_transform_that_is_none_is_no_site(photographs):
-    found = by_name(find_sites(datasets.ImageFolder(str(photographs))))
-    assert "loader" in found
-    assert not {"transform", "target_transform", "transforms"} & found.keys()
-
-
-def test_vision_dataset_with_joint_transforms(tmp_path):
-    def jointly(image, target):
-        return image, target
-
-    dataset = datasets.VisionDataset(str(tmp_path), transforms=jointly)
-    assert by_name(find_sites(dataset))["transforms"] == "augment"
-    separate = datasets.VisionDataset(str(tmp_path), transform=abs)
-    found = by_name(find_sites(separate))
-    assert found["transforms"] == "augment"  # torchvision's StandardTransform around it
-    assert found["transform"] == "augment"
-
-
-def test_random_images_of_torchvision():
-    assert by_name(find_sites(datasets.FakeData(transform=abs)))["transform"] == "augment"
-
-
 def test_methods_that_the_item_method_calls_are_found_also_indirectly():
     found = by_name(find_sites(Photos()))
     assert found["augment"] == "augment"
@@ -178,13 +159,6 @@ def test_our_guesses_of_augmentations_yield_to_the_users_choice():
     found = find_sites(Both(), "normalise")
     assert [site.name for site in found if site.stage != "load"] == ["normalise"]
     assert "_read_image" in by_name(found)
-
-
-def test_several_paths():
-    dataset = Photos()
-    dataset.normalise = abs
-    sites = find_sites(dataset, ["augment", "normalise"])
-    assert [site.name for site in sites if site.chosen] == ["augment", "normalise"]
 
 
 @pytest.mark.parametrize(
@@ -319,11 +293,6 @@ def test_what_makes_numbers_of_a_text_is_augmentation(name):
     assert by_name(find_sites(Texts())) == {name: "augment"}
 
 
-def test_datasets_in_mappings_are_searched():
-    dataset = StackDataset(photos=Photos())
-    assert "datasets['photos'].augment" in by_name(find_sites(dataset))
-
-
 def test_neither_decorators_nor_derived_classes_hide_what_an_item_method_calls():
     class Decorated(Dataset):
         @torch.no_grad()
@@ -346,3 +315,100 @@ def test_neither_decorators_nor_derived_classes_hide_what_an_item_method_calls()
     assert [site.name for site in find_sites(Decorated())] == ["augment"]
     assert [site.name for site in find_sites(Derived())] == ["augment"]
     assert [site.name for site in find_sites(Piped())] == ["augment"]
+
+
+def double(image):
+    return image * 2
+
+
+class TwoViews:
+    """What contrastive learning does: an object of the user's that holds two compositions."""
+
+    def __init__(self):
+        self.first = v1.Compose([v1.CenterCrop(2)])
+        self.second = v1.Compose([double])
+        self.size = 2
+
+    def __call__(self, image):
+        return self.first(image), self.second(image)
+
+
+class Listed:
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, image):
+        for transform in self.transforms:
+            image = transform(image)
+        return image
+
+
+class Module(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = nn.Sequential(nn.Flatten(), nn.ReLU())
+
+    def forward(self, image):
+        return self.steps(image)
+
+
+def names(transform):
+    return [member.name for member in find_members(transform)]
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (v1.Compose([v1.ToTensor(), v1.Normalize(0.5, 0.5)]), ["ToTensor", "Normalize"]),
+        (v2.Compose([v2.ToImage(), v2.Compose([v2.Resize(4)])]), ["ToImage", "Resize"]),
+        (v2.Compose((v2.ToImage(), v2.Resize(4))), ["ToImage", "Resize"]),
+        (v1.RandomApply([v1.ColorJitter()]), ["ColorJitter"]),
+        (v2.RandomApply(nn.ModuleList([v2.ColorJitter()])), ["ColorJitter"]),
+        (v1.RandomChoice([v1.RandomGrayscale(), v1.ColorJitter()]), ["RandomGrayscale", "ColorJitter"]),
+        (v2.RandomOrder([v2.RandomGrayscale(), v2.ColorJitter()]), ["RandomGrayscale", "ColorJitter"]),
+        (nn.Sequential(nn.Flatten(), nn.Sequential(nn.ReLU())), ["Flatten", "ReLU"]),
+        (v1.Compose([double, partial(double), lambda image: image]), ["double", "double", "<lambda>"]),
+        (Listed([double, Listed([v1.CenterCrop(2)])]), ["double", "CenterCrop"]),
+        (StandardTransform(v1.Compose([v1.CenterCrop(2)]), double), ["CenterCrop", "double"]),
+        (TwoViews(), ["CenterCrop", "double"]),
+        (v1.Compose([TwoViews(), double]), ["CenterCrop", "double", "TwoViews", "double"]),
+        (Module(), ["Flatten", "ReLU"]),
+    ],
+)
+def test_members_are_found(transform, expected):
+    found = find_members(transform)
+    assert [member.name for member in found] == expected
+    assert all(callable(resolve(transform, member.path)) for member in found)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        double,
+        v1.ColorJitter(),
+        partial(double),
+        Listed([]),
+        Listed("ab"),
+        Listed([1, 2]),
+        nn.Linear(2, 2),
+        len,
+        torch.relu,
+    ],
+    ids=["function", "transform", "partial", "empty", "text", "numbers", "module", "builtin", "of torch"],
+)
+def test_what_is_not_composed_has_no_members(transform):
+    assert find_members(transform) == ()
+
+
+def test_compositions_that_hold_each_other_end():
+    first, second = Listed([]), Listed([double])
+    first.transforms = [second]
+    second.transforms.append(first)
+    assert "double" in names(first)
+
+
+def test_a_composition_that_is_there_twice_is_found_once():
+    inner = Listed([double])
+    seen = set()
+    assert len(find_members(Listed([inner]), seen)) == 1
+    assert find_members(inner, seen) == ()

@@ -1,4 +1,4 @@
-"""What a dataset holds open is found by looking, wherever it is, and nothing harmless is reported."""
+"""What a dataset holds is found by looking: open handles, tokenizers, Python objects; and paths lead there."""
 
 import functools
 import io
@@ -9,11 +9,51 @@ import tarfile
 import types
 import zipfile
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import Dataset, Subset
 
-from bottleneck.job.inspect import find_handles, find_tokenizers, is_inherited
+from bottleneck.job.inspect import (
+    Item,
+    count_objects,
+    find_handles,
+    find_tokenizers,
+    is_inherited,
+    parse_path,
+    write_path,
+)
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
+KEYS = st.one_of(NAMES, st.integers(0, 99), st.builds(Item, NAMES))
+
+
+@given(st.lists(KEYS, min_size=1).map(tuple))
+def test_what_is_written_is_read_back(path):
+    assert parse_path(write_path(path)) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("dataset.transform", ("dataset", "transform")),
+        ("steps[0].crop", ("steps", 0, "crop")),
+        ("steps.0", ("steps", 0)),
+        ("transform.", ("transform",)),
+        ("steps[ 2 ]", ("steps", 2)),
+        ("a['x.y'][\"z\"]", ("a", Item("x.y"), Item("z"))),
+    ],
+)
+def test_paths_are_read_as_people_write_them(text, path):
+    assert parse_path(text) == path
+
+
+@pytest.mark.parametrize("text", ["", ".", "steps[", "steps[]", "steps]", "a['x", "'x'"])
+def test_what_is_no_path_is_refused(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - the message is for nobody
+        parse_path(text)
 
 
 class Holder(Dataset):
@@ -101,15 +141,6 @@ def test_a_dataset_that_goes_round_in_circles_or_is_huge_is_looked_at_in_no_time
     assert found(dataset) == {}  # data, not a holder of a few things
 
 
-def test_an_object_that_refuses_to_be_looked_into():
-    class Shy:
-        @property
-        def __dict__(self):
-            raise RuntimeError("no")
-
-    assert found(Holder(shy=Shy())) == {}
-
-
 class Tokenizer:
     """Stands for the one of the package `tokenizers`, which is known by its name."""
 
@@ -167,5 +198,55 @@ def test_one_tokenizer_is_told_once():
     assert find_tokenizers(Holder(tokenizer=TOKENIZER), collate_with_global) == ("self.tokenizer",)
 
 
-def test_no_tokenizer_where_there_is_none():
-    assert find_tokenizers(Holder(words={"a": 1}), plain) == ()
+N = 20_000
+
+
+@pytest.mark.parametrize(
+    ("value", "objects"),
+    [
+        ([f"image-{i}.jpg" for i in range(N)], N),
+        ([(f"image-{i}.jpg", i % 10) for i in range(N)], 2 * N),  # the tuple and the name; class numbers are shared
+        ({f"key-{i}": float(i) for i in range(N)}, 2 * N),
+        ({f"key-{i}" for i in range(N)}, N),
+        ([{"text": str(i), "label": i + 1000.5} for i in range(N)], 3 * N),
+        (np.array([f"image-{i}.jpg" for i in range(N)], dtype=object), N),
+    ],
+    ids=["list", "pairs", "dict", "set", "records", "object array"],
+)
+def test_lists_of_a_dataset(value, objects):
+    found = count_objects(Holder(samples=value))
+    assert found.objects == pytest.approx(objects, rel=0.1)
+    assert found.largest == "self.samples"
+    assert found.nbytes > objects * 20
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(N),
+        np.zeros(N),
+        np.array([f"{i}" for i in range(N)]),
+        list(range(10)),
+        [index % 10 for index in range(N)],
+        [None] * N,
+        [["cat", "dog"][index % 2] for index in range(N)],
+    ],
+    ids=["tensor", "array", "array of text", "short", "small numbers", "nothing", "two names"],
+)
+def test_what_is_in_one_piece_or_shared_does_not_count(value):
+    assert count_objects(Holder(samples=value)).objects < 100
+
+
+def test_the_list_of_a_dataset_inside_another_one():
+    inner = Holder(samples=[f"image-{i}.jpg" for i in range(N)], few=[f"{i}" for i in range(100)])
+    found = count_objects(Subset(inner, range(N)))
+    assert found.largest == "self.dataset.samples"
+    assert found.objects == pytest.approx(N, rel=0.1)
+
+
+def test_nothing_is_asked_of_a_list_with_code_of_its_own():
+    class Lazy(list):
+        def __getitem__(self, index):
+            raise AssertionError("loads a file")
+
+    assert count_objects(Holder(samples=Lazy(str(i) for i in range(N)))).objects == pytest.approx(N, rel=0.1)
