@@ -13,7 +13,7 @@ from torch import nn
 from torchvision import datasets, transforms
 
 from bottleneck import Pipeline
-from bottleneck.demo.photographs import ensure_photographs
+from bottleneck.demo import ensure_photographs
 
 
 def build(images: int = 300, size: int = 224, batch_size: int = 32, num_workers: int = 2) -> Pipeline:

@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from torchvision.transforms.functional import to_tensor
 
 import bottleneck
-from bottleneck.demo.photographs import CLASSES, ensure_photographs
+from bottleneck.demo import CLASSES, ensure_photographs
 
 
 def ensure_shards(images: int, shards: int) -> list[Path]:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import Dataset, default_collate
 
 import bottleneck
-from bottleneck.demo.photographs import CLASSES, ensure_photographs
+from bottleneck.demo import CLASSES, ensure_photographs
 
 
 @bottleneck.stage("read")

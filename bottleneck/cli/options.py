@@ -1,22 +1,103 @@
-"""Options that several commands share, and how the texts of their values are understood."""
+"""Options that several commands share, how their texts are understood, and help in groups with examples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from bottleneck.cli.output import plan_outputs
 from bottleneck.errors import UsageError
 from bottleneck.job.target import parse_duration, parse_size
+from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
+from bottleneck.results.files import check_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Value = TypeVar("Value")
 Callback = Callable[[click.Context, click.Parameter, str | None], Value | None]
 
-
 _TRACEBACK = "bottleneck.traceback"
+_GROUPS = {
+    "Changes": ("--try", "--skip", "--safe"),
+    "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
+    "Time and memory": ("--budget", "--quick", "--step-timeout", "--cache-bytes"),
+    "Output": (
+        *("--json", "--markdown", "--html", "--verbose", "--report", "--format", "--output"),
+        *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price"),
+    ),
+    "Profiling": ("--cold", "--flamegraph", "--native", "--idle", "--rate", "--trace"),
+    "Gates": ("--fail-under", "--fail-on-regression"),
+    "Other": ("--traceback", "--help"),
+}
+GROUP_OF = {option: group for group, options in _GROUPS.items() for option in options}
+"""By the long name of an option; what is in none comes with the others."""
+GONE = {"--card": "--card is gone: the page that --html writes begins with the answer."}
+"""What becomes of options of earlier versions."""
+
+EXAMPLES = {
+    "run": (
+        "bottleneck run train.py --epochs 1",
+        "bottleneck run --html report.html -m package.train --config base.yaml",
+    ),
+    "diagnose": (
+        "bottleneck diagnose train.py:build",
+        "bottleneck diagnose train.py:build --quick --set num_workers=8",
+        "bottleneck diagnose train.py:build --html report.html --json result.json",
+        "bottleneck diagnose package.train:build --flamegraph profiles --fail-under 90%",
+    ),
+    "tune": (
+        "bottleneck tune train.py:build",
+        "bottleneck tune train.py:build --try num_workers --try prefetch_factor --budget 2m",
+        "bottleneck tune train.py:build --safe --markdown tuning.md",
+    ),
+    "report": (
+        "bottleneck report result.json",
+        "bottleneck report result.json --format html -o report.html",
+        "bottleneck report head.json --format markdown --base base.json",
+    ),
+    "compare": (
+        "bottleneck compare base.json head.json",
+        "bottleneck compare base.json head.json --fail-on-regression 5%",
+    ),
+    "doctor": ("bottleneck doctor",),
+    "demo": ("bottleneck demo", "bottleneck demo --budget 20s"),
+}
+
+
+class Command(click.Command):
+    """A command whose help has groups of options, and examples at its end."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; of an option that is gone, say so."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name in GONE:
+                raise click.UsageError(GONE[error.option_name], ctx) from None
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group that this command has options of."""
+        groups: dict[str, list[tuple[str, str]]] = {group: [] for group in _GROUPS}
+        for option in self.get_params(ctx):
+            shown = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if shown is not None:
+                groups[GROUP_OF.get(max(option.opts, key=len), "Other")].append(shown)
+        for group, rows in groups.items():
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, then what else is to be known."""
+        with formatter.section("Examples"):
+            formatter.write_text("\b\n" + "\n".join(EXAMPLES[self.name or ""]))
+        super().format_epilog(ctx, formatter)
 
 
 def _parsed_by(parse: Callable[[str], Value]) -> Callback[Value]:
@@ -33,45 +114,25 @@ def _parsed_by(parse: Callable[[str], Value]) -> Callback[Value]:
     return callback
 
 
-def _parse_price(text: str) -> float:
-    from bottleneck.analysis.price import check_price
+def _number(wanted: str, example: str, is_good: Callable[[float], bool], *, percent: bool = True) -> Callback[float]:
+    """Return the callback of an option that is a number, with or without a percent sign."""
 
-    try:
-        return check_price(float(text))
-    except (UsageError, ValueError):
-        raise UsageError(f"{text!r} is not a price above zero.", "Write for example 2.5.") from None
+    def parse(text: str) -> float:
+        stripped = text.strip()
+        try:
+            number = float(stripped[:-1]) / 100 if percent and stripped.endswith("%") else float(stripped)
+        except ValueError:
+            number = math.nan
+        if not is_good(number):
+            raise UsageError(f"{text!r} is not {wanted}.", f"Write for example {example}.")
+        return number
 
-
-def _parse_share(text: str) -> float:
-    share = _parse_number(text)
-    if not 0 < share <= 1:
-        raise UsageError(f"{text!r} is not a share between 0 and 1.", "Write for example 0.9 or 90%.")
-    return share
-
-
-def _parse_loss(text: str) -> float:
-    loss = _parse_number(text)
-    if not 0 <= loss < 1:
-        raise UsageError(f"{text!r} is not a loss between 0 and 1.", "Write for example 0.05 or 5%.")
-    return loss
-
-
-def _parse_number(text: str) -> float:
-    """Return the number in a text, with or without a percent sign; NaN where there is none."""
-    stripped = text.strip()
-    try:
-        return float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
-    except ValueError:
-        return math.nan
+    return _parsed_by(parse)
 
 
 as_seconds = _parsed_by(parse_duration)
 """From '90s', '2m' or '1m30s'."""
-as_bytes = _parsed_by(parse_size)
-"""From '8GiB', '500MB' or '1000000'."""
-as_share = _parsed_by(_parse_share)
-"""Over 0 and up to 1, from '0.9' or '90%'."""
-as_loss = _parsed_by(_parse_loss)
+as_loss = _number("a loss between 0 and 1", "0.05 or 5%", lambda loss: 0 <= loss < 1)
 """From 0 to below 1, from '0.05' or '5%'."""
 
 
@@ -87,16 +148,8 @@ def as_names(_context: click.Context, _parameter: click.Parameter, texts: Sequen
     return names
 
 
-def traceback_option(function: Function) -> Function:
-    """Add `--traceback`; the boundary looks for it among the arguments itself."""
-
-    def remember(context: click.Context, _: click.Parameter, asked: bool) -> None:
-        context.meta[_TRACEBACK] = asked or context.meta.get(_TRACEBACK, False)
-
-    option = click.option(
-        "--traceback", is_flag=True, expose_value=False, callback=remember, help="Show all of an error's traceback."
-    )
-    return option(function)
+def _remember_traceback(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    context.meta[_TRACEBACK] = asked or context.meta.get(_TRACEBACK, False)
 
 
 def traceback_is_asked_for() -> bool:
@@ -105,18 +158,128 @@ def traceback_is_asked_for() -> bool:
     return context is not None and bool(context.meta.get(_TRACEBACK))
 
 
-def verbose_option(function: Function) -> Function:
-    """Add `--verbose`."""
-    option = click.option("--verbose", is_flag=True, help="Print all tables, and the intervals of all numbers.")
-    return option(function)
+# The boundary looks for it among the arguments itself.
+traceback_option = click.option(
+    "--traceback",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_traceback,
+    help="Show all of an error's traceback.",
+)
+verbose_option = click.option("--verbose", is_flag=True, help="Print all tables, and the intervals of all numbers.")
+price_option = click.option(
+    "--gpu-hour-price",
+    callback=_number("a price above zero", "2.5", lambda price: 0 < price < math.inf, percent=False),
+    metavar="PRICE",
+    help="Report what waiting costs per GPU hour, such as 2.5.",
+)
+
+_MEASURING = (
+    click.option(
+        "--seed",
+        type=click.IntRange(0, MAX_SEED),
+        metavar="N",
+        default=0,
+        show_default=True,
+        help="Random seed, of the job too.",
+    ),
+    click.option("--budget", callback=as_seconds, metavar="TIME", help="How long it may take: 90s, 2m, 1m30s."),
+    click.option("--quick", is_flag=True, help="About 20 seconds, with wider intervals."),
+    click.option(
+        "--cache-bytes",
+        callback=_parsed_by(parse_size),
+        metavar="SIZE",
+        help="Memory for cached batches: 8GiB, 500MB.",
+    ),
+    click.option("--json", metavar="FILE", help="Write the result, for report and compare."),
+    click.option("--markdown", metavar="FILE", help="Write a report for a pull request."),
+    click.option("--html", metavar="FILE", help="Write a report as a web page."),
+    click.option("--cold", is_flag=True, help="Measure also with the files dropped from memory."),
+    click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code there."),
+    click.option("--native", is_flag=True, help="Show C and C++ frames in flamegraphs."),
+    click.option("--idle", is_flag=True, help="Show threads that wait, too, in flamegraphs."),
+    click.option(
+        "--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Sampling rate of flamegraphs, 100 by default."
+    ),
+    click.option("--trace", metavar="DIR", help="Write traces of a few steps there, for Perfetto."),
+    click.option(
+        "--fail-under",
+        callback=_number("a share between 0 and 1", "0.9 or 90%", lambda share: 0 < share <= 1),
+        metavar="SHARE",
+        help="Exit 1 if the efficiency is below this: 0.9 or 90%.",
+    ),
+    price_option,
+    verbose_option,
+    traceback_option,
+)
 
 
-def price_option(function: Function) -> Function:
-    """Add `--gpu-hour-price`."""
-    option = click.option(
-        "--gpu-hour-price",
-        callback=_parsed_by(_parse_price),
-        metavar="PRICE",
-        help="Report what waiting costs per GPU hour, such as 2.5.",
-    )
-    return option(function)
+def measuring_options(function: Function) -> Function:
+    """Add the options that `Request.of` takes."""
+    for option in reversed(_MEASURING):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `diagnose` and `run` are both asked for: how to measure, and what to do with the result."""
+
+    options: MeasureOptions
+    outputs: Mapping[str, str]
+    flamegraph: str | None = None
+    trace: str | None = None
+    fail_under: float | None = None
+    gpu_hour_price: float | None = None
+    verbose: bool = False
+
+    @classmethod
+    def of(  # noqa: PLR0913 - the options of the contract
+        cls,
+        source: str,
+        *,
+        seed: int,
+        budget: float | None,
+        quick: bool,
+        cache_bytes: int | None,
+        json: str | None,
+        markdown: str | None,
+        html: str | None,
+        cold: bool,
+        flamegraph: str | None,
+        native: bool,
+        idle: bool,
+        rate: int | None,
+        trace: str | None,
+        fail_under: float | None,
+        gpu_hour_price: float | None,
+        verbose: bool,
+    ) -> Request:
+        """Check what was asked for, before any time is spent on measuring.
+
+        Args:
+            source: The file of the job, which no report may replace.
+
+        Raises:
+            UsageError: Something that cannot be written, or that contradicts itself.
+        """
+        outputs = plan_outputs({"json": json, "markdown": markdown, "html": html}, source)
+        profile = None
+        if flamegraph is not None:
+            check_folder(flamegraph)
+            profile = ProfileOptions(native=native, idle=idle)
+            profile = profile if rate is None else replace(profile, rate_hz=rate)
+        elif native or idle or rate is not None:
+            alone = "--native" if native else "--idle" if idle else "--rate"
+            raise UsageError(f"{alone} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
+        if trace is not None:
+            check_folder(trace, "traces")
+        for option, folder in {"--flamegraph": flamegraph, "--trace": trace}.items():
+            for format, path in outputs.items():  # which may not be a folder that is to be made, or on the way to it
+                if folder is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)):
+                    raise UsageError(f"--{format} and {option} both go to {path}.", "Give them two different places.")
+        options = MeasureOptions(
+            budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, profile=profile,
+            trace=trace is not None, cold=cold,
+        )  # fmt: skip
+        return cls(options, outputs, flamegraph, trace, fail_under, gpu_hour_price, verbose)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from bottleneck.cli.help import Command
-from bottleneck.cli.job_source import current_commit, tuned_from
-from bottleneck.cli.measuring import require_torch
-from bottleneck.cli.options import as_names, as_seconds, traceback_option, verbose_option
-from bottleneck.cli.outputs import (
+from bottleneck.cli.measure import require_torch, source_of, with_source
+from bottleneck.cli.options import Command, as_names, as_seconds, traceback_option, verbose_option
+from bottleneck.cli.output import (
+    open_progress,
     plan_outputs,
-    refuse_to_replace,
     standard_output_kept,
     working_directory_kept,
     write_outputs,
 )
-from bottleneck.cli.progress import open_progress
 from bottleneck.errors import ExitStatus
 from bottleneck.job.target import check_target
+from bottleneck.results.tuning import TuningResult
 
 if TYPE_CHECKING:
     from bottleneck.tuning.tune import TuningAttempt
@@ -72,18 +72,22 @@ def tune_command(
     bottleneck.Pipeline.
     """
     check_target(target)
-    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
-    for path in outputs.values():
-        refuse_to_replace(path, (target.rpartition(":")[0],), "the file of the target")
-    commit = current_commit()
-    attempt = tuned_from(_tune(target, tried, skip, budget, safe=safe), target, commit)
+    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html}, target.rpartition(":")[0])
+    source = source_of(target)
+    attempt = _tune(target, tried, skip, budget, safe=safe)
     try:
         if attempt.failure is None or attempt.tuning.before is not None:
-            write_outputs(attempt.tuning, outputs, verbose=verbose)
+            write_outputs(tuned_from(attempt.tuning, source), outputs, verbose=verbose)
     finally:
         if attempt.failure is not None:
             raise attempt.failure
     return ExitStatus.OK
+
+
+def tuned_from(found: TuningResult, source: Mapping[str, str]) -> TuningResult:
+    """The tuning, which says what was tuned, as its two diagnoses do."""
+    before, after = (None if each is None else with_source(each, source) for each in (found.before, found.after))
+    return with_source(replace(found, before=before, after=after), source)
 
 
 def _tune(target: str, tried: tuple[str, ...], skip: tuple[str, ...], budget_s: float, *, safe: bool) -> TuningAttempt:

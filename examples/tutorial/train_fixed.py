@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from bottleneck.demo.photographs import ensure_photographs
+from bottleneck.demo import ensure_photographs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -1,13 +1,21 @@
-"""The demo: the order of what it does, and the job it builds. The measuring itself is replaced or short."""
+"""The demo: the order of what it does, the job it builds, its photographs. The measuring is replaced or short."""
+
+import os
 
 import pytest
+from PIL import Image
 
-from bottleneck.cli import demo
+from bottleneck import demo
 from bottleneck.cli.main import run
-from bottleneck.demo.photographs import ensure_photographs
-from bottleneck.errors import ExitStatus, MeasurementError
-from bottleneck.reports.answer import headline
-from tests.support.results_factory import make_empty_result, make_result
+from bottleneck.demo import (
+    CLASSES,
+    cache_folder,
+    draw_photograph,
+    ensure_photographs,
+    is_complete,
+)
+from bottleneck.errors import ExitStatus, MeasurementError, UsageError
+from tests.support.results_factory import make_result
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +39,10 @@ def few_photographs(monkeypatch, tmp_path):
 
 
 def test_it_prints_the_verdict_and_writes_the_report(asked, few_photographs, tmp_path, capsys):
-    result = make_result()
     assert run(["demo"]) == ExitStatus.OK
     out, err = capsys.readouterr()
-    answer = headline(result)[0]
-    assert answer in out.splitlines()
-    assert answer in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "Bottleneck: augment, " in out
+    assert "Bottleneck: augment" in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "<!doctype html>" in (tmp_path / "report.html").read_text(encoding="utf-8").lower()
     assert "Wrote report.md" in err
     assert err.rstrip().endswith("bottleneck diagnose myjob.py:build")
@@ -64,18 +70,6 @@ def test_what_was_measured_before_a_failure_is_written(asked, few_photographs, t
     assert run(["demo"]) == ExitStatus.COULD_NOT_MEASURE
     assert (tmp_path / "report.md").is_file()
     assert "Error: Worker 1 was killed. Give it more memory." in capsys.readouterr().err
-
-
-def test_an_interrupted_demo_says_so(asked, few_photographs, tmp_path):
-    asked.answer(make_result(), KeyboardInterrupt())
-    assert run(["demo"]) == ExitStatus.INTERRUPTED
-    assert (tmp_path / "report.md").is_file()
-
-
-def test_nothing_is_written_when_nothing_was_measured(asked, few_photographs, tmp_path):
-    asked.answer(make_empty_result(), MeasurementError("It failed at once."))
-    assert run(["demo"]) == ExitStatus.COULD_NOT_MEASURE
-    assert not (tmp_path / "report.md").exists()
 
 
 def test_too_few_photographs_for_a_batch_are_refused(few_photographs, capsys):
@@ -107,3 +101,59 @@ def test_the_whole_demo(tmp_path, capfd):
     assert rows <= told
     assert "before_augment" in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "Traceback" not in err
+
+
+def test_they_are_as_big_as_photographs(tmp_path):
+    folder = ensure_photographs(8, parent=tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(CLASSES)
+    for path in folder.glob("*/*.jpg"):
+        with Image.open(path) as image:
+            assert image.mode == "RGB"
+            assert max(image.size) == 500
+            # Bytes per pixel: a flat colour has 0.01, white noise 1.
+            assert 0.1 < path.stat().st_size / (image.width * image.height) < 0.4
+
+
+def test_each_picture_is_always_the_same():
+    assert draw_photograph(3).tobytes() == draw_photograph(3).tobytes()
+    assert draw_photograph(3).tobytes() != draw_photograph(4).tobytes()
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path):
+    def interrupt(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_photographs(4, parent=tmp_path, on_progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_folder_is_made_again(tmp_path):
+    folder = ensure_photographs(8, parent=tmp_path)
+    next(folder.glob("*/*.jpg")).unlink()
+    assert not is_complete(folder, 8)
+    ensure_photographs(8, parent=tmp_path)
+    assert is_complete(folder, 8)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_cache_folder_follows_xdg(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "torch-bottleneck"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "torch-bottleneck"
+
+
+def test_a_cache_folder_that_cannot_be_written_is_refused(tmp_path):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    with pytest.raises(UsageError, match="XDG_CACHE_HOME"):
+        ensure_photographs(4, parent=in_the_way)
+
+
+def test_too_few_images_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="--images 300"):
+        ensure_photographs(3, parent=tmp_path)
+    assert os.listdir(tmp_path) == []

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from bottleneck import doctor
-from bottleneck.cli.doctor import render_findings
-from bottleneck.cli.main import run
+from bottleneck.cli.main import render_findings, run
 from bottleneck.doctor import Finding
 
 GIB = 1 << 30

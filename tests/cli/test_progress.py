@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bottleneck.cli.progress import describe_update, done_share, open_progress
+from bottleneck.cli.output import describe_update, done_share, open_progress
 from bottleneck.measure.progress import ProgressUpdate
 
 

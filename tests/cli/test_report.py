@@ -1,15 +1,178 @@
-import io
+"""Saved results are reported, in full or for a pull request, and compared."""
+
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+import bottleneck
 from bottleneck.cli.main import run
-from bottleneck.reports.answer import headline
-from bottleneck.results.json import load, save, to_json
-from tests.support.results_factory import make_result
+from bottleneck.cli.saved import short_labels
+from bottleneck.errors import UsageError
+from bottleneck.results.json import save, to_json
+from tests.support.results_factory import make_device_bound_result, make_result
 from tests.support.tuning_factory import make_tuning
+
+
+def slowed(result, factor):
+    """The result with every block of it longer."""
+
+    def each(rate):
+        blocks = tuple(replace(block, seconds=block.seconds * factor) for block in rate.blocks)
+        return replace(rate, samples_per_s=rate.samples_per_s / factor, blocks=blocks)
+
+    experiments = (replace(e, coupled=each(e.coupled)) if e.coupled else e for e in result.experiments)
+    return replace(result, experiments=tuple(experiments))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A base, a head that lost a tenth, and one of another machine."""
+    results = {
+        "base": make_result(),
+        "slower": slowed(make_result(), 1.1),
+        "elsewhere": make_result(environment={**make_result().environment, "torch": "2.4.0"}),
+    }
+    for name, result in results.items():
+        save(result, tmp_path / f"{name}.json")
+    return {name: str(tmp_path / f"{name}.json") for name in results}
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html", "json"])
+def test_two_results_become_a_comparison(files, form, capsys):
+    assert run(["compare", files["base"], files["slower"], "--format", form]) == 0
+    output = capsys.readouterr()
+    assert "slower is slower than base: 0.91x" in output.out
+    assert output.out.endswith("\n")
+    assert output.err == ""
+
+
+def test_a_gate_fails_only_where_the_loss_is_sure(files, capsys):
+    assert run(["compare", files["base"], files["slower"], "--fail-on-regression", "5%"]) == 1
+    assert "Gate failed" in capsys.readouterr().err
+    assert run(["compare", files["base"], files["slower"], "--fail-on-regression", "9.05%"]) == 0  # not surely
+    assert run(["compare", files["base"], files["base"], "--fail-on-regression", "0%"]) == 0
+    assert run(["compare", files["slower"], files["base"], "--fail-on-regression", "0"]) == 0  # it has won
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["base"], "Only one result was given"),
+        (["base", "elsewhere"], "torch is 2.15.0 in base, 2.4.0 in elsewhere"),
+        (["base", "slower", "base"], "3 results were given. Give two"),
+        (["base", "slower", "--fail-on-regression", "many"], "is not a loss"),
+        (["base", "slower", "--fail-on-regression", "100%"], "is not a loss"),
+        (["base", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(files, arguments, said, capsys):
+    assert run(["compare", *(files.get(argument, argument) for argument in arguments)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert said in output.err
+    assert "Traceback" not in output.err
+
+
+def test_by_force_unlike_results_are_compared_and_it_is_said(files, capsys):
+    assert run(["compare", files["base"], files["elsewhere"], "--force"]) == 0
+    assert "Warning: Unlike results were compared: torch" in capsys.readouterr().out
+
+
+def test_from_python_two_diagnoses_are_compared(files):
+    compared = bottleneck.compare(bottleneck.load(files["base"]), bottleneck.load(files["slower"]))
+    assert compared.throughput.finding == "slower"
+    assert str(compared).startswith("head is slower than base")
+    assert "head is slower than base" in repr(compared)
+    assert json.loads(compared.to_json())["kind"] == "comparison"
+    assert compared.to_markdown().startswith("### 🔴 head is 1.10x slower (648 → 589 samples/s)\n")
+    assert compared.to_html().startswith("<!DOCTYPE html>")
+    with pytest.raises(UsageError, match="unlike"):
+        bottleneck.compare(bottleneck.load(files["base"]), bottleneck.load(files["elsewhere"]))
+
+
+@pytest.mark.parametrize(
+    ("paths", "labels"),
+    [
+        (["a.json", "b.json"], ["a", "b"]),
+        (["main/result.json", "pr/result.json"], ["main/result", "pr/result"]),
+        (["a.json", "a.json"], ["a (1)", "a (2)"]),
+    ],
+)
+def test_labels_are_as_short_as_they_can_be(paths, labels):
+    assert short_labels(*paths) == tuple(labels)
+
+
+def test_it_begins_with_what_changed_and_folds_all_but_the_verdicts(files, capsys):
+    base, head = files["base"], files["slower"]
+    assert run(["report", head, "--format", "markdown", "--base", base]) == 0
+    report = capsys.readouterr().out
+    assert report.startswith("### 🔴 ImageFolder is 1.10x slower (648 → 589 samples/s)\n")
+    before_the_folds = report.split("<details>")[0]
+    assert sum(line.startswith("|:--|") for line in before_the_folds.splitlines()) == 2
+    assert "| `samples/s` | 648 | 589 |\n| `one step` | " in before_the_folds
+    assert "Bottleneck: augment, " in before_the_folds
+    assert "before_augment" in report.split("<details>")[2]
+
+
+def test_the_html_says_it_first_and_holds_the_whole_report(files, capsys):
+    base, head = files["base"], files["slower"]
+    assert run(["report", head, "--format", "html", "--base", base]) == 0
+    page = capsys.readouterr().out
+    before, _, after = page.partition("<h2>Step</h2>")
+    assert "<h2>Before and after</h2>\n<p>head is slower than base: 0.91x" in before
+    assert "The input pipeline holds this job" in before
+    assert "<h2>Environment</h2>" in after
+    assert page.count("<h1>") == 1
+
+
+def test_unlike_results_need_force(tmp_path, files, capsys):
+    save(make_device_bound_result(), tmp_path / "other.json")
+    arguments = ["report", files["slower"], "--format", "markdown", "--base", str(tmp_path / "other.json")]
+    assert run(arguments) == 2
+    assert "unlike" in capsys.readouterr().err
+    assert run([*arguments, "--force"]) == 0
+    assert "Unlike results were compared" in capsys.readouterr().out
+
+
+def test_files_beside_the_result_are_linked(tmp_path, files, capsys):
+    (tmp_path / "flames of head").mkdir()
+    for name in ("report.html", "flames of head/worker-0.svg", "flames of head/worker-1.svg", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    url = "https://example.org/runs/42/"
+    assert run(["report", files["slower"], "--format", "markdown", "--link-prefix", url]) == 0
+    links = capsys.readouterr().out.splitlines()[-1]
+    assert links == (
+        "[Report with charts](https://example.org/runs/42/report.html) · "
+        "[Flamegraph of a worker](https://example.org/runs/42/flames%20of%20head/worker-0.svg)"
+    )
+
+
+@pytest.mark.parametrize("url", ["example.org", "javascript:alert(1)", "https://x/)<img>", "file:///etc", "https://"])
+def test_what_is_no_address_is_refused(files, url, capsys):
+    assert run(["report", files["slower"], "--format", "markdown", "--link-prefix", url]) == 2
+    assert "is not an address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", [["--base", "base.json"], ["--link-prefix", "https://example.org"], ["--github-summary"]]
+)
+def test_what_is_for_other_formats_or_places_is_refused(files, option, monkeypatch, capsys):
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    assert run(["report", files["slower"], *option]) == 2
+    assert re.search("is for markdown|is not in the environment", capsys.readouterr().err)
+
+
+def test_the_summary_of_a_step_is_appended_to(tmp_path, files, monkeypatch, capsys):
+    summary = tmp_path / "summary.md"
+    summary.write_text("# before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert run(["report", files["slower"], "--github-summary"]) == 0
+    assert summary.read_text().startswith("# before\n### 🔴 ImageFolder waits")
+    assert capsys.readouterr().out.startswith("INPUT-BOUND")  # the text report, as ever
 
 
 @pytest.fixture
@@ -26,11 +189,6 @@ def test_a_saved_result_becomes_a_report(saved, form, capsys):
     assert "augment" in output.out
     assert output.out.endswith("\n")
     assert output.err == ""
-
-
-def test_json_in_json_out(saved, capsys):
-    run(["report", str(saved), "--format", "json"])
-    assert json.loads(capsys.readouterr().out) == json.loads(saved.read_text())
 
 
 def test_it_needs_no_torch(saved):
@@ -51,12 +209,6 @@ def test_into_a_file(saved, tmp_path, capsys):
     assert "augment" in target.read_text()
 
 
-def test_from_standard_input(saved, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(saved.read_bytes())))
-    assert run(["report", "-"]) == 0
-    assert headline(load(saved))[0] in capsys.readouterr().out
-
-
 def test_all_tables_are_there_when_asked_for(saved, tmp_path, capsys):
     assert run(["report", str(saved)]) == 0
     assert "cached at" not in capsys.readouterr().out
@@ -73,43 +225,19 @@ def test_a_price_of_a_gpu_hour_is_told_in_every_report(saved, form, capsys):
     assert "Of the 30 that a GPU hour costs, 18.57 (18.00–19.14) is lost in each hour of training." in words
 
 
-def test_a_price_is_kept_in_json_and_another_one_replaces_it(saved, capsys):
-    run(["report", str(saved), "--format", "json", "--gpu-hour-price", "30"])
-    saved.write_text(capsys.readouterr().out)
-    run(["report", str(saved)])
-    assert "Of the 30 that" in capsys.readouterr().out
-    run(["report", str(saved), "--gpu-hour-price", "1"])
-    assert "Of the 1 that a GPU hour costs, 0.62 (" in capsys.readouterr().out
-    assert run(["report", str(saved), "--gpu-hour-price", "free"]) == 2
-
-
-def test_a_broken_result_is_refused(tmp_path, capsys):
-    path = tmp_path / "broken.json"
-    path.write_text('{"schema_version": 99}')
-    assert run(["report", str(path)]) == 2
-    assert "schema_version 99" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", [["report"], ["report", "--format", "html"], ["compare", "other.json"]])
 def test_a_result_that_is_read_is_not_replaced(saved, monkeypatch, command, capsys):
     monkeypatch.chdir(saved.parent)
     before = saved.read_bytes()
     (saved.parent / "other.json").write_bytes(before)
     assert run([*command, str(saved), "-o", f"./{saved.name}"]) == 2
-    assert "is a result that is read, which would be lost" in capsys.readouterr().err
+    assert "is a file that is read, which would be lost" in capsys.readouterr().err
     assert saved.read_bytes() == before
 
 
 def test_an_output_that_cannot_be_written_is_found_first(saved, tmp_path, capsys):
     assert run(["report", str(saved), "-o", str(tmp_path)]) == 2
     assert "it is a folder" in capsys.readouterr().err
-
-
-def test_the_option_for_a_card_is_gone_and_says_so(saved, tmp_path, capsys):
-    assert run(["report", str(saved), "--card", str(tmp_path / "card.svg")]) == 2
-    assert "Error: --card is gone: the page that --html writes begins with the answer." in capsys.readouterr().err
-    assert run(["report", str(saved), "--cart", "x"]) == 2
-    assert "No such option" in capsys.readouterr().err
 
 
 def test_a_tuning_is_reported_as_a_result_is(tmp_path, monkeypatch, capsys):

@@ -89,7 +89,7 @@ def test_colours_can_be_forced_into_a_log_file(saved, monkeypatch, capsys):
 
 @pytest.mark.usefixtures("quiet_terminal")
 @pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize(("columns", "most"), [("40", 40), ("62", 62), ("400", 100), ("0", 80), ("many", 80)])
+@pytest.mark.parametrize(("columns", "most"), [("40", 40), ("400", 100), ("many", 80)])
 def test_reports_are_as_wide_as_the_terminal_and_no_wider_than_can_be_read(
     saved, monkeypatch, capsys, columns, most, terminal
 ):
@@ -110,7 +110,7 @@ def test_reports_are_as_wide_as_the_terminal_and_no_wider_than_can_be_read(
 # --- encodings --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_a_locale_without_bars_and_dashes_shows_plain_ones_in_the_same_columns(saved, encoding):
     status, out, err = in_a_shell("", ["report", saved], PYTHONIOENCODING=encoding)
     assert (status, err) == (0, "")
@@ -169,11 +169,9 @@ def build():
     ("redirection", "line", "shown"),
     [
         ("2>&-", "print('said')", ""),
-        ("2>/dev/full", "pass", ""),
-        ("", "sys.stdout.close()", "Wrote"),
         ("", "sys.stdout = io.TextIOWrapper(sys.stdout.buffer); sys.stderr.close()", ""),
     ],
-    ids=["closed", "full", "the job closes it", "the job wraps it and closes the other"],
+    ids=["closed", "the job wraps one and closes the other"],
 )
 def test_a_diagnosis_does_not_need_standard_error(redirection, line, shown, tmp_path):
     (tmp_path / "job.py").write_text(JOB.format(line=line), encoding="utf-8")
@@ -238,11 +236,3 @@ def test_a_result_can_be_compared_with_one_on_standard_input(saved, monkeypatch,
 def test_standard_input_holds_one_result_only(arguments, capsys):
     assert run(arguments) == ExitStatus.USAGE
     assert "Error: Standard input holds only one result. " in capsys.readouterr().err
-
-
-def test_no_command_shows_the_help_and_is_wrong_usage(capsys):
-    assert run([]) == ExitStatus.USAGE
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("Usage: bottleneck [OPTIONS] COMMAND [ARGS]...\n")
-    assert shown.err.count("\n") > 10

@@ -11,8 +11,8 @@ import pytest
 
 import bottleneck
 from benchmarks import bench
-from bottleneck.cli.help import GONE
 from bottleneck.cli.main import COMMANDS, cli
+from bottleneck.cli.options import GONE
 
 ROOT = Path(__file__).resolve().parents[2]
 BESIDE_DOCS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")

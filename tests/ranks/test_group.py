@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from torch.distributed import HashStore
 
-from bottleneck.cli.termination import end_in_order
+from bottleneck.cli.main import end_in_order
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.interrupts import ending
 from bottleneck.measure.ranks.group import JOIN_S, Group

@@ -17,7 +17,7 @@ import pytest
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
-from bottleneck.cli.printing import prepare_streams
+from bottleneck.cli.output import prepare_streams
 from bottleneck.reports.document import Link
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.json import load, save, saved_from_json

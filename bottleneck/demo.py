@@ -1,4 +1,4 @@
-"""A folder of synthetic JPEG photographs, made once and kept in the user's cache folder.
+"""The job of `bottleneck demo`, and its synthetic JPEG photographs, made once and kept in the user's cache folder.
 
 What a JPEG costs to read depends on how much detail it holds: one flat colour decodes far too fast, white
 noise far too slowly. These pictures have what photographs have: smooth light, sharp edges, and texture whose
@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bottleneck.errors import UsageError
+from bottleneck.measure.system.cores import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from PIL import Image
+    from torch import nn
 
+    from bottleneck.job.pipeline import Pipeline
+
+BATCH_SIZE = 16
 VERSION = 2
 """To be raised with every change of the pictures, so that an old folder is not taken for a new one."""
 CLASSES = ("field", "forest", "harbour", "street")
@@ -128,3 +133,60 @@ def _noise(
     grid = rng.normal(0.0, contrast, (cells, cells)).astype(np.float32)
     between = Image.Resampling.NEAREST if sharp else Image.Resampling.BICUBIC
     return np.asarray(Image.fromarray(grid).resize(size, between))
+
+
+def build_demo(folder: Path) -> Pipeline:
+    """The job: random crops, flips and jitter of photographs, and a small convolutional network."""
+    import torch
+    from torch import nn
+    from torchvision import datasets, transforms
+
+    from bottleneck.job.pipeline import Pipeline
+    from bottleneck.job.step import resolve_device
+
+    augmentation = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(224),
+            transforms.RandomHorizontalFlip(),
+            transforms.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2),
+            transforms.ToTensor(),
+            transforms.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+        ]
+    )
+    device = resolve_device(None)
+    cores = max(1, int(usable_cores()))
+    workers = max(1, min(2, cores - 1))
+    if device.type == "cpu":
+        # Threads of the train step that share cores with the workers spin at each other's barriers, and the step
+        # takes two or ten times as long from one moment to the next.
+        torch.set_num_threads(max(1, cores - workers))
+    model = small_network(len(CLASSES)).to(device)
+    return Pipeline(
+        dataset=datasets.ImageFolder(str(folder), transform=augmentation),
+        model=model,
+        loss_fn=nn.CrossEntropyLoss(),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
+        device=device,
+        batch_size=BATCH_SIZE,
+        shuffle=True,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        drop_last=True,
+    )
+
+
+def small_network(classes: int) -> nn.Module:
+    """A convolutional network that a CPU can train while somebody waits."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(3, 16, kernel_size=7, stride=4, padding=3),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, kernel_size=3, stride=2, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, classes),
+    )

@@ -1,0 +1,318 @@
+"""The commands that measure: `run`, `diagnose` and `demo`.
+
+A failure of the job loses nothing of what was measured, and the job keeps off standard output. Torch is imported after
+all options have been checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from bottleneck.analysis.price import with_price
+from bottleneck.cli.main import exit_status_of, flushed, leave
+from bottleneck.cli.options import (
+    Command,
+    Request,
+    as_seconds,
+    measuring_options,
+    traceback_is_asked_for,
+    traceback_option,
+)
+from bottleneck.cli.output import (
+    open_progress,
+    plan_outputs,
+    say,
+    standard_output_kept,
+    working_directory_kept,
+    write_outputs,
+)
+from bottleneck.errors import ExitStatus, MeasurementError, UsageError
+from bottleneck.job.target import build_pipeline, check_target, parse_settings
+from bottleneck.job.users_code import said_by
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
+from bottleneck.script.launch import Ends, Script, wait_for_threads
+
+if TYPE_CHECKING:
+    from bottleneck.api import Attempt
+    from bottleneck.job.pipeline import Pipeline
+
+AnyFound = TypeVar("AnyFound", bound=Result | TuningResult)
+
+
+def source_of(target: str) -> dict[str, str]:
+    """What distinguishes one run of a job from another: its target, and the commit of the working directory.
+
+    A plus sign says that files differ from the commit; outside of git there is none.
+    """
+    commit = _git("rev-parse", "--short", "HEAD")
+    if not commit:
+        return {"target": target}
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return {"target": target, "commit": f"{commit}+" if changed else commit}
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ("git", *arguments), capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def with_source(found: AnyFound, source: Mapping[str, str]) -> AnyFound:
+    """The result, which says what was diagnosed."""
+    return replace(found, pipeline={**found.pipeline, **source})
+
+
+def require_torch() -> None:
+    """Import torch.
+
+    Raises:
+        MeasurementError: It is missing or does not work.
+    """
+    try:
+        import torch  # noqa: F401 - only whether it can be
+    except (ImportError, OSError) as error:
+        raise MeasurementError(
+            f"PyTorch cannot be imported: {said_by(error).rstrip('.')}.",
+            "Install it: pip install torch torchvision; bottleneck doctor says more.",
+        ) from error
+
+
+def _measure(build: Callable[[], Pipeline], options: MeasureOptions) -> Attempt:
+    """Build a job and diagnose it, in a process that ends afterwards: its state is not put back."""
+    require_torch()
+    from bottleneck.api import attempt_diagnosis
+
+    with working_directory_kept(), standard_output_kept():
+        pipeline = build()
+        with open_progress() as progress:
+            return attempt_diagnosis(pipeline, replace(options, restore=False), progress)
+
+
+def _answer(request: Request, attempt: Attempt, source: Mapping[str, str]) -> int:
+    """Write the reports, judge the gate, and return the exit status.
+
+    Raises:
+        MeasurementError: The job failed; what was measured until then has been written.
+        KeyboardInterrupt: The diagnosis was interrupted; likewise.
+        UsageError: A file could not be written.
+    """
+    diagnosis = with_source(attempt.diagnosis, source)
+    if request.gpu_hour_price is not None:
+        diagnosis = with_price(diagnosis, request.gpu_hour_price)
+    rates = [rate for e in diagnosis.experiments for rate in (e.coupled, e.drained)]
+    measured = attempt.failure is None or any(rate is not None and rate.blocks for rate in rates)
+    try:
+        if attempt.leads and measured:
+            write_outputs(diagnosis, request.outputs, verbose=request.verbose)
+            for path in attempt.write_files(request.flamegraph, request.trace):
+                say(f"Wrote {path}")
+    finally:
+        if attempt.failure is not None:
+            raise attempt.failure
+    return _gate(diagnosis, request.fail_under) if attempt.leads and request.fail_under is not None else ExitStatus.OK
+
+
+def _gate(result: Result, fail_under: float) -> int:
+    """Return the exit status of `--fail-under`, and say on standard error why it failed."""
+    efficiency = result.verdict.judged
+    if efficiency is None:
+        say(f"The gate of {100 * fail_under:g} % cannot be judged: the efficiency is unknown.")
+        return ExitStatus.OK
+    if efficiency.high >= fail_under:
+        return ExitStatus.OK
+    over = " over a whole epoch" if result.verdict.judged_by == "epoch_efficiency" else ""
+    say(
+        f"Gate failed: the efficiency{over} is {100 * efficiency.estimate:.1f} % and at most "
+        f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for."
+    )
+    return ExitStatus.GATE_FAILED
+
+
+@click.command(
+    "diagnose",
+    cls=Command,
+    epilog="With '-' for FILE, standard output holds that file and nothing else.",
+)
+@click.argument("target")
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Change a field of the pipeline; may be repeated."
+)
+@click.option("--device", metavar="DEVICE", help="Train on this device: cpu, cuda:1.")
+@measuring_options
+def diagnose_command(target: str, settings: tuple[str, ...], device: str | None, **asked: Any) -> int:
+    """Find the bottleneck of a training job that a function describes.
+
+    TARGET is path/to/file.py:function or package.module:function. The function takes no arguments and returns a
+    bottleneck.Pipeline.
+    """
+    check_target(target)
+    changes = parse_settings(settings)
+    if device is not None:
+        changes["device"] = device
+    request, source = Request.of(target.rpartition(":")[0], **asked), source_of(target)
+
+    def build() -> Pipeline:
+        from bottleneck.job.step import resolve_device
+
+        pipeline = build_pipeline(target)
+        if device is not None:
+            resolve_device(device, "--device {}")  # in words of the command line
+        return pipeline.replace(**changes) if changes else pipeline
+
+    return _answer(request, _measure(build, request.options), source)
+
+
+@click.command(
+    "run",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Options of bottleneck come before SCRIPT; what follows belongs to the script.",
+    cls=Command,
+)
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
+@click.option(
+    "--loader",
+    metavar="NAME",
+    help="Which DataLoader, if several feed the loop: its number, or the class of its dataset.",
+)
+@click.option(
+    "--skip-steps",
+    type=click.IntRange(1),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="Training steps before measuring starts.",
+)
+@click.option(
+    "--step-timeout",
+    callback=as_seconds,
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="Give up if the loop asks for no batch for so long.",
+)
+@measuring_options
+@click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def run_command(
+    is_module: bool,
+    loader: str | None,
+    skip_steps: int,
+    step_timeout: float,
+    arguments: tuple[str, ...],
+    **asked: Any,
+) -> int:
+    """Find the bottleneck of a training script, without changing it.
+
+    SCRIPT runs with its own arguments, as Python would run it, until the measurement is done. It is stopped there:
+    what comes after the training loop does not run.
+    """
+    if not arguments:
+        raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
+    script = Script(arguments[0], arguments[1:], is_module)
+    script.check()
+    request, source = Request.of(script.name, **asked), source_of(script.name)
+    show_traceback = traceback_is_asked_for()
+    require_torch()
+    from bottleneck.script.diagnosing import Diagnosing
+
+    with contextlib.ExitStack() as ours:
+        ours.enter_context(standard_output_kept())
+        ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # scripts replace it by a logger
+        progress = ours.enter_context(open_progress())
+
+        def finish(outcome: Callable[[], Attempt]) -> NoReturn:
+            # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
+            ours.close()
+            try:
+                status = _answer(request, outcome(), source)
+            except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
+                status = exit_status_of(error, show_traceback=show_traceback)
+            _end_process(status)
+
+        options = replace(request.options, restore=False)
+        diagnosing = Diagnosing(options, finish, progress, skip_steps, loader)
+        threads = threading.enumerate()
+        with diagnosing, diagnosing.notice(say), Ends(diagnosing.leave, diagnosing.lent_s, step_timeout):
+            ended: BaseException | None = None
+            try:
+                script.run()
+            except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
+                ended = error
+                if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
+                    say(str(error.code))  # as Python does for `sys.exit("no --data given")`
+                if isinstance(error, KeyboardInterrupt):
+                    say("")  # ends the line of a bar of progress
+            if diagnosing.is_abandoned:
+                diagnosing.leave(ended or SystemExit())
+            wait_for_threads(threads)
+            attempt = diagnosing.end(ended)
+    return _answer(request, attempt, source)
+
+
+def _end_process(status: int) -> NoReturn:
+    """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    for found in gc.get_objects():
+        # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
+        kind = type(found)
+        with contextlib.suppress(Exception):  # nobody is left to be told
+            if issubclass(kind, tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
+                found.cleanup()
+            elif issubclass(kind, _BaseDataLoaderIter):  # torchdata's is of no other class of torch's
+                found._shutdown_workers()
+    for child in multiprocessing.active_children():
+        child.terminate()
+    leave(flushed(status))
+
+
+@click.command("demo", cls=Command)
+@click.option(
+    "--budget", callback=as_seconds, metavar="TIME", default="40s", show_default=True, help="How long it may take."
+)
+@click.option(
+    "--images",
+    type=click.IntRange(min=32),
+    metavar="N",
+    default=300,
+    show_default=True,
+    help="How many photographs to make.",
+)
+@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Report in markdown.")
+@click.option("--html", metavar="FILE", default="report.html", show_default=True, help="Report as a web page.")
+@traceback_option
+def demo_command(budget: float, images: int, report: str, html: str) -> int:
+    """Diagnose a small job on made-up photographs.
+
+    The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
+    cache folder. No download and no GPU are needed.
+    """
+    request = Request(MeasureOptions(budget_s=budget), plan_outputs({"markdown": report, "html": html}))
+    from bottleneck.demo import build_demo, ensure_photographs
+
+    with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:
+        folder = ensure_photographs(images, on_progress=lambda done, _total: bar.update(done - bar.pos))
+        bar.update(images - bar.pos)  # they were there already
+    _answer(request, _measure(lambda: build_demo(folder), request.options), {})
+    say(
+        "\nNext, your own job, as it is:\n  bottleneck run train.py\n"
+        "or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):\n"
+        "  bottleneck diagnose myjob.py:build"
+    )
+    return ExitStatus.OK

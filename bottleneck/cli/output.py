@@ -1,0 +1,355 @@
+"""What the commands write: reports to files and to standard output, which is kept for them, and progress beside it.
+
+Reports for people look as their terminal shows them, documents for programs as they are in files.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from bottleneck.errors import UsageError
+from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.results.files import reason, write_file
+from bottleneck.results.format import gain
+
+if TYPE_CHECKING:
+    from bottleneck.reports.text import TextReport
+    from bottleneck.results.records import Result
+    from bottleneck.results.tuning import TuningResult
+
+STANDARD_OUTPUT = "-"
+WIDTH = 80
+"""Of a report in a log file."""
+MAX_WIDTH = 100
+"""Of a report on a terminal: longer lines are hard to read."""
+
+_PLAIN = {
+    **dict.fromkeys("█▉▊▋▌", "#"),
+    **dict.fromkeys("▍▎▏", "."),
+    **dict.fromkeys("–—−", "-"),
+    **{"±": "+-", "µ": "u", "×": "x", "…": "~", "·": "|", "←": "<", "→": ">"},
+}
+_PLAIN_ERRORS = "torch-bottleneck.plain"
+
+
+def prepare_streams() -> None:
+    """Let standard output and standard error show as ASCII what their encoding has no characters for."""
+    codecs.register_error(_PLAIN_ERRORS, _as_plain)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.reconfigure(errors=_PLAIN_ERRORS)  # type: ignore[union-attr]  # only real text streams have it
+
+
+def _as_plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text, end = error.object, error.end
+    plain = "".join(_PLAIN.get(character, "?") for character in text[error.start : end])
+    # Two characters for one: they take the space behind it too, so that columns stay where they are.
+    return plain, end + (plain.endswith("+-") and text[end : end + 1] == " ")
+
+
+def say(text: str) -> None:
+    """Print on standard error; where that is closed or full, nothing happens."""
+    try:
+        click.echo(text, err=True)
+    except (OSError, ValueError):
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO | None) -> None:
+    """Let the interpreter's last flush of a stream go nowhere instead of failing."""
+    try:
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), stream.fileno())  # type: ignore[union-attr]  # caught below
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def print_report(report: TextReport) -> None:
+    """Print a report as wide as the terminal, or 80 columns where there is none, with colours where it shows them.
+
+    NO_COLOR and TERM=dumb leave the colours out; FORCE_COLOR asks for them also where there is no terminal.
+
+    Raises:
+        UsageError: Standard output is closed or takes no more.
+    """
+    # COLUMNS, the terminal's own width, or that of a log file, in this order.
+    width = min(MAX_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    with standard_output() as stream:
+        if not (os.environ.get("FORCE_COLOR") or stream.isatty()):
+            stream.write(report.plain(width))
+        else:
+            from rich.console import Console
+
+            Console(file=stream, width=width).print(report)
+
+
+def _print_document(text: str) -> None:
+    """Print what is JSON, HTML or markdown: in UTF-8, whatever the encoding of standard output, as in a file."""
+    with standard_output() as stream:
+        binary = getattr(stream, "buffer", None)
+        if binary is None or stream.isatty():  # a terminal decodes as it is set up to
+            stream.write(text)
+        else:
+            stream.flush()
+            binary.write(text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Standard output; where it cannot be written, that is an error of usage, as for a file.
+
+    Raises:
+        UsageError: It is closed or takes no more.
+    """
+    stream: TextIO | None = sys.stdout  # None where the process was started without one
+    if stream is None or stream.closed:
+        raise UsageError("Standard output is closed.", "Send it somewhere, or write to a file with -o FILE.")
+    try:
+        yield stream
+        stream.flush()
+    except BrokenPipeError:  # the reader has had enough, which is no failure
+        raise
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write standard output: {reason(error)}.", "Send it to a place that takes it, or write to a file."
+        ) from error
+
+
+def plan_outputs(paths: Mapping[str, str | None], *inputs: str | None) -> dict[str, str]:
+    """Return the path of each wanted format, found writable before any time is spent on measuring.
+
+    Args:
+        paths: By the name of the option.
+        inputs: Files that are read; '-' and None are none.
+
+    Raises:
+        UsageError: A path that cannot be written, two formats for one place, or a file that is read.
+    """
+    wanted = {format: path for format, path in paths.items() if path is not None}
+    read = {os.path.realpath(name) for name in inputs if name and name != STANDARD_OUTPUT and os.path.isfile(name)}
+    places: dict[str, str] = {}
+    for format, path in wanted.items():
+        place = path if path == STANDARD_OUTPUT else os.path.realpath(path)
+        if place in places:
+            shown = "standard output" if path == STANDARD_OUTPUT else path
+            raise UsageError(f"--{places[place]} and --{format} both go to {shown}.", "Give them two different files.")
+        places[place] = format
+        if place in read:
+            raise UsageError(f"{path} is a file that is read, which would be lost.", "Write to another file.")
+        if path != STANDARD_OUTPUT:
+            check_writable(path)
+    return wanted
+
+
+def check_writable(path: str) -> None:
+    """Refuse a path that could not be written later.
+
+    Raises:
+        UsageError: A folder, one in a folder that is not there, or without permission.
+    """
+    try:
+        why = _why_not_writable(path)
+    except (OSError, ValueError) as error:
+        why = reason(error)
+    if why is not None:
+        raise UsageError(f"Cannot write {path!r}: {why}.", "Give a file in a folder that you may write to.")
+
+
+def _why_not_writable(path: str) -> str | None:
+    if not path:
+        return "the name is empty"
+    if path.endswith(os.sep):
+        return "it is the name of a folder"
+    target = Path(os.path.realpath(path))
+    with contextlib.suppress(FileNotFoundError):
+        target.lstat()  # says so when the name is too long
+    if target.is_dir():
+        return "it is a folder"
+    if target.exists() and not target.is_file():  # a pipe or a device: written to, not replaced
+        return None if os.access(target, os.W_OK) else "permission denied"
+    if not target.parent.is_dir():
+        return f"there is no folder {str(target.parent)!r}"
+    # Permissions alone do not show it: a file system may be read-only.
+    probe = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    probe.unlink()
+    return None
+
+
+def write_outputs(result: Result | TuningResult, paths: Mapping[str, str], *, verbose: bool = False) -> None:
+    """Write a report to the path of each format, and that of the terminal unless standard output is taken.
+
+    Files are written first, so that nothing is lost, and named last, where they are seen.
+
+    Raises:
+        UsageError: A file could not be written after all; the others have been tried too.
+    """
+    from bottleneck.reports.render import for_terminal, render  # which --help does not need
+
+    failure: UsageError | None = None
+    written = []
+    for format, path in paths.items():
+        try:
+            if path == STANDARD_OUTPUT:
+                _print_document(render(result, format))
+            else:
+                write_file(path, render(result, format))
+                written.append(path)
+        except UsageError as error:
+            failure = failure or error
+    if STANDARD_OUTPUT not in paths.values() and sys.stdout is not None:  # None in a service
+        print_report(for_terminal(result, verbose=verbose))
+    for path in written:
+        say(f"Wrote {path}")
+    if failure is not None:
+        raise failure
+
+
+def write_rendered(text: str, path: str) -> None:
+    """Write a report that has been rendered to a file or to standard output.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    if path == STANDARD_OUTPUT:
+        _print_document(text)
+    else:
+        write_file(path, text)
+        say(f"Wrote {path}")
+
+
+@contextlib.contextmanager
+def working_directory_kept() -> Iterator[None]:
+    """Come back to the working directory afterwards: the names of outputs are relative to it."""
+    before = os.getcwd()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # it is gone; an output says so when it is written
+            os.chdir(before)
+
+
+@contextlib.contextmanager
+def standard_output_kept() -> Iterator[None]:
+    """Send what the user's code prints to standard error for a while, that of worker processes too.
+
+    Standard output is the product: a `print` in a dataset must not end up inside a JSON document.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(stack.enter_context(_stream_for_the_job())))
+        try:
+            # Both may be None or closed, as in a service.
+            out, err = sys.__stdout__.fileno(), sys.__stderr__.fileno()  # type: ignore[union-attr]  # caught below
+            sys.__stdout__.flush()  # type: ignore[union-attr]  # caught below
+            kept = os.dup(out)
+        except (OSError, ValueError, AttributeError):  # closed, or not a real stream
+            yield
+            return
+        stack.callback(os.close, kept)
+        stack.callback(os.dup2, kept, out)
+        os.dup2(err, out)
+        yield
+
+
+@contextlib.contextmanager
+def _stream_for_the_job() -> Iterator[TextIO]:
+    """A stream of its own to standard error: the job may close it, or wrap its buffer and drop that."""
+    error = sys.stderr
+    if error is None or error.closed:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield nowhere
+        return
+    try:
+        own = open(error.fileno(), "w", 1, error.encoding, error.errors, closefd=False)  # noqa: SIM115 - the job may keep it
+    except (OSError, ValueError):  # not a real stream
+        yield error
+        return
+    yield own
+    with contextlib.suppress(OSError, ValueError):
+        own.flush()
+
+
+_BAR = 16
+_LEAST_WIDTH = 40
+"""Of a terminal that is asked for its width and says nothing of use."""
+
+
+@contextlib.contextmanager
+def open_progress() -> Iterator[ProgressCallback | None]:
+    """A progress line where standard error is a terminal, else nothing.
+
+    It is redrawn only when the measuring says something: a thread that refreshes it would take processor time from
+    the blocks, and hold locks while the DataLoader forks its workers. It never goes back.
+    """
+    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    progress = Progress(
+        BarColumn(bar_width=_BAR),
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    furthest = 0.0
+
+    def show(update: ProgressUpdate) -> None:
+        nonlocal furthest
+        done = done_share(update)
+        furthest = max(furthest, done or 0.0)
+        room = max(_LEAST_WIDTH, progress.console.width) - _BAR - 2
+        shown = describe_update(update, furthest)[:room]
+        progress.update(line, description=shown, total=None if done is None else 1.0, completed=furthest)
+        progress.refresh()
+
+    with progress:
+        line = progress.add_task("starting", total=None)
+        yield show
+
+
+def done_share(update: ProgressUpdate) -> float | None:
+    """Which part is done, from 0 to 1, in rounds or in time, whichever is further; None: unknown."""
+    shares = []
+    if update.round is not None and update.rounds:
+        shares.append((update.round - 1) / update.rounds)
+    if update.budget_s:
+        shares.append(update.elapsed_s / update.budget_s)
+    return min(1.0, max(shares)) if shares else None
+
+
+def describe_update(update: ProgressUpdate, done: float) -> str:
+    """One line such as ` 62 %   at most 24 s   so far: augment, 2.4x without it`.
+
+    Args:
+        update: What is going on.
+        done: The part that is done.
+    """
+    left = f"at most {max(0.0, update.budget_s - update.elapsed_s):.0f} s" if update.budget_s else ""
+    if update.state is None:
+        known = f"{update.phase}: {update.experiment}" if update.experiment else update.phase
+    elif update.state == "device_bound":
+        known = "so far: the train step holds it"
+    elif update.state == "undecided":
+        known = "so far: undecided"
+    elif update.bottleneck is None:
+        known = "so far: the input, no stage yet"
+    else:
+        known = f"so far: {update.bottleneck}" + (f", {gain(update.gain)} without it" if update.gain else "")
+    return f"{100 * done:3.0f} %  {left:>13}  {known}".rstrip()

@@ -1,0 +1,177 @@
+"""The commands on saved results, which need no torch: `report` and `compare`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from bottleneck.analysis.price import with_price
+from bottleneck.cli.options import Command, as_loss, price_option, traceback_option, verbose_option
+from bottleneck.cli.output import STANDARD_OUTPUT, check_writable, plan_outputs, print_report, say, write_rendered
+from bottleneck.errors import ExitStatus, ResultFileError, UsageError
+from bottleneck.reports.render import FORMATS, find_links, for_terminal, render
+from bottleneck.results.comparison import Comparison
+from bottleneck.results.files import append_text, read_stream, read_text, reason
+from bottleneck.results.format import percent, percent_interval
+from bottleneck.results.json import from_json, saved_from_json
+from bottleneck.results.records import Result
+from bottleneck.results.tuning import TuningResult
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+STANDARD_INPUT = "-"
+
+_format_option = click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="Format of the report."
+)
+_output_option = click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write the report there.")
+_force_option = click.option("--force", is_flag=True, help="Compare even if machine or pipeline differ.")
+
+
+@click.command("report", cls=Command, epilog="'-' is standard input for RESULT.json and standard output for FILE.")
+@click.argument("result", metavar="RESULT.json")
+@_format_option
+@_output_option
+@click.option("--base", metavar="BASE.json", help="Begin with what changed since this result (markdown, html).")
+@_force_option
+@click.option("--link-prefix", metavar="URL", help="Link files beside RESULT.json that are published there (markdown).")
+@click.option("--github-summary", is_flag=True, help="Append the markdown to GitHub's job summary too.")
+@price_option
+@verbose_option
+@traceback_option
+def report_command(
+    result: str,
+    format_: str,
+    output: str,
+    base: str | None,
+    force: bool,
+    link_prefix: str | None,
+    github_summary: bool,
+    gpu_hour_price: float | None,
+    verbose: bool,
+) -> int:
+    """Turn a saved result into a report."""
+    if link_prefix is not None and format_ != "markdown" and not github_summary:
+        raise UsageError("--link-prefix is for markdown.", "Add --format markdown, or --github-summary.")
+    if base is not None and format_ not in ("markdown", "html") and not github_summary:
+        raise UsageError("--base is for markdown and HTML.", "Add --format markdown or --format html.")
+    summary = _summary_file() if github_summary else None
+    plan_outputs({"output": output}, base, None if format_ == "json" else result)
+    _refuse_two_from_standard_input((result, base))
+    saved = saved_from_json(*_read(result))
+    compared = None
+    if isinstance(saved, TuningResult):
+        asked = {"--base": base, "--link-prefix": link_prefix, "--gpu-hour-price": gpu_hour_price}
+        for option in (option for option, value in asked.items() if value is not None):
+            raise UsageError(
+                f"{option} is for the result of one diagnosis, and this is a tuning.", f"Leave {option} out."
+            )
+    else:
+        saved = saved if gpu_hour_price is None else with_price(saved, gpu_hour_price)
+        compared = _compare(from_json(*_read(base)), saved, ("base", "head"), force=force) if base is not None else None
+    links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
+    if summary is not None:
+        append_text(summary, render(saved, "markdown", compared, links) + "\n")
+    if format_ in ("markdown", "html"):
+        write_rendered(render(saved, format_, compared, links), output)
+    elif format_ == "json":
+        write_rendered(render(saved, format_), output)
+    else:
+        report = for_terminal(saved, verbose=verbose)
+        print_report(report) if output == STANDARD_OUTPUT else write_rendered(report.plain(), output)
+    return ExitStatus.OK
+
+
+def _summary_file() -> str:
+    path = os.environ.get(SUMMARY_VARIABLE)
+    if not path:
+        raise UsageError(
+            f"{SUMMARY_VARIABLE}, which --github-summary needs, is not in the environment.",
+            "GitHub Actions sets it in each step; elsewhere use -o FILE.",
+        )
+    check_writable(path)
+    return path
+
+
+@click.command("compare", cls=Command)
+@click.argument("results", metavar="BASE.json HEAD.json", nargs=-1, required=True)
+@_format_option
+@_output_option
+@_force_option
+@click.option(
+    "--fail-on-regression",
+    "allowed_loss",
+    metavar="SHARE",
+    callback=as_loss,
+    help="Exit 1 if HEAD is slower than BASE by more than this: 0.05 or 5%.",
+)
+@traceback_option
+def compare_command(
+    results: tuple[str, ...], format_: str, output: str, force: bool, allowed_loss: float | None
+) -> int:
+    """Compare saved results: what is faster in HEAD than in BASE, what is slower, and what is the bottleneck now."""
+    if len(results) != 2:
+        given = "Only one result was" if len(results) == 1 else f"{len(results)} results were"
+        raise UsageError(f"{given} given.", "Give two: bottleneck compare BASE.json HEAD.json")
+    _refuse_two_from_standard_input(results)
+    plan_outputs({"output": output}, *results)
+    base, head = (from_json(*_read(path)) for path in results)
+    compared = _compare(base, head, short_labels(*results), force=force)
+    if format_ == "text" and output == STANDARD_OUTPUT:
+        print_report(for_terminal(compared))
+    else:
+        write_rendered(render(compared, format_), output)
+    return ExitStatus.OK if allowed_loss is None else _gate(compared, allowed_loss)
+
+
+def _compare(base: Result, head: Result, labels: tuple[str, str], *, force: bool) -> Comparison:
+    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help does not need
+
+    return compare(base, head, labels=labels, force=force)
+
+
+def short_labels(base: str, head: str) -> tuple[str, str]:
+    """Names of two files without what they share, their folder and ending: as much as it takes to differ."""
+    if Path(base).stem != Path(head).stem:
+        return Path(base).stem, Path(head).stem
+    places = [os.path.abspath(path) for path in (base, head)]
+    if places[0] == places[1]:
+        return f"{Path(base).stem} (1)", f"{Path(head).stem} (2)"
+    common = os.path.commonpath(places)
+    first, second = (os.path.splitext(os.path.relpath(place, common))[0] for place in places)
+    return first, second
+
+
+def _gate(compared: Comparison, allowed_loss: float) -> int:
+    from bottleneck.analysis.comparison import lost_throughput
+
+    lost = lost_throughput(compared)
+    if lost is None:
+        say("Whether throughput was lost is unknown, so --fail-on-regression does not fail.")
+        return ExitStatus.OK
+    if lost.low > allowed_loss:
+        say(f"Gate failed: {percent_interval(lost)} of the throughput is lost; {percent(allowed_loss)} is allowed.")
+        return ExitStatus.GATE_FAILED
+    return ExitStatus.OK
+
+
+def _read(path: str) -> tuple[str, str]:
+    """The text of a file or of standard input, and what it is called in messages."""
+    if path != STANDARD_INPUT:
+        return read_text(path), path
+    remedy = "Give the path of a saved result."
+    if sys.stdin is None or sys.stdin.closed:  # None where the process was started without one
+        raise ResultFileError("Standard input is closed.", remedy)
+    try:
+        # Bytes, of which no more are read than a result may take.
+        return read_stream(sys.stdin.buffer, "standard input"), "standard input"
+    except OSError as error:
+        raise ResultFileError(f"Cannot read standard input: {reason(error)}.", remedy) from None
+
+
+def _refuse_two_from_standard_input(paths: Sequence[str | None]) -> None:
+    if sum(path == STANDARD_INPUT for path in paths) > 1:
+        raise UsageError("Standard input holds only one result.", "Give a file for the other.")

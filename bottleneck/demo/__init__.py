@@ -1,1 +1,0 @@
-"""`bottleneck demo`: a job on made-up photographs."""
