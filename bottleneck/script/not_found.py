@@ -32,11 +32,13 @@ def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) 
 
     Args:
         status: What the script has ended with.
-        starts_processes: It has started processes to train in.
+        starts_processes: It has started processes, in which it may train.
     """
     seen = f"Seen: {_seen(watch)}."
     ended = f" before it ended with exit status {status}" if status else ""
-    if not watch.sources and starts_processes:
+    trains = bool(watch.optimizer_steps or watch.backward.count)
+    # Where it trains in this process, those that it has started make its batches.
+    if not watch.sources and starts_processes and not trains:
         return MeasurementError(
             "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
             f"started are not watched. {seen}",
@@ -47,7 +49,7 @@ def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) 
         return MeasurementError(
             f"The script made no pass over a DataLoader of PyTorch's{ended}. {seen}", _BY_ITSELF if status else remedy
         )
-    if not (watch.optimizer_steps or watch.backward.count or watch.has_wrapped):
+    if not (trains or watch.has_wrapped):
         return MeasurementError(
             f"No optimizer of PyTorch's made a step, and there was no backward pass. {seen}", _NO_OPTIMIZER
         )

@@ -96,6 +96,12 @@ def test_what_was_seen_and_the_line_to_add_are_said(script, run, said):
     assert said in str(not_found(script.watch))
 
 
+@pytest.mark.parametrize(("run", "trains_there"), [(lambda script: None, True), (train_on_nothing, False)])
+def test_a_script_with_processes_trains_in_them_unless_it_trains_here(script, run, trains_there):
+    run(script)
+    assert ("If it trains there" in str(not_found(script.watch, starts_processes=True))) == trains_there
+
+
 def test_a_loop_that_comes_nearer_is_looked_at_again_before_it_is_told(script):
     train_a_little(script)
     assert script.notice.look()
