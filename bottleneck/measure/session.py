@@ -39,12 +39,12 @@ from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observ
 from bottleneck.measure.facts.source import find_places
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.job_on_device import JobOnDevice
+from bottleneck.measure.keep import Preserved, preserved
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
-from bottleneck.measure.preserve.preserved import Preserved, preserved
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
@@ -60,7 +60,7 @@ from bottleneck.measure.start import (
 )
 from bottleneck.measure.system.environment import describe_environment
 from bottleneck.measure.timekeeper import Timekeeper
-from bottleneck.measure.training.training import Training
+from bottleneck.measure.training import Training
 from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE
 from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.measure.visit import Counters

@@ -12,7 +12,7 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.rounds.turns import StealTimeMeter, Visit
-from bottleneck.measure.training.training import Training
+from bottleneck.measure.training import Training
 from bottleneck.measure.usage import Utilisation
 
 _FULL = 2

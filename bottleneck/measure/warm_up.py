@@ -27,7 +27,7 @@ from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.ranks.team import rank_warnings
 from bottleneck.measure.replays import Replays
-from bottleneck.measure.training.training import Training, make_training
+from bottleneck.measure.training import Training, make_training
 
 
 def make_bench(

@@ -31,8 +31,7 @@ from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.start import open_loader, start_workers
 from bottleneck.measure.system.cores import usable_cores
 from bottleneck.measure.system.environment import OtherLoad
-from bottleneck.measure.training.losses import is_finite, loss_in
-from bottleneck.measure.training.training_state import TrainingState
+from bottleneck.measure.training import TrainingState, is_finite, loss_in
 from bottleneck.results.records import Block
 from bottleneck.tuning.change import Settings, build
 

@@ -15,7 +15,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
-from bottleneck.measure.preserve.preserved import Preserved
+from bottleneck.measure.keep import Preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
 from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.evidence import Payload

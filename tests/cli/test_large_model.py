@@ -10,8 +10,8 @@ from bottleneck.api import diagnose
 from bottleneck.cli.main import run
 from bottleneck.errors import MeasurementError
 from bottleneck.job.target import build_pipeline
-from bottleneck.measure.preserve import tensors
-from bottleneck.measure.preserve.preserved import preserved
+from bottleneck.measure import keep
+from bottleneck.measure.keep import preserved
 
 JOB = """
 import torch
@@ -33,7 +33,7 @@ def build():
 def fits_once(folder, monkeypatch):
     """A job whose model takes 17 kB, where 1 kB is free."""
     (folder / "large_job.py").write_text(dedent(JOB))
-    monkeypatch.setattr(tensors, "rank_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(keep, "rank_memory_bytes", lambda: 1000)
 
 
 @pytest.mark.integration

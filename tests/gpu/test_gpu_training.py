@@ -10,7 +10,7 @@ from benchmarks.gpu_job import Job, Settings, make_job
 from benchmarks.planted import find_planted
 from bottleneck.api import diagnose
 from bottleneck.measure.device import devices_of, make_synchronize
-from bottleneck.measure.training.training_state import TrainingState
+from bottleneck.measure.training import TrainingState
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,7 +7,7 @@ import torch
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
-from bottleneck.measure.training.losses import Losses
+from bottleneck.measure.training import Losses
 
 RAW, DRAINED = Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
 LADDER = Ladder((Rung("raw", coupled=RAW, drained=DRAINED),), (), ())

@@ -10,7 +10,7 @@ import torch
 from torch import distributed, nn
 
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.training.training_state import TrainingState
+from bottleneck.measure.training import TrainingState
 from tests.support.clock import FakeClock
 from tests.support.datasets import Photos
 from tests.support.sessions import UNDECIDED, invented_time, pipeline_of, run

@@ -3,9 +3,7 @@
 import torch
 from torch import nn
 
-from bottleneck.measure.preserve.restoration import Notes
-from bottleneck.measure.preserve.search import Search
-from bottleneck.measure.preserve.tensors import TensorVault
+from bottleneck.measure.search import Search
 from bottleneck.script.job import Optimizers, models_of
 
 
@@ -30,10 +28,9 @@ def test_models_of_several_optimizers_are_found_together():
     generator, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)
     optimizers = stepped(generator, critic)
     assert set(models_of(optimizers).parameters()) == {*generator.parameters(), *critic.parameters()}
-    together, notes = Optimizers.of(optimizers), Notes()
-    search = Search(TensorVault(notes), notes)
-    search.walk(together, "the optimizer")
-    assert search.found(torch.optim.Optimizer) == list(optimizers)
+    together, search = Optimizers.of(optimizers), Search()
+    search.walk({"the optimizer": together})
+    assert search.all(torch.optim.Optimizer) == list(optimizers)
     before = critic.weight.clone()
     critic(torch.ones(1, 2)).sum().backward()
     together.step()

@@ -19,11 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.preserve.restoration import Notes
-from bottleneck.measure.preserve.search import Search
-from bottleneck.measure.preserve.tensors import TensorVault
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
+from bottleneck.measure.search import Search
 from bottleneck.results.records import Block
 
 _WARM_UP_STEPS = 10
@@ -252,12 +250,10 @@ class GradientSharing:
     """
 
     def __init__(self, roots: Mapping[str, object]) -> None:
-        notes = Notes()
-        search = Search(TensorVault(notes), notes)
-        for what, root in roots.items():
-            search.walk(root, what, own=what == "the train step")
-        self._wrappers = search.found(DistributedDataParallel)
-        self.reason = self._why_not(search.found(torch.nn.Module))
+        search = Search()
+        search.walk(roots)
+        self._wrappers = search.all(DistributedDataParallel)
+        self.reason = self._why_not(search.all(torch.nn.Module))
         """Why it cannot be left out; empty where it can."""
 
     def _why_not(self, modules: list[torch.nn.Module]) -> str:

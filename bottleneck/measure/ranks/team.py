@@ -28,7 +28,7 @@ from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.system.cores import allowed_cores, allowed_cpus
 from bottleneck.measure.system.environment import read_process_times
 from bottleneck.measure.timekeeper import Timekeeper
-from bottleneck.measure.training.training import Training
+from bottleneck.measure.training import Training
 from bottleneck.results.blocks import Block, blocks_of
 from bottleneck.results.names import RAW
 from bottleneck.results.ranks import Rank, RankExperiment, RankTrial, RankTrials, TrialName

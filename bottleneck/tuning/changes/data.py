@@ -15,8 +15,7 @@ from bottleneck.job.loader_args import is_default_collate
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.loader.worker.user_code import fetches_batches
-from bottleneck.measure.preserve.process import keep_random
-from bottleneck.measure.preserve.restoration import Notes
+from bottleneck.measure.keep_process import keep_random
 from bottleneck.tuning.change import Change, Context
 from bottleneck.tuning.changes.payload import SMALLER, after_the_move
 
@@ -43,14 +42,14 @@ def _with_changed_inside(dataset: Any, change: Callable[[Any], None]) -> Any:
 
 def _with_same_random(*calls: Callable[[], Any]) -> list[Any]:
     """What each call gives with the random numbers as they are now, which are put back."""
-    random = keep_random(torch.device("cpu"), Notes())
+    random = keep_random(torch.device("cpu"))
     given = []
     for call in calls:
         try:
             given.append(call())
         finally:
-            for kept in random:
-                kept.restore()
+            for _, restore in random:
+                restore()
     return given
 
 

@@ -1,4 +1,4 @@
-"""The process is as it was, and neither errors nor interrupts keep anything from going back."""
+"""The process is as it was: random numbers, flags, warnings, environment, signal handlers."""
 
 import gc
 import multiprocessing
@@ -15,8 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
-from bottleneck.measure.preserve.preserved import preserved
-from bottleneck.measure.preserve.restoration import Notes, Restoration
+from bottleneck.measure.keep import preserved
 
 
 def draw():
@@ -209,100 +208,6 @@ def test_in_another_thread_all_but_the_signals_goes_back():
     thread.join()
     assert model.weight.item() == weight
     assert notes == [[]]
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_whatever_the_body_raises_comes_out_unchanged(error):
-    model = nn.Linear(1, 1)
-    weight = model.weight.item()
-    raised = error("half way")
-    with pytest.raises(error) as caught, preserved(model=model):
-        model.weight.data.zero_()
-        raise raised
-    assert caught.value is raised
-    assert model.weight.item() == weight
-
-
-class Step:
-    """A snapshot that raises something the first times."""
-
-    def __init__(self, what, *errors):
-        self.what = what
-        self.errors = list(errors)
-        self.restored = 0
-
-    def restore(self):
-        if self.errors:
-            raise self.errors.pop(0)
-        self.restored += 1
-
-
-def test_an_error_in_one_step_keeps_no_other_from_running():
-    steps = [Step("first"), Step("second", OSError("no"), OSError("no")), Step("third")]
-    notes = Notes()
-    Restoration(steps, notes).run()
-    assert [step.restored for step in steps] == [1, 0, 1]
-    assert notes.sentences == ["second could not be put back as it was (OSError: no)."]
-
-
-def test_an_interrupt_inside_a_step_repeats_the_step_and_comes_out_at_the_end():
-    steps = [Step("first"), Step("second", KeyboardInterrupt()), Step("third")]
-    restoration = Restoration(steps, Notes())
-    with pytest.raises(KeyboardInterrupt):
-        restoration.run()
-    assert [step.restored for step in steps] == [1, 1, 1]
-    restoration.run()
-    assert [step.restored for step in steps] == [1, 1, 1]
-
-
-def test_ctrl_c_during_the_restoring_takes_effect_when_everything_is_back():
-    class Interrupting(Step):
-        def restore(self):
-            signal.raise_signal(signal.SIGINT)
-            super().restore()
-
-    steps = [Step("first"), Interrupting("second"), Step("third")]
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        Restoration(steps, Notes()).run()
-    assert [step.restored for step in steps] == [1, 1, 1]
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.parametrize("interrupted_at", range(40))
-def test_an_interrupt_between_any_two_steps_loses_nothing(interrupted_at, monkeypatch):
-    """Interrupts the restoring at one step after another, past the deferring."""
-    model = nn.BatchNorm1d(2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    restore, calls = Restoration._restore, []
-
-    def interrupted(self, snapshot):
-        calls.append(snapshot)
-        if len(calls) == interrupted_at + 1:
-            raise KeyboardInterrupt
-        return restore(self, snapshot)
-
-    monkeypatch.setattr(Restoration, "_restore", interrupted)
-    with pytest.raises(KeyboardInterrupt), preserved(model=model, optimizer=optimizer):
-        model(torch.randn(4, 2)).sum().backward()
-        optimizer.step()
-        model.eval()
-    assert model.training
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert model.weight.grad is None
-    assert len(optimizer.state) == 0
-
-
-def test_failures_of_one_kind_share_a_sentence():
-    notes = Notes()
-    for name in ("a", "b", "c"):
-        notes.add_failure("could not be kept", name, RuntimeError("device lost\ndetails"))
-    notes.add_failure("could not be kept", "d", OSError())
-    assert notes.sentences == [
-        "a and 2 more like it could not be kept (RuntimeError: device lost).",
-        "d could not be kept (OSError).",
-    ]
 
 
 @pytest.mark.integration

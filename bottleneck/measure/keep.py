@@ -1,0 +1,365 @@
+"""Leaves everything as it was: a diagnosis trains the user's model for a while, and nobody must notice.
+
+Kept are the model (parameters, buffers, gradients, modes, attributes), the optimizer, schedules and gradient scalers,
+the loader with its samplers, the dataset's attributes, all random numbers, and the process-wide settings. The train
+step is searched for more of the same; nothing else that it holds is put back: a logger that has sent its step 100 must
+not go back to step 3. Everything returns in place, into the same objects, bit for bit, also after an error or Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from bottleneck.errors import MeasurementError
+from bottleneck.measure.device import room_on_device
+from bottleneck.measure.interrupts import interrupts_deferred
+from bottleneck.measure.keep_process import GENERATORS, Kept, Restore, accelerators, keep_generator, keep_process
+from bottleneck.measure.search import COUPLED, MAX_ENTRIES, Found, Search, attributes, is_a, namespace_of, slots_of
+from bottleneck.measure.system.environment import rank_memory_bytes
+from bottleneck.results.format import size
+
+_SHARE_OF_FREE_MEMORY = 0.8
+_MAX_DATA_BYTES = 16 * 2**20
+"""What tensors and arrays of the dataset and the loader may take together to be copied."""
+_SENTENCES, _REASON_CHARACTERS = 20, 200
+_MISSING = object()
+
+
+class Preserved:
+    """What `preserved` hands to its body: sentences on what could not be kept or put back."""
+
+    def __init__(self) -> None:
+        self._sentences: dict[str, None] = {}
+        self._failures: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, sentence: str) -> None:
+        """Keep a sentence, once."""
+        self._sentences[sentence] = None
+
+    def add_failure(self, failure: str, what: str, error: BaseException) -> None:
+        """Say that something failed; failures of one kind share a sentence."""
+        reason = str(error).strip().split("\n", maxsplit=1)[0][:_REASON_CHARACTERS]
+        cause = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        self._failures.setdefault((failure, cause), []).append(what)
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences, at most twenty; complete when the body has ended."""
+        found = list(self._sentences)
+        for (failure, cause), things in self._failures.items():
+            others = f" and {len(things) - 1} more like it" if len(things) > 1 else ""
+            found.append(f"{things[0]}{others} {failure} ({cause}).")
+        return found[:_SENTENCES]
+
+
+@contextmanager
+def preserved(
+    *,
+    model: Any = None,
+    optimizer: Any = None,
+    train_step: Any = None,
+    loader: Any = None,
+    dataset: Any = None,
+    device: torch.device | str | None = None,
+    others: Mapping[str, object] = types.MappingProxyType({}),
+) -> Iterator[Preserved]:
+    """Keep everything on entry and put it back on exit, whatever happens in between.
+
+    Tensors are copied to host memory. From the dataset and the loader nothing large is copied: of their
+    attributes the identity is kept, and the content of small containers, generators and small tensors.
+    A Ctrl-C during the restoring takes effect when everything is back.
+
+    Args:
+        model: The user's `nn.Module`.
+        optimizer: The user's.
+        train_step: Searched for models, optimizers, schedules, gradient scalers, data and generators.
+        loader: The user's DataLoader.
+        dataset: The user's.
+        device: Of the diagnosis; its random numbers are kept even if it has not been used yet.
+        others: Further objects that the diagnosis calls, by a name for sentences: {'the loss': loss_fn}.
+
+    Raises:
+        MeasurementError: The copies would not fit into the free host memory, or new gradients not on the device next
+            to the ones that there are; nothing has been touched.
+    """
+    notes, device = Preserved(), torch.device(device or "cpu")
+    process = keep_process(device)
+    search = Search(notes.add)
+    search.walk({"the model": model, "the optimizer": optimizer}, kept=True)
+    search.walk({"the loader": loader, "the dataset": dataset}, kept=True, data=True)
+    search.walk({"the train step": train_step, **others})
+    objects, tensors = _keep_all(search.found, notes)
+    tensors.save()
+    try:
+        yield notes
+    finally:
+        with interrupts_deferred():
+            # Pending work may still write to what is put back next; signals are the last, so that Ctrl-C waits.
+            waiting: list[Kept] = [("pending work on the device", partial(_wait_for, device))]
+            for what, restore in (*waiting, *objects, *tensors.restores(), *process):
+                try:
+                    restore()
+                except Exception as error:  # noqa: BLE001 - one thing that cannot be put back must not keep the rest
+                    notes.add_failure("could not be put back as it was", what, error)
+
+
+def _wait_for(device: torch.device) -> None:
+    for _, module in accelerators(device):
+        if hasattr(module, "synchronize"):
+            module.synchronize()
+
+
+# --- objects, one level deep: what lies below is found by itself -------------------------------------------
+
+
+def _keep_all(found: list[Found], notes: Preserved) -> tuple[list[Kept], Tensors]:
+    """Keep what goes back; the tensors are collected, and not copied yet."""
+    objects: list[Kept] = []
+    tensors, data_bytes = Tensors(notes), 0.0
+    for each in found:
+        value, nbytes = each.value, 0.0
+        if not each.kept:
+            continue
+        if is_a(value, np.ndarray) or (each.data and is_a(value, torch.Tensor)):
+            # Arrays also outside the data: one is rarely a step's state, and a memory map can be of any size.
+            nbytes = value.nbytes if is_a(value, np.ndarray) else _storage_bytes(value)
+            if data_bytes + nbytes > _MAX_DATA_BYTES:
+                continue
+        if is_a(value, torch.Tensor):
+            data_bytes += nbytes
+            tensors.add(value, each.what)
+        elif (restore := _keep_object(each)) is not None:
+            data_bytes += nbytes
+            objects.append((each.what, restore))
+    return objects, tensors
+
+
+def _keep_object(found: Found) -> Restore | None:
+    value = found.value
+    large = found.data and is_a(value, (dict, list, set, deque)) and len(value) > MAX_ENTRIES
+    if large or is_a(value, (tuple, frozenset)):
+        return None
+    if is_a(value, GENERATORS):
+        return keep_generator(value)
+    if is_a(value, np.ndarray):
+        return _keep_array(value)
+    if is_a(value, dict):
+        return _keep_mapping(value)
+    if is_a(value, (list, set, deque)):
+        return _keep_items(value)
+    if is_a(value, torch.nn.Module) and (
+        isinstance(value, torch.jit.ScriptModule) or type(value).__module__.startswith(COUPLED)
+    ):
+        mode = value.training
+        return lambda: None if value.training == mode else setattr(value, "training", mode)
+    return None if type(value).__module__.startswith("bottleneck.") else _keep_attributes(value)
+
+
+def _keep_array(array: np.ndarray[Any, Any]) -> Restore | None:
+    if type(array) is not np.ndarray or array.dtype == object or not array.flags.writeable:
+        return None
+    saved = array.copy()
+    return lambda: np.copyto(array, saved)
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two sequences hold the identical objects; equality of tensors would not be a truth value."""
+    return [id(item) for item in left] == [id(item) for item in right]
+
+
+def _keep_mapping(mapping: dict[Any, Any]) -> Restore:
+    # Through the base classes: subclasses may do more in their own methods.
+    base: Any = OrderedDict if isinstance(mapping, OrderedDict) else dict
+    saved: dict[Any, Any] = dict(base.items(mapping))
+
+    def restore() -> None:
+        if _same(base.keys(mapping), saved) and _same(base.values(mapping), saved.values()):
+            return
+        base.clear(mapping)
+        for key, value in saved.items():
+            base.__setitem__(mapping, key, value)
+
+    return restore
+
+
+def _keep_items(items: Any) -> Restore:
+    saved = list(items)
+
+    def restore() -> None:
+        if items == set(saved) if isinstance(items, set) else _same(items, saved):
+            return
+        items.clear()
+        (items.update if isinstance(items, set) else items.extend)(saved)
+
+    return restore
+
+
+def _keep_attributes(owner: Any) -> Restore:
+    """Keep an object's own attributes, and its class where that can change: lazy modules change theirs."""
+    cls, own, held = type(owner), namespace_of(owner), attributes(owner)
+    restore_namespace = _keep_mapping(own) if own is not None else lambda: None
+    slots = [(member, held[name]) for name, member in slots_of(owner) if name in held]
+
+    def restore() -> None:
+        if type(owner) is not cls:
+            owner.__class__ = cls
+        restore_namespace()
+        for member, value in slots:
+            member.__set__(owner, value)
+
+    return restore
+
+
+# --- tensors: the same objects, on their device, with the same bytes, gradient and flags -------------------
+
+
+def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors that one stands for, such as the local one of a DTensor; none for an ordinary tensor."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return []
+    parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    return [part for part in parts if isinstance(part, torch.Tensor)]  # a device mesh counts as a part, too
+
+
+def _has_storage(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not (tensor.is_nested or is_traceable_wrapper_subclass(tensor))
+
+
+def _storage_bytes(tensor: torch.Tensor) -> float:
+    return tensor.untyped_storage().nbytes() if _has_storage(tensor) else math.inf
+
+
+class Tensors:
+    """Collects tensors, then copies them all, so that it can say first whether there is room."""
+
+    def __init__(self, notes: Preserved) -> None:
+        self._notes = notes
+        self._seen: dict[int, torch.Tensor] = {}
+        self._identities: list[Kept] = []
+        self._contents: dict[object, tuple[str, torch.UntypedStorage | torch.Tensor]] = {}
+        """Storages, which tensors share, and tensors without one, such as sparse ones."""
+        self._gradients: list[torch.Tensor] = []
+        self._saved: list[Kept] = []
+
+    def add(self, tensor: torch.Tensor, what: str) -> None:
+        """Keep a tensor, its gradient, and for a wrapper subclass the tensors inside."""
+        if id(tensor) in self._seen:
+            return
+        self._seen[id(tensor)] = tensor
+        try:
+            for inner in inner_tensors(tensor):
+                self.add(inner, what)
+            with torch._C.DisableTorchFunctionSubclass():
+                alias = tensor.data  # of the memory: brings a tensor that was moved back to it
+                if tensor.is_leaf and tensor.grad is not None:
+                    self._gradients.append(tensor.grad)
+                    self.add(tensor.grad, f"the gradient of {what}")  # before its tensor, which it has to match
+                self._identities.append((what, _keep_identity(tensor, alias)))
+                if _has_storage(alias):
+                    storage = alias.untyped_storage()
+                    if not alias.is_meta and storage.nbytes() > 0:
+                        self._contents.setdefault((storage.device, storage.data_ptr()), (what, storage))
+                elif not (alias.is_meta or is_traceable_wrapper_subclass(tensor)):
+                    self._contents[id(tensor)] = what, tensor
+        except Exception as error:  # noqa: BLE001 - tensor subclasses may refuse anything; the rest is kept
+            self._notes.add_failure("could not be copied, and so was not put back after the diagnosis", what, error)
+
+    def save(self) -> None:
+        """Copy the content of everything collected to host memory.
+
+        Raises:
+            MeasurementError: The copies would not fit into the free host memory, or new gradients not on the device.
+        """
+        self._check_gradients()
+        storages = (content for _, content in self._contents.values() if isinstance(content, torch.UntypedStorage))
+        needed, free = sum(storage.nbytes() for storage in storages), rank_memory_bytes()
+        if needed > _SHARE_OF_FREE_MEMORY * free:
+            raise MeasurementError(
+                f"Keeping the model and the optimizer as they are takes {size(needed)} of memory; "
+                f"{size(free)} are free for it.",
+                "Diagnose on the command line: `bottleneck diagnose` keeps no copy, as its process ends. Or diagnose "
+                "before the first training step, when there are no gradients and no state of the optimizer yet, or "
+                "give this process more memory.",
+            )
+        for what, content in self._contents.values():
+            try:
+                self._saved.append((what, _keep_content(content)))
+            except Exception as error:  # noqa: BLE001 - what cannot be copied is said; the rest is kept
+                self._notes.add_failure("could not be copied, and so was not put back after the diagnosis", what, error)
+
+    def _check_gradients(self) -> None:
+        """Raise where there is no room on a device for new gradients, next to the ones that are kept there."""
+        taken: Counter[torch.device] = Counter()
+        for gradient in self._gradients:
+            for part in inner_tensors(gradient) or [gradient]:
+                taken[part.device] += part.numel() * part.element_size()
+        for device, nbytes in taken.items():
+            room = room_on_device(device)
+            if room is not None and nbytes > room:
+                raise MeasurementError(
+                    f"The gradients that the model has take {size(nbytes)} of {device}, and stay there as they are; "
+                    f"the diagnosis makes new ones, for which {size(room)} are free.",
+                    "Call optimizer.zero_grad() before the diagnosis. Or diagnose on the command line: `bottleneck "
+                    "diagnose` leaves nothing as it was, as its process ends.",
+                )
+
+    def restores(self) -> list[Kept]:
+        """Return what to restore, in order: memory and gradients, then bytes."""
+        return [*self._identities, *self._saved]
+
+
+def _keep_identity(tensor: torch.Tensor, alias: torch.Tensor) -> Restore:
+    """Keep what a tensor is apart from its content: class, memory, place in the graph, gradient."""
+    cls, is_leaf, requires_grad = type(tensor), tensor.is_leaf, tensor.requires_grad
+    grad = tensor.grad if is_leaf else None
+
+    def restore() -> None:
+        if type(tensor) is not cls:
+            tensor.__class__ = cls  # a lazy parameter that has been materialised
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            if is_leaf and not tensor.is_leaf:
+                tensor.detach_()
+            if _memory(tensor.data) != _memory(alias):
+                tensor.data = alias
+            if is_leaf and tensor.requires_grad != requires_grad:
+                tensor.requires_grad_(requires_grad)
+            if is_leaf and tensor.grad is not grad:
+                tensor.grad = grad
+
+    return restore
+
+
+def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Identify a piece of memory; without a storage only by device and dtype."""
+    plain = (tensor.device, tensor.dtype, tensor.layout, type(tensor))
+    if not _has_storage(tensor):
+        return plain
+    return (*plain, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.data_ptr())
+
+
+def _keep_content(content: torch.UntypedStorage | torch.Tensor) -> Restore:
+    """Copy to host memory, where it takes nothing from the device. Bytes rather than values: exact for every dtype."""
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        if isinstance(content, torch.UntypedStorage):
+            saved: Any = torch.UntypedStorage(content.nbytes())  # type: ignore[no-untyped-call]  # of torch
+            saved.copy_(content)
+        else:
+            saved = content.detach().to("cpu", copy=True)
+
+    def restore() -> None:
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            if isinstance(content, torch.UntypedStorage) and content.nbytes() != saved.nbytes():
+                content.resize_(saved.nbytes())
+            content.copy_(saved)
+
+    return restore

@@ -1,1 +1,0 @@
-"""Leaving the job as it was found: model, optimizer, loader, dataset, generators and process."""

@@ -1,0 +1,242 @@
+"""One walk over the user's objects: the models, optimizers, data and generators that a job holds, and what they hold.
+
+Nothing of the user's code is run for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from bottleneck.job.inspect import names_in
+from bottleneck.job.users_code import is_library
+from bottleneck.measure.keep_process import GENERATORS
+
+MAX_ENTRIES = 10_000
+"""A larger container of the data, or of the code, is neither searched nor copied."""
+_MAX_OBJECTS = 20_000
+"""How many objects to visit, not counting those that a model or an optimizer holds."""
+_IGNORED = (
+    type(None), bool, int, float, complex, str, bytes, range, type, types.ModuleType, types.CodeType,
+    types.BuiltinFunctionType, types.GeneratorType, torch.dtype, torch.device, torch.Size, _BaseDataLoaderIter,
+)  # fmt: skip
+_TRAINED = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler, *GENERATORS)
+_DATA = (Dataset, Sampler, DataLoader)
+_LISTS = (list, tuple, set, frozenset, deque)
+_CODE = (types.FunctionType, types.MethodType, functools.partial)
+_CONTENT = (torch.Tensor, np.ndarray, *GENERATORS)
+COUPLED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "deepspeed", "fairscale", "colossalai")
+"""Modules whose wrappers mirror state outside Python (process groups, compiled code) in their attributes."""
+_OPEN = ("torch.utils.data", "torch.optim", "torchvision", "types", "argparse", "collections")
+"""Modules of libraries whose objects hold state of the user's."""
+_MACHINERY = frozenset({"torch", "torchvision", "numpy", "bottleneck", *sys.stdlib_module_names}) - {"__main__"}
+
+
+def is_a(value: object, kinds: Any) -> bool:
+    """`isinstance` by the true type: lazy proxies answer isinstance() by loading what they stand for."""
+    return issubclass(type(value), kinds)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something that a search has reached."""
+
+    value: Any
+    what: str
+    """Its name in a sentence."""
+    kept: bool
+    """It goes back after a diagnosis: it is a model, an optimizer or the like, data, or held by one."""
+    data: bool = False
+    """It belongs to the dataset or the loader: large content is left alone."""
+    named: bool = False
+    """The caller named it."""
+
+
+class Search:
+    """Walks to everything reachable that has state, breadth first, so that a limit cuts what is furthest away.
+
+    Args:
+        note: Receives sentences on what was not searched.
+        max_objects: How many objects to visit, not counting those that a model or an optimizer holds.
+    """
+
+    def __init__(self, note: Callable[[str], object] = lambda _: None, max_objects: int = _MAX_OBJECTS) -> None:
+        self._note, self._left = note, max_objects
+        self._seen: dict[int, object] = {}
+        self._own_packages: set[str] = set()
+        self.found: list[Found] = []
+
+    def all(self, kind: Any) -> list[Any]:
+        """Return the objects of a type, or of one of several."""
+        return [found.value for found in self.found if is_a(found.value, kind)]
+
+    def walk(self, roots: Mapping[str, object], *, kept: bool = False, data: bool = False) -> None:
+        """Search objects, each by its name in a sentence; what an earlier walk has seen is not seen again.
+
+        Args:
+            roots: Models, loaders, functions, or any other objects.
+            kept: They go back, whatever their class.
+            data: They are the dataset or the loader.
+        """
+        for what, root in roots.items():
+            self._own_packages.add(package_of(getattr(root, "__module__", None) or type(root).__module__))
+            queue = deque([Found(root, what, kept, data, named=True)])
+            while queue:
+                entry = queue.popleft()
+                if is_a(entry.value, _IGNORED) or id(entry.value) in self._seen:
+                    continue
+                self._seen[id(entry.value)] = entry.value
+                if self._left <= 0:
+                    self._note(
+                        f"The search of {what} for state ended before it had seen everything; "
+                        "what lies beyond was not put back."
+                    )
+                    break
+                try:
+                    entry = self._classified(entry)
+                    self._left -= not _is_trained(entry)
+                    self.found.append(entry)
+                    queue.extend(self._children(entry))
+                except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
+                    self._note(f"{entry.what} could not be searched, and so was not put back ({error!r:.200}).")
+
+    def _classified(self, entry: Found) -> Found:
+        """Settle whether an object goes back: what a kept one holds does, except the machinery of libraries."""
+        value = entry.value
+        if is_a(value, _TRAINED):
+            return Found(value, entry.what, kept=True)
+        if is_a(value, _DATA):
+            return Found(value, entry.what, kept=True, data=True)
+        kept = entry.kept and not is_a(value, _CODE)
+        if kept and not entry.named and not is_a(value, (*_CONTENT, dict, *_LISTS)):
+            module = type(value).__module__
+            kept = module.startswith(_OPEN) or self._is_users(module)
+        return Found(value, entry.what, kept, entry.data, entry.named)
+
+    def _children(self, entry: Found) -> Iterator[Found]:
+        value, named = entry.value, entry.named and is_a(entry.value, _CODE)
+        if is_a(value, _CONTENT):
+            return
+        if is_a(value, (dict, *_LISTS)):
+            if len(value) > MAX_ENTRIES and not _is_trained(entry):
+                return
+            held = _in_container(value)
+        elif is_a(value, types.FunctionType):
+            held, named = self._held_by_function(value), False
+        elif is_a(value, types.MethodType):
+            held = [("", value.__self__), ("", value.__func__)]
+        elif is_a(value, functools.partial):
+            held = [("", value.func), ("", value.args), ("", value.keywords)]
+        elif is_a(value, torch.nn.Module):
+            held = parts_of(value)
+        else:
+            held, named = self._held_by_object(entry), entry.named and type(value).__module__.startswith("bottleneck")
+        for name, item in held:
+            if not is_a(item, _IGNORED):
+                yield Found(item, f"{entry.what}{name}", entry.kept, entry.data, named)
+
+    def _held_by_function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                yield f": {name}", cell.cell_contents
+            except ValueError:  # still empty
+                continue
+        yield from (("", function.__defaults__), ("", function.__kwdefaults__))
+        if not self._is_users(function.__module__):
+            return
+        names, namespace = names_in(function.__code__), function.__globals__
+        for name in sorted(names & namespace.keys()):
+            value = namespace[name]
+            yield f": {name}", value
+            if isinstance(value, types.ModuleType) and self._is_users(value.__name__):
+                yield from ((f": {name}.{each}", vars(value)[each]) for each in sorted(names & vars(value).keys()))
+
+    def _held_by_object(self, entry: Found) -> Iterator[tuple[str, Any]]:
+        owner, cls = entry.value, type(entry.value)
+        known = is_a(owner, (*_TRAINED, *_DATA)) or entry.named or cls.__module__.startswith(_OPEN)
+        if not known and package_of(cls.__module__) in _MACHINERY:
+            return
+        for name, value in attributes(owner).items():
+            if is_a(owner, Sampler) and is_a(value, types.GeneratorType):
+                self._note(f"{entry.what}.{name} is a running generator: what it yielded could not be put back.")
+            yield f".{name}", value
+        if callable(owner) and isinstance(cls.__call__, types.FunctionType):
+            yield "", cls.__call__
+
+    def _is_users(self, module_name: str | None) -> bool:
+        """Whether a module is of the user's own files, or of the package of what the caller named."""
+        if not module_name or module_name in ("__main__", "__mp_main__"):
+            return bool(module_name)
+        if package_of(module_name) in self._own_packages - _MACHINERY:
+            return True
+        file = getattr(sys.modules.get(module_name), "__file__", None)
+        return bool(file) and not is_library(str(file))
+
+
+def _is_trained(entry: Found) -> bool:
+    """Whether it is a part of a model or an optimizer, of which everything is needed."""
+    return entry.kept and not entry.data
+
+
+def package_of(module_name: str) -> str:
+    """Return the top-level package of a module."""
+    return module_name.partition(".")[0]
+
+
+def _in_container(container: Any) -> Iterable[tuple[str, Any]]:
+    if not is_a(container, dict):
+        return ((f"[{index}]", item) for index, item in enumerate(container))
+    items = list(dict.items(container))
+    named = ((f"[{key!r}]" if isinstance(key, (str, int)) else "[…]", item) for key, item in items)
+    return chain(named, (("", key) for key, _ in items if is_a(key, torch.Tensor)))  # as in an optimizer's state
+
+
+def parts_of(module: torch.nn.Module) -> Iterable[tuple[str, Any]]:
+    """Return what a module holds: of scripted ones and of wrappers just submodules, parameters and buffers."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return chain(module.named_parameters(), module.named_buffers())
+    held = attributes(module)
+    parts = ("_modules", "_parameters", "_buffers") if type(module).__module__.startswith(COUPLED) else held
+    return [(f".{name}", held[name]) for name in parts if name in held]
+
+
+def slots_of(owner: object) -> Iterator[tuple[str, types.MemberDescriptorType]]:
+    """Yield the slots of an object's own classes; the members of built-in types are none."""
+    for cls in type(owner).__mro__:
+        if "__slots__" in vars(cls):
+            yield from (
+                (name, each) for name, each in vars(cls).items() if isinstance(each, types.MemberDescriptorType)
+            )
+
+
+def attributes(owner: object) -> dict[str, Any]:
+    """Return an object's attributes, in its `__dict__` and its slots, without running any code of its class."""
+    found: dict[str, Any] = {}
+    for name, member in slots_of(owner):
+        try:
+            found[name] = member.__get__(owner, type(owner))
+        except AttributeError:
+            continue
+    return found | (namespace_of(owner) or {})
+
+
+def namespace_of(owner: object) -> dict[str, Any] | None:
+    """Return an object's `__dict__` itself; None if it has none."""
+    try:
+        own = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) else None

@@ -1,0 +1,392 @@
+"""The training that a diagnosis does: what is checked of it, and what is restored at the beginning of each round.
+
+A diagnosis does hundreds of steps on few batches at a fixed learning rate: without the restoring a loss gets
+not-a-number, a scaler skips steps, and a guard of the user's ends the job. It is the state after warming up that is
+restored: with the state that an optimizer makes in its first step, which is thus not made again in a timed block.
+Losses are read between blocks, when the device is idle; a step only keeps its loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.measure.describe import describe_arm
+from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.keep import inner_tensors
+from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.rounds.new_shapes import NewShapes, make_counts
+from bottleneck.measure.search import Search
+from bottleneck.measure.system.environment import rank_memory_bytes
+from bottleneck.results.evidence import TrainingSeen
+from bottleneck.results.format import size
+
+_SHARE_OF_TIME = 0.03
+"""What restoring may take of the time since it was done last; where it takes more, it is done less often."""
+_SHARE_OF_FREE_MEMORY = 0.25
+_FEWEST_WITH_SKIPS, _SHARE_WITH_SKIPS = 2, 0.05
+"""Blocks with a skipped step from which on it is more than a scaler that tries a larger scale now and then."""
+
+
+# --- the state ---------------------------------------------------------------------------------------------
+
+
+class TrainingState:
+    """Parameters that are trained, buffers, and the state of optimizers and gradient scalers.
+
+    All of these are written, not only those whose version has changed: fused optimizers, replayed graphs of a device
+    and writes through `.data` change none. The memory stays where it is, so that compiled code and graphs still find
+    it, and versions are left alone.
+
+    Args:
+        roots: The model, the optimizer and the train step, by what they are called; they are searched for the rest.
+        synchronize: Waits for the device.
+        clock: Seconds from any beginning.
+        free_bytes: The host memory that is free.
+        free_on_device: The memory that is free on a device; None where it has none of its own.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[str, object],
+        synchronize: Callable[[], None],
+        clock: Callable[[], float],
+        free_bytes: Callable[[], int] = rank_memory_bytes,
+        free_on_device: Callable[[torch.device], int | None] = free_device_bytes,
+    ) -> None:
+        self._roots, self._synchronize, self._clock = roots, synchronize, clock
+        self._free_bytes, self._free_on_device = free_bytes, free_on_device
+        self._tensors: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+        self._saved: list[torch.Tensor] = []
+        self._left: Counter[str] = Counter()
+        """Tensors that cannot be copied, by their kind."""
+        self.device_bytes: dict[torch.device, int] = {}
+        """What copies on devices take, or took until they were released."""
+        self._searched = False
+        self._took_s = self._last_s = 0.0
+        self.scalers: tuple[Any, ...] = ()
+        """The gradient scalers of the train step."""
+        self.failure: str | None = None
+        """Why nothing is restored, as a part of a sentence."""
+        self.times, self.skipped = 0, 0
+
+    def begin_round(self) -> None:
+        """Keep the state, the first time; then restore it, where that takes little of the time since."""
+        if not self._searched:
+            self._searched = True
+            self._keep()
+        elif self._saved and self._took_s > _SHARE_OF_TIME * (self._clock() - self._last_s):
+            self.skipped += 1
+        elif self._saved:
+            self._put_back()
+            self.times += 1
+
+    def release(self) -> None:
+        """Release the copies, which are as large as the model and the optimizer."""
+        self._tensors, self._targets, self._saved = [], [], []
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the copies take, on the host and on devices."""
+        return sum(map(_nbytes, self._saved))
+
+    def _keep(self) -> None:
+        try:
+            self.failure = self._copy()
+            if self.failure is None:
+                self._put_back()  # changes nothing, and shows that it works and how long it takes
+        except Exception as error:  # noqa: BLE001 - tensors that refuse it cost this, not the diagnosis
+            self.failure = f"it cannot be written ({type(error).__name__})"
+        if self.failure is not None:
+            self.release()
+
+    def _copy(self) -> str | None:
+        """Find what training changes and copy it; return why not, if there is no room.
+
+        A copy stays on its device where there is ample room: from pageable host memory, a GB takes a third of a
+        second to put back, which a round has no time for.
+        """
+        search = Search()
+        search.walk(self._roots)
+        self.scalers = tuple(search.all(torch.amp.GradScaler))
+        trained = _trained(search)
+        self._tensors = [tensor for tensor in trained if _is_plain(tensor)]
+        self._left = Counter(_kind(tensor) for tensor in trained if not _is_plain(tensor) and _has_content(tensor))
+        needed: Counter[torch.device] = Counter()
+        for tensor in self._tensors:
+            needed[tensor.device] += _nbytes(tensor)
+        self.device_bytes = {device: taken for device, taken in needed.items() if self._fits(taken, device)}
+        on_host = needed.total() - sum(self.device_bytes.values())
+        if on_host > _SHARE_OF_FREE_MEMORY * self._free_bytes():
+            self.device_bytes = {}
+            return f"a copy of it takes {size(on_host)} of memory, more than a quarter of what is free"
+        with torch.no_grad():
+            self._targets = [tensor.data for tensor in self._tensors]
+            self._saved = [
+                target.clone() if target.device in self.device_bytes else target.to("cpu", copy=True)
+                for target in self._targets
+            ]
+        return None
+
+    def _fits(self, nbytes: int, device: torch.device) -> bool:
+        free = self._free_on_device(device)
+        return free is not None and nbytes <= _SHARE_OF_FREE_MEMORY * free
+
+    def _put_back(self) -> None:
+        began_s = self._clock()
+        with torch.no_grad():
+            for tensor, target, saved in zip(self._tensors, self._targets, self._saved, strict=True):
+                if tensor.data_ptr() == target.data_ptr():  # the memory that a tensor once had may be another's
+                    target.copy_(saved)
+        self._synchronize()
+        self._last_s = self._clock()
+        self._took_s = self._last_s - began_s
+
+    def warning(self) -> tuple[str, str] | None:
+        """Return id and message where training simply went on."""
+        reason, what = self.failure, "The weights and the state of the optimizer"
+        if reason is None and self.skipped and not self.times:
+            reason = f"that takes {self._took_s:.2g} s, which is much of a round"
+        remedy = "Diagnose on a machine with more memory, or with a smaller learning rate."
+        if reason is None and self._left:
+            reason = "they have no memory that could simply be copied"
+            what = f"Of {what.lower()}, tensors of some kinds ({', '.join(sorted(self._left))})"
+            remedy = "Diagnose with a smaller learning rate."
+        if reason is None:
+            return None
+        return (
+            "weights-not-put-back",
+            f"{what} did not go back at the beginning of each round: {reason}. So the job trained on few batches for "
+            f"all of the diagnosis, and a step whose time goes with the weights was not always the same. {remedy}",
+        )
+
+
+def _trained(search: Search) -> list[torch.Tensor]:
+    """Return what training changes, each tensor once; of one that stands for others, such as a DTensor, those."""
+    found: list[Any] = []
+    for module in search.all(torch.nn.Module):
+        found += [parameter for parameter in module.parameters() if parameter.requires_grad]
+        found += module.buffers()
+    for optimizer in search.all(torch.optim.Optimizer):
+        found += [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        found += tree_leaves(dict(optimizer.state))
+    found += [leaf for scaler in search.all(torch.amp.GradScaler) for leaf in tree_leaves(vars(scaler))]
+    inner = (part for tensor in found if isinstance(tensor, torch.Tensor) for part in _parts(tensor))
+    return list({id(tensor): tensor for tensor in inner}.values())
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    inner = inner_tensors(tensor)
+    for part in inner:
+        yield from _parts(part)
+    if not inner:
+        yield tensor
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _has_content(tensor: torch.Tensor) -> bool:
+    return not (is_lazy(tensor) or tensor.is_meta or tensor.numel() == 0)
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return str(tensor.layout) if type(tensor) in (torch.Tensor, torch.nn.Parameter) else type(tensor).__name__
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has memory that can simply be written."""
+    return (
+        _has_content(tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and tensor.untyped_storage().nbytes() > 0
+    )
+
+
+# --- losses ------------------------------------------------------------------------------------------------
+
+
+class Losses:
+    """Checks the last loss of each block with the train step."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._scales: list[float] = []
+        self._blocks = 0
+        self._not_finite: list[tuple[Arm, int]] = []
+        self._skipping: list[tuple[Arm, int]] = []
+
+    def keep(self, returned: Any) -> None:
+        """Keep the loss in what a step returned, if there is one; does not wait for the device."""
+        self._last = loss_in(returned)
+
+    def begin_block(self, scalers: tuple[Any, ...]) -> None:
+        """Note the scales, and forget the loss of the block before."""
+        self._last = None
+        self._scales = [scaler.get_scale() for scaler in scalers]
+
+    def end_block(self, scalers: tuple[Any, ...], arm: Arm, round_: int) -> None:
+        """Check the last loss and the scales; the device has to be idle."""
+        last, self._last = self._last, None
+        if not arm.coupled:
+            return
+        self._blocks += 1
+        if last is not None and not is_finite(last):
+            self._not_finite.append((arm, round_))
+        now = [scaler.get_scale() for scaler in scalers]
+        if any(scale < before for before, scale in zip(self._scales, now, strict=False)):
+            self._skipping.append((arm, round_))
+
+    def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
+        """Yield id and message of each reason not to trust the training."""
+        if self._not_finite:
+            yield (
+                "loss-not-finite",
+                f"The loss was not finite at the end of {self._where(self._not_finite, ladder)}. The diagnosis trains "
+                "on few batches, so it may be of its making; but such steps may be quicker or slower than others, and "
+                "a gradient scaler skips the optimizer's part of them. See whether the loss of the job itself is "
+                "finite, or diagnose with a smaller learning rate.",
+            )
+        if len(self._skipping) >= max(_FEWEST_WITH_SKIPS, _SHARE_WITH_SKIPS * self._blocks):
+            yield (
+                "steps-skipped",
+                f"The gradient scaler lowered its scale in {self._where(self._skipping, ladder)}: it skipped the "
+                "optimizer's part of those steps, which are quicker for it. Begin with a smaller init_scale, as the "
+                "job has after its first steps, or use bfloat16, which needs none.",
+            )
+
+    def _where(self, seen: list[tuple[Arm, int]], ladder: Ladder) -> str:
+        arm, round_ = seen[0]
+        return (
+            f"{len(seen)} of {self._blocks} blocks with the train step, first in round {round_}, experiment "
+            f"{describe_arm(arm, ladder)}"
+        )
+
+
+def is_finite(loss: torch.Tensor | float) -> bool:
+    """Whether a loss is a finite number; waits for the device."""
+    if isinstance(loss, torch.Tensor):
+        return loss.is_meta or bool(torch.isfinite(loss).all())
+    return math.isfinite(loss)
+
+
+def loss_in(returned: Any) -> torch.Tensor | float | None:
+    """Return the loss in what a step returned, if there is one; does not wait for the device."""
+    if returned is None or type(returned) is float:
+        return returned
+    try:
+        loss = returned if isinstance(returned, torch.Tensor) else _called_loss(returned)
+    except Exception:  # noqa: BLE001 - a step may return anything, and reading it must not fail
+        return None
+    if isinstance(loss, torch.Tensor):
+        # Without its graph, which may keep what a step computed until the next one has computed the same.
+        return loss.detach() if loss.numel() == 1 else None
+    return loss if isinstance(loss, float) else None
+
+
+def _called_loss(returned: Any) -> Any:
+    """Return what a step calls its loss, from one of the usual containers or else as an attribute."""
+    if isinstance(returned, Mapping):
+        return returned.get("loss")
+    if isinstance(returned, tuple | list):
+        return returned[0] if returned else None
+    return getattr(returned, "loss", None)
+
+
+# --- the whole ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Training:
+    """Checks the training between blocks."""
+
+    state: TrainingState | None = None
+    """Restored at the beginning of each round; None: training goes on."""
+    losses: Losses = field(default_factory=Losses)
+    shapes: NewShapes = field(default_factory=NewShapes)
+
+    def watch(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a train step whose losses and shapes are kept."""
+        looks, meet, keep = self.shapes.looks, self.shapes.meet, self.losses.keep
+
+        def watched(batch: Any) -> Any:
+            if looks:
+                meet(batch)
+            returned = step(batch)
+            keep(returned)
+            return returned
+
+        return watched
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        """Release the copies of the state: the rounds are over."""
+        if self.state is not None:
+            self.state.release()
+
+    @property
+    def _scalers(self) -> tuple[Any, ...]:
+        return self.state.scalers if self.state is not None else ()
+
+    def begin_round(self) -> None:
+        """Restore the state of training."""
+        if self.state is not None:
+            self.state.begin_round()
+
+    def begin_block(self) -> None:
+        """Read what is compared at the end of a block."""
+        self.losses.begin_block(self._scalers)
+        self.shapes.begin_block()
+
+    def end_block(self, arm: Arm, round_: int) -> None:
+        """Compare; the block is over, and the device idle."""
+        self.losses.end_block(self._scalers, arm, round_)
+        self.shapes.end_block(arm)
+
+    def device_bytes(self, device: torch.device) -> int:
+        """Return what copies of the state take on a device, or took until they were released."""
+        return self.state.device_bytes.get(device, 0) if self.state is not None else 0
+
+    # --- results -------------------------------------------------------------------------------------------
+
+    def evidence(self) -> TrainingSeen:
+        """Return the evidence on the training."""
+        found, state = self.shapes.evidence(), self.state
+        return found if state is None else replace(found, put_back=state.times, put_back_skipped=state.skipped)
+
+    def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
+        """Yield id and message of each reason not to trust a number."""
+        yield from self.losses.warnings(ladder)
+        for warning in (self.shapes.warning(), self.state.warning() if self.state is not None else None):
+            if warning is not None:
+                yield warning
+
+
+def make_training(
+    pipeline: Pipeline,
+    step: Callable[[Any], Any],
+    device: torch.device,
+    synchronize: Callable[[], None],
+    clock: Callable[[], float],
+) -> Training:
+    """Return what checks and restores the training of a job with some train step, whose batches are on a device."""
+    roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": step}
+    shapes = NewShapes(
+        make_counts(device),
+        looks=device.type != "cpu",
+        tries_algorithms=device.type == "cuda" and bool(torch.backends.cudnn.benchmark),
+    )
+    return Training(TrainingState(roots, synchronize, clock), shapes=shapes)
